@@ -1,18 +1,24 @@
-"""Every public name says what it is, shows how it is used, and stands in a law."""
+"""Public names say what they are, show how they are used, and stand in a law; inner names have a summary alone."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import pkgutil
+import re
+import sys
 import typing
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import lamu
 from tests.for_each import for_each
 
-LAWS = Path(__file__).parent / "laws"
+ROOT, LAWS = Path(__file__).parent.parent, Path(__file__).parent / "laws"
+SOURCE = ROOT / "src"
+HELP = {"lamu.cli.app"}  # its docstrings are the text of `lamu --help`
 PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, name), ModuleType)]
 # What is no floor of mathematics is held by tests of its own rather than by laws.
 TESTED_ELSEWHERE = {
@@ -159,3 +165,111 @@ def test_annotations_of_the_public_api_are_real() -> None:
         if inspect.isfunction(value):
             hints = typing.get_type_hints(value, vars(importlib.import_module(value.__module__)))
             assert "return" in hints, f"{name} does not say what it returns"
+
+
+class Docstring(NamedTuple):
+    """The docstring of a module, or of a class or function by its name in its module."""
+
+    module: str
+    name: str
+    text: str
+
+
+def docstrings(module: str, tree: ast.Module) -> list[Docstring]:
+    """All docstrings of a file."""
+    found, waiting = [], [("", tree)]
+    while waiting:
+        name, node = waiting.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+            found.append(Docstring(module, name, text))
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.ClassDef | ast.FunctionDef)
+            waiting.append((f"{name}.{child.name}".lstrip(".") if named else name, child))
+    return found
+
+
+def written() -> list[Docstring]:
+    """All docstrings of the source."""
+    found = []
+    for path in sorted((SOURCE / "lamu").rglob("*.py")):
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        found += docstrings(module, ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def faces() -> set[str]:
+    """The modules that hand names out: `lamu`, what it lists, and the modules that a page shows."""
+    pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))]
+    found, waiting = set(), ["lamu", *re.findall(r"^::: ([\w.]+)", "\n".join(pages), re.MULTILINE)]
+    while waiting:
+        face = waiting.pop()
+        if face not in found:
+            found.add(face)
+            module = importlib.import_module(face)
+            parts = [getattr(module, name) for name in module.__all__]
+            waiting += [part.__name__ for part in parts if isinstance(part, ModuleType) and hasattr(part, "__all__")]
+    return found
+
+
+def bare(value: Any) -> Any:
+    """The function behind a property, a class method or a decorator."""
+    value = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
+    return inspect.unwrap(value)
+
+
+def handed_out() -> set[tuple[str, str]]:
+    """Module and name of every class and function of a face, and of every method that these classes have."""
+    values = [getattr(importlib.import_module(face), name) for face in faces() for name in sys.modules[face].__all__]
+    values += [recipe.factory for recipe in RECIPES.values()]
+    values = [value if hasattr(bare(value), "__qualname__") else type(value) for value in values]
+    found = {(bare(value).__module__, bare(value).__qualname__) for value in values}
+    for cls in [value for value in values if inspect.isclass(value)]:
+        documented = next((base for base in cls.__mro__ if vars(base).get("__doc__")), cls)
+        found.add((documented.__module__, documented.__qualname__))
+        for name in dir(cls):
+            holder = next((base for base in cls.__mro__ if name in vars(base)), cls)
+            found.add((holder.__module__, f"{holder.__qualname__}.{name}"))
+    return found
+
+
+def test_inner_names_have_a_summary_alone() -> None:
+    """What no face hands out is read beside its code: reasons and equations stand there, as comments."""
+    public, shown = handed_out(), faces()
+    inner = [d for d in written() if (d.module, d.name) not in public and d.module not in HELP]
+    long = [f"{d.module} {d.name}".strip() for d in inner if "\n\n" in d.text and (d.name or d.module not in shown)]
+    assert not long, "\n".join(["make these docstrings their summary, and the reasons in them comments:", *long])
+
+
+def test_the_check_sees_long_docstrings_of_inner_names() -> None:
+    text = 'class A:\n    if True:\n        def f(self):\n            """One.\n\n            Two.\n            """\n'
+    assert docstrings("lamu.a", ast.parse(text)) == [Docstring("lamu.a", "A.f", "One.\n\nTwo.")]
+    assert {("lamu.rule", "Rule"), ("lamu.rule", "Rule.choices"), ("lamu.loop", "fit")} <= handed_out()
+    assert ("lamu.rule", "_plus") not in handed_out()
+
+
+def written_methods() -> list[tuple[type, str, Any]]:
+    """The methods and properties that the classes of all modules define, without private classes."""
+    names = [found.name for found in pkgutil.walk_packages(lamu.__path__, "lamu.")]
+    modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+    classes = [(m, cls) for m in modules for cls in vars(m).values() if inspect.isclass(cls) and cls.__name__[0] != "_"]
+    found = [(m, cls, name, bare(vars(cls)[name])) for m, cls in classes for name in methods(cls)]
+    return [
+        (cls, name, function)
+        for module, cls, name, function in found
+        if isinstance(function, FunctionType)
+        and (function.__module__, function.__qualname__) == (module.__name__, f"{cls.__qualname__}.{name}")
+    ]
+
+
+def test_all_methods_are_documented_or_inherit() -> None:
+    """An overriding method inherits its docstring, and has one of its own only where that says more."""
+    missing, repeated = [], []
+    for cls, name, function in written_methods():
+        theirs = [bare(vars(base)[name]).__doc__ for base in cls.__mro__[1:] if name in vars(base)]
+        if not function.__doc__ and not any(theirs):
+            missing.append(f"{cls.__module__}.{function.__qualname__}")
+        inherits = isinstance(vars(cls)[name], FunctionType | property)  # `inspect.getdoc` follows these alone
+        if inherits and function.__doc__ and function.__doc__ in theirs:
+            repeated.append(f"{cls.__module__}.{function.__qualname__}")
+    assert not missing, f"undocumented: {missing}"
+    assert not repeated, f"the docstring of the base once more: {repeated}"

@@ -1,9 +1,8 @@
-"""Programs that run a few times at most: compiled with little optimisation, which costs more than it would save.
+"""Programs that run a few times at most: compiled with little optimisation, which costs more than it would save."""
 
-A posterior of a network that arrives trained is a handful of programs, each run once. XLA spends seconds on them, most
-of them on optimising loops whose run takes milliseconds; products, convolutions and decompositions are library calls,
-and no slower for it.
-"""
+# A posterior of a network that arrives trained is a handful of programs, each run once. XLA spends seconds on them,
+# most of them on optimising loops whose run takes milliseconds; products, convolutions and decompositions are library
+# calls, and no slower for it.
 
 from __future__ import annotations
 
@@ -22,13 +21,7 @@ _OVER_ROWS = {"xla_cpu_use_fusion_emitters": False}  # loops over many rows are 
 
 
 class CompiledOnce:
-    """A function that is compiled quickly, to run a few times; all else is as of `jax.jit`.
-
-    Args:
-        function: the function.
-        options: XLA's options, which are left out where this version of XLA does not know them.
-        static_argnums: as for `jax.jit`.
-    """
+    """A function that is compiled quickly, to run a few times; all else is as of `jax.jit`."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], static_argnums: Any) -> None:
         functools.update_wrapper(self, function)
@@ -49,21 +42,8 @@ class CompiledOnce:
 
 
 def compiled_once(over_rows: bool = False, static_argnums: Any = ()) -> Callable[[Callable[..., Any]], CompiledOnce]:
-    """Returns a decorator as `jax.jit` is one, for a function that runs a few times at most.
-
-    Args:
-        over_rows: whether it runs over rows of the data, so that its loops are optimised as ever.
-        static_argnums: as for `jax.jit`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.compile_once import compiled_once
-        >>> @compiled_once()
-        ... def double(x):
-        ...     return 2 * x
-        >>> float(double(jnp.asarray(1.5)))
-        3.0
-    """
+    """Returns a decorator as `jax.jit` is one, for a function that runs a few times at most."""
+    # `over_rows`: whether it runs over rows of the data, so that its loops are optimised as ever.
     return lambda function: CompiledOnce(function, _OVER_ROWS if over_rows else _QUICK, static_argnums)
 
 

@@ -86,7 +86,6 @@ class ConjugateModel(ConjugateTarget):
 
     @property
     def has_classes(self) -> bool:
-        """Whether the observation is of classes."""
         return self.observation.support.has_classes
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
@@ -110,7 +109,6 @@ class ConjugateModel(ConjugateTarget):
         return tempered(belief, 1 / temperature)
 
     def natural_prior(self, belief: Any, temperature: Any) -> Any:
-        """Returns λ₀/T."""
         prior: Any = self.prior
         cast = lambda value, leaf: value.astype(leaf.dtype)
         return tree.scale(jax.tree.map(cast, prior.belief.to_natural(), belief.to_natural()), 1 / temperature)
@@ -121,7 +119,6 @@ class ConjugateModel(ConjugateTarget):
         return -belief.kl(prior.belief) - belief.entropy()
 
     def statistics(self, mu: Any) -> Any:
-        """Returns μ."""
         return mu
 
     def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
@@ -159,18 +156,13 @@ class ConjugateModel(ConjugateTarget):
         return jnp.broadcast_to(flat[None], (x.shape[0], flat.size)), state
 
     def read(self, data: Any) -> Arrays | Stream:
-        """Returns the targets as rows: an array, or a mapping with `y`.
-
-        Raises:
-            ValueError: for targets that the observation cannot have.
-        """
+        """Returns the targets as rows: an array, or a mapping with `y`."""
         rows = read({"y": data} if hasattr(data, "shape") else data)
         if isinstance(rows, Arrays):
             self.observation.check(np.asarray(rows.y))
         return rows
 
     def rows(self, data: Any) -> Arrays:
-        """Returns targets as rows in memory."""
         rows = Arrays.of({"y": data} if hasattr(data, "shape") else data)
         self.observation.check(np.asarray(rows.y))
         return rows
@@ -194,7 +186,6 @@ class ConjugateModel(ConjugateTarget):
         return x
 
     def require_same(self, other: Target) -> None:
-        """Raises a ValueError unless the other one is of the same observation."""
         super().require_same(other)
         mine, theirs = self.observation, other.observation
         if not (same_structure(mine, theirs) and same(mine, theirs)):

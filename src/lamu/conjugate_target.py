@@ -1,10 +1,9 @@
-r"""A target with exact messages: the expectation of its log joint is known in the statistics of what rows share.
+"""A target with exact messages: the expectation of its log joint is known in the statistics of what rows share."""
 
-\[ F(s) = \sum_i F_i(s) + F_0(s), \qquad
-   F(T(\theta)) = \log p(\theta, D), \qquad F(\mu) = E_q[\log p(\theta, D)] \]
-
-A prior that enters the belief exactly is \(\lambda_0\) in the place of \(F_0\).
-"""
+# \[ F(s) = \sum_i F_i(s) + F_0(s), \qquad
+#    F(T(\theta)) = \log p(\theta, D), \qquad F(\mu) = E_q[\log p(\theta, D)] \]
+#
+# A prior that enters the belief exactly is \(\lambda_0\) in the place of \(F_0\).
 
 from __future__ import annotations
 
@@ -24,22 +23,11 @@ class ConjugateTarget(Target):
 
     @abstractmethod
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Any:
-        """Returns the belief that runs start from, an exponential family or a product of such families.
-
-        Args:
-            key: a random key.
-            batch: some rows.
-            temperature: T.
-        """
+        """Returns the belief that runs start from, an exponential family or a product of such families."""
 
     @abstractmethod
     def natural_prior(self, belief: Any, temperature: Any) -> Any:
-        """Returns λ₀/T, a tree like `belief.to_natural()`; zeros where the prior is a part of `shared_log_joint`.
-
-        Args:
-            belief: q, for structure and dtype.
-            temperature: T.
-        """
+        """Returns λ₀/T, a tree like `belief.to_natural()`; zeros where the prior is a part of `shared_log_joint`."""
 
     def expected_log_prior(self, belief: Any) -> Any:
         r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters the belief exactly; else zero.
@@ -52,11 +40,7 @@ class ConjugateTarget(Target):
 
     @abstractmethod
     def statistics(self, mu: Any) -> Any:
-        """Returns the expectation parameters of a belief as the statistics that the two functions below take.
-
-        Args:
-            mu: the values of μ.
-        """
+        """Returns the expectation parameters of a belief as the statistics that the two functions below take."""
 
     def first_dispersions(self, batch: Batch) -> Params:
         """Returns the dispersions that are learned beside the belief, at a point, as they start; none by default.
@@ -69,32 +53,17 @@ class ConjugateTarget(Target):
 
     @abstractmethod
     def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
-        r"""Returns \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\) of every row, `[batch]` in nats.
-
-        Args:
-            statistics: T(θ) or μ.
-            batch: the rows.
-            temperature: T.
-            key: for rows whose latents are drawn.
-        """
+        r"""Returns \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\) of every row, `[batch]` in nats."""
 
     @abstractmethod
     def shared_log_joint(self, statistics: Any) -> Array:
-        """Returns the log density of what all rows share in nats; zero where the prior enters the belief exactly.
-
-        Args:
-            statistics: T(θ) or μ.
-        """
+        """Returns the log density of what all rows share in nats; zero where the prior enters the belief exactly."""
 
 
 class MessageTarget(ConjugateTarget):
-    """What coordinate ascent asks of a target: variables by name, each with a family of its own.
+    """What coordinate ascent asks of a target: variables by name, each with a family of its own."""
 
-    Attributes:
-        expansion: moves along what the likelihood does not see after a sweep, or None.
-    """
-
-    expansion: Any = None
+    expansion: Any = None  # moves along what the likelihood does not see after a sweep, or None
 
     @property
     @abstractmethod
@@ -113,46 +82,23 @@ class MessageTarget(ConjugateTarget):
 
     @abstractmethod
     def require_messages(self, asked: str, exact: bool = True) -> None:
-        """Raises a TypeError for a variable to which no message comes.
-
-        Args:
-            asked: the algorithm in words.
-            exact: whether every message must have a closed form; else expectations by quadrature do.
-        """
+        """Raises a TypeError for a variable to which no message comes."""
 
     @abstractmethod
     def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
-        """Returns beliefs to start from, by name.
-
-        Args:
-            key: a random key.
-            batch: some rows.
-            temperature: T.
-        """
+        """Returns beliefs to start from, by name."""
 
     @abstractmethod
     def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns μ of beliefs, by name.
-
-        Args:
-            beliefs: a belief by name.
-        """
+        """Returns μ of beliefs, by name."""
 
     @abstractmethod
     def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns T(θ) of values, by name.
-
-        Args:
-            theta: a value by name.
-        """
+        """Returns T(θ) of values, by name."""
 
     @abstractmethod
     def product(self, beliefs: Mapping[str, Any]) -> Any:
-        """Returns the belief about all variables.
-
-        Args:
-            beliefs: a belief by name.
-        """
+        """Returns the belief about all variables."""
 
     @abstractmethod
     def of_theta(self) -> Any:
@@ -177,20 +123,7 @@ class MessageTarget(ConjugateTarget):
 
 
 def conjugate_target(target: Any) -> ConjugateTarget:
-    """Returns a target as one with exact messages, which it is.
-
-    Args:
-        target: what is learned.
-
-    Raises:
-        TypeError: where there are none.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.conjugate_target import conjugate_target
-        >>> conjugate_target(lamu.ConjugateModel(lamu.observations.Poisson(), lamu.families.Gamma(2.0, 1.0))).name
-        'Poisson'
-    """
+    """Returns a target as one with exact messages, which it is."""
     if isinstance(target, ConjugateTarget):
         return target
     raise TypeError(
@@ -200,22 +133,7 @@ def conjugate_target(target: Any) -> ConjugateTarget:
 
 
 def message_target(target: Any) -> MessageTarget:
-    """Returns a target as one with messages between variables, which it is.
-
-    Args:
-        target: what is learned.
-
-    Raises:
-        TypeError: where there are none.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.conjugate_target import message_target
-        >>> message_target(lamu.LogDensity(lambda theta: -(theta**2), 1.0))
-        Traceback (most recent call last):
-            ...
-        TypeError: messages between variables need a lamu.Graph or lamu.from_numpyro, not a density; use ivon(), nuts()
-    """
+    """Returns a target as one with messages between variables, which it is."""
     if isinstance(target, MessageTarget):
         return target
     raise TypeError(

@@ -1,8 +1,7 @@
-r"""Parameters with constraints, as images of real ones: \(\theta = g(u)\), leaf by leaf, with the Jacobian of g.
+r"""Parameters with constraints, as images of real ones: \(\theta = g(u)\), leaf by leaf, with the Jacobian of g."""
 
-A density of θ is, as one of u, \(p_u(u) = p(g(u))\, |\det \partial g / \partial u|\). The maps are NumPyro's (exp for
-positive numbers, stick breaking for a simplex, …); a leaf that no pattern names is real, and its own image.
-"""
+# A density of θ is, as one of u, \(p_u(u) = p(g(u))\, |\det \partial g / \partial u|\). The maps are NumPyro's (exp for
+# positive numbers, stick breaking for a simplex, …); a leaf that no pattern names is real, and its own image.
 
 from __future__ import annotations
 
@@ -28,37 +27,14 @@ _CENTRE = 1024  # draws of the mean of an image: to a thirtieth of a standard de
 
 @record
 class Constraints:
-    r"""Which leaves are constrained, and how.
+    """Which leaves are constrained, and how."""
 
-    Attributes:
-        table: pairs of a path pattern and a constraint; the first pattern that matches a leaf counts.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.constraints import Constraints
-        >>> constraints = Constraints.of({"sigma": "positive"}, {"mu": 0.0, "sigma": 1.0})
-        >>> real = constraints.unconstrain({"mu": jnp.array(0.5), "sigma": jnp.array(1.0)})
-        >>> {name: float(leaf) for name, leaf in real.items()}
-        {'mu': 0.5, 'sigma': 0.0}
-    """
-
+    # Pairs of a path pattern and a constraint; the first pattern that matches a leaf counts.
     table: tuple[tuple[str, Any], ...] = static(default=())
 
     @classmethod
     def of(cls, table: Any, theta: Params) -> Constraints:
-        """Returns checked constraints.
-
-        Args:
-            table: constraints by path pattern: "positive", "unit_interval", "simplex", "ordered",
-                "positive_definite" (last two axes), "real", a pair
-                `(lower, upper)` of numbers of which one may be infinite, or a NumPyro constraint.
-            theta: parameters that should satisfy them.
-
-        Raises:
-            TypeError: for a table that is no mapping, or a constraint of another kind.
-            ValueError: for a pattern that matches no leaf, an unknown name, an empty interval, or a leaf of `theta`
-                that violates its constraint.
-        """
+        """Returns checked constraints."""
         if table is not None and not isinstance(table, Mapping):
             raise TypeError(f'constraints={table!r} is no mapping; give for instance {{"sigma": "positive"}}')
         table = dict(table or {})
@@ -69,11 +45,7 @@ class Constraints:
         return made
 
     def constrain(self, real: Params) -> tuple[Params, Array]:
-        r"""Returns \(g(u)\), and \(\log |\det \partial g / \partial u|\) in nats, a scalar.
-
-        Args:
-            real: u.
-        """
+        r"""Returns \(g(u)\), and \(\log |\det \partial g / \partial u|\) in nats, a scalar."""
         if not self.table:
             return real, jnp.zeros((), jnp.result_type(float))
         volumes: list[Array] = []
@@ -92,11 +64,7 @@ class Constraints:
         return theta, sum((volume.astype(wide) for volume in volumes), jnp.zeros((), wide))
 
     def unconstrain(self, theta: Params) -> Params:
-        r"""Returns \(u = g^{-1}(\theta)\).
-
-        Args:
-            theta: parameters that satisfy the constraints.
-        """
+        r"""Returns \(u = g^{-1}(\theta)\)."""
 
         def leaf(path: str, value: Any) -> Array:
             transform = self._transform(path)
@@ -108,11 +76,7 @@ class Constraints:
         return tree.map_with_path(leaf, theta)
 
     def support(self, path: str) -> Any:
-        """Returns NumPyro's constraint of a leaf.
-
-        Args:
-            path: its path.
-        """
+        """Returns NumPyro's constraint of a leaf."""
         from numpyro.distributions import constraints
 
         found = self._constraint(path)
@@ -144,26 +108,11 @@ class Constraints:
 
 @record
 class TransformedBelief:
-    r"""The belief about \(\theta = g(u)\) of a belief about u, with the Jacobian of g in its density.
+    r"""The belief about \(\theta = g(u)\) of a belief about u, with the Jacobian of g in its density."""
 
-    Attributes:
-        base: the belief about u.
-        constraints: g.
-        part: the name of the part of the parameters that is mapped, or None for all of them.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.constraints import Constraints, TransformedBelief
-        >>> from lamu.families import Gaussian
-        >>> from lamu.operators import Scalar
-        >>> real = Gaussian({"sigma": jnp.zeros(())}, Scalar(4.0))
-        >>> belief = TransformedBelief(real, Constraints.of({"sigma": "positive"}, {"sigma": 1.0}))
-        >>> bool(belief.sample(jax.random.key(0))["sigma"] > 0)
-        True
-    """
-
-    base: Any
-    constraints: Constraints
+    base: Any  # the belief about u
+    constraints: Constraints  # g
+    # The name of the part of the parameters that is mapped, or None for all of them.
     part: str | None = static(default=None)
 
     @property

@@ -84,23 +84,17 @@ def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Density:
 
 @record
 class FlatPrior(Prior):
-    """An improper flat prior: a `LogDensity` contains its prior already.
-
-    Examples:
-        >>> from lamu.density import FlatPrior
-        >>> float(FlatPrior().log_prob({"a": 3.0}))
-        0.0
-    """
+    """An improper flat prior: a `LogDensity` contains its prior already."""
 
     def check(self, params: Params) -> None:
         """Accepts anything."""
 
     def log_prob(self, params: Params) -> Array:
-        """Returns zero."""
+        # Returns zero.
         return jnp.zeros(())
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Raises a TypeError: it is no distribution."""
+        # Raises a TypeError: it is no distribution.
         raise TypeError("a density has no prior to draw from; start chains from init")
 
 
@@ -134,7 +128,6 @@ class Density(Target):
 
     @property
     def name(self) -> str:
-        """A density."""
         return "a density"
 
     @property
@@ -177,11 +170,7 @@ class Density(Target):
         return self.constraints.constrain(self.complete(params["network"]))[1]
 
     def read(self, data: Any) -> Arrays:
-        """Returns one row of no content.
-
-        Raises:
-            ValueError: for any other data.
-        """
+        """Returns one row of no content."""
         rows = data if isinstance(data, Arrays) else Arrays.of(nothing() if data is None else data)
         if rows.count != 1:
             raise ValueError(f"a density has no data, and was given {rows.count} rows; give None")
@@ -233,13 +222,7 @@ def nothing() -> tuple[np.ndarray, np.ndarray]:
 
 
 def total(terms: Any) -> Array:
-    """Returns a log density as one number: the sum of its terms, where it has several.
-
-    Examples:
-        >>> from lamu.density import total
-        >>> float(total({"prior": -1.0, "likelihood": -2.5}))
-        -3.5
-    """
+    """Returns a log density as one number: the sum of its terms, where it has several."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(terms)]
     with lenient():
         wide = jnp.result_type(*[leaf.dtype for leaf in leaves])

@@ -17,27 +17,9 @@ __all__ = ["hidden_beside", "is_alive"]
 
 
 def hidden_beside(path: Path) -> Path:
-    """Makes a hidden folder beside a path, and removes those that processes of this machine left when they were killed.
-
-    Its name has the number of the process and of the machine, so that the draft of a process that still runs, or of
-    another machine on a shared disk, stays.
-
-    Args:
-        path: what will be made; its folder must exist.
-
-    Returns:
-        The folder, `.name.machine-process.random`.
-
-    Raises:
-        OSError: if it cannot be made.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from lamu.drafts import hidden_beside
-        >>> folder = hidden_beside(pathlib.Path(tempfile.mkdtemp()) / "run")
-        >>> folder.is_dir(), folder.name.startswith(".run.")
-        (True, True)
-    """
+    """Makes a hidden folder beside a path, and removes those that killed processes of this machine left."""
+    # Its name has the number of the process and of the machine, so that the draft of a process that still runs, or of
+    # another machine on a shared disk, stays.
     _remove_abandoned(path)
     return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}-{os.getpid()}.", dir=path.parent))
 
@@ -62,14 +44,7 @@ def _machine() -> str:
 
 
 def is_alive(process: int) -> bool:
-    """Returns whether this machine has a process of this number; where that cannot be asked, it has.
-
-    Examples:
-        >>> import os
-        >>> from lamu.drafts import is_alive
-        >>> is_alive(os.getpid()), is_alive(2**40)
-        (True, False)
-    """
+    """Returns whether this machine has a process of this number; where that cannot be asked, it has."""
     if sys.platform == "win32":  # where the question would end it
         return True
     try:

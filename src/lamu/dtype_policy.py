@@ -12,15 +12,6 @@ __all__ = ["lenient"]
 
 @contextmanager
 def lenient() -> Iterator[None]:
-    """Lets dtypes and ranks promote inside a `with` block: few libraries are written for strict promotion.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.dtype_policy import lenient
-        >>> with lenient():
-        ...     total = jnp.ones(2) + jnp.arange(2)
-        >>> total.tolist()
-        [1.0, 2.0]
-    """
+    """Lets dtypes and ranks promote inside a `with` block: few libraries are written for strict promotion."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield

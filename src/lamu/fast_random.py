@@ -1,24 +1,23 @@
-r"""Standard normal noise from a hash of a counter: the draw that every variational step takes once a weight.
+"""Standard normal noise from a hash of a counter: the draw that every variational step takes once a weight."""
 
-A threefry draw of as many normals as a network has weights costs about as much as the gradient itself. Here threefry
-mixes the key once, into two words \((k_0, k_1)\), and number i comes from two rounds of a 32-bit mixer with one word
-before each, and a feed-forward, so that words may repeat as random words do:
-
-\[ x_i = \mathrm{mix}_1(i + k_0), \qquad b_i = \mathrm{mix}_2(x_i \oplus k_1) \oplus x_i, \qquad
-   z_i = \sqrt2\, \mathrm{erf}^{-1}(u_i) \]
-
-with u_i in (−1, 1) from the high bits of b_i. It is as fine as `jax.random.normal` in the same dtype, and no more a
-cipher than that. Keys are JAX's own, of any implementation. The mixers are rotations of xor-shift and multiply with the
-constants of Wellons's search for the smallest bias (2018, "Prospecting for hash functions").
-
-In float32 the quantile is Giles's approximation (2012, "Approximating the erfinv function", table 5), with a logarithm
-of seven terms: the argument is a normal number in (0, 1], so that nothing else need be provided for. It is within
-3e-7 of the quantile, relatively, everywhere; XLA's own is slower, and within 6e-6.
-
-XLA for CPUs computes what is cheap an operation again wherever it is used, and takes the quantile for cheap: a bias's
-noise was computed anew at every row and position to which the bias is broadcast, which made a variational step of a
-ConvNet 1.8 times as long. Its fusion does not cross a branch, so there the draw is made inside one.
-"""
+# A threefry draw of as many normals as a network has weights costs about as much as the gradient itself. Here threefry
+# mixes the key once, into two words \((k_0, k_1)\), and number i comes from two rounds of a 32-bit mixer with one word
+# before each, and a feed-forward, so that words may repeat as random words do:
+#
+# \[ x_i = \mathrm{mix}_1(i + k_0), \qquad b_i = \mathrm{mix}_2(x_i \oplus k_1) \oplus x_i, \qquad
+#    z_i = \sqrt2\, \mathrm{erf}^{-1}(u_i) \]
+#
+# with u_i in (−1, 1) from the high bits of b_i. It is as fine as `jax.random.normal` in the same dtype, and no more a
+# cipher than that. Keys are JAX's own, of any implementation. The mixers are rotations of xor-shift and multiply with
+# the constants of Wellons's search for the smallest bias (2018, "Prospecting for hash functions").
+#
+# In float32 the quantile is Giles's approximation (2012, "Approximating the erfinv function", table 5), with a
+# logarithm of seven terms: the argument is a normal number in (0, 1], so that nothing else need be provided for. It is
+# within 3e-7 of the quantile, relatively, everywhere; XLA's own is slower, and within 6e-6.
+#
+# XLA for CPUs computes what is cheap an operation again wherever it is used, and takes the quantile for cheap: a bias's
+# noise was computed anew at every row and position to which the bias is broadcast, which made a variational step of a
+# ConvNet 1.8 times as long. Its fusion does not cross a branch, so there the draw is made inside one.
 
 from __future__ import annotations
 
@@ -53,38 +52,13 @@ _TAIL = (
 
 
 def bits(key: RandomKey, size: int) -> Array:
-    """Returns `size` random words, `uint32[size]`; word i depends on the key and on i alone.
-
-    Args:
-        key: a random key.
-        size: how many, below 2³², where the counter would start again.
-
-    Raises:
-        ValueError: for too many words.
-
-    Examples:
-        >>> import jax
-        >>> from lamu.fast_random import bits
-        >>> bits(jax.random.key(0), 3).dtype
-        dtype('uint32')
-    """
+    """Returns `size` random words, `uint32[size]`; word i depends on the key and on i alone."""
+    # `size`: how many, below 2³², where the counter would start again.
     return _hashed(_words(key, size), jax.lax.iota(jnp.uint32, size))
 
 
 def normal(key: RandomKey, shape: tuple[int, ...], dtype: Any = None) -> Array:
-    """Returns independent standard normal numbers.
-
-    Args:
-        key: a random key.
-        shape: the shape of the array.
-        dtype: a floating dtype; the default one where none is given. Narrow dtypes are drawn in float32 and rounded.
-
-    Examples:
-        >>> import jax
-        >>> from lamu.fast_random import normal
-        >>> normal(jax.random.key(0), (2, 3)).shape
-        (2, 3)
-    """
+    """Returns independent standard normal numbers."""
     dtype = jnp.result_type(float) if dtype is None else jnp.dtype(dtype)
     words = _words(key, math.prod(shape))
     if dtype == jnp.float64:

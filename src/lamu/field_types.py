@@ -17,14 +17,7 @@ __all__ = ["hints_of", "suits", "written"]
 
 @functools.cache
 def hints_of(cls: type) -> Mapping[str, Any]:
-    """Returns the annotations of a dataclass's fields, evaluated; none where one of them cannot be.
-
-    Examples:
-        >>> from lamu.field_types import hints_of
-        >>> from lamu.networks import Linear
-        >>> hints_of(Linear)
-        {'bias': <class 'bool'>}
-    """
+    """Returns the annotations of a dataclass's fields, evaluated; none where one of them cannot be."""
     try:
         hints = typing.get_type_hints(cls)
     except Exception:  # of a class of somebody else, whose annotations may be anything
@@ -33,20 +26,9 @@ def hints_of(cls: type) -> Mapping[str, Any]:
 
 
 def suits(value: Any, hint: Any) -> bool:
-    """Returns whether a value is of the kind that an annotation names; what cannot be known suits.
-
-    A number may be an array of no dimension, and a whole number may stand for a real one, as in Python's own rules. A
-    truth value is no number.
-
-    Args:
-        value: any value.
-        hint: an annotation, evaluated.
-
-    Examples:
-        >>> from lamu.field_types import suits
-        >>> suits((1, 2), tuple[int, ...]), suits("1", int), suits(True, float), suits(3, float | None)
-        (True, False, False, True)
-    """
+    """Returns whether a value is of the kind that an annotation names; what cannot be known suits."""
+    # A number may be an array of no dimension, and a whole number may stand for a real one, as in Python's own rules. A
+    # truth value is no number.
     if hint is Any:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -100,13 +82,7 @@ def _items_suit(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
 
 
 def written(hint: Any) -> str:
-    """Returns an annotation as people write it, without the modules.
-
-    Examples:
-        >>> from lamu.field_types import written
-        >>> written(int), written(tuple[int, ...]), written(float | None)
-        ('int', 'tuple[int, ...]', 'float or None')
-    """
+    """Returns an annotation as people write it, without the modules."""
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(written(each) for each in arguments)

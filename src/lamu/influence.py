@@ -1,14 +1,13 @@
-r"""Influence of rows: how far a belief and its predictions move when a row is left out, without a refit.
+"""Influence of rows: how far a belief and its predictions move when a row is left out, without a refit."""
 
-One step of the rule away from row i, \(\lambda \leftarrow \lambda - \lambda_i\) with the row's site
-(`lamu.sites`): for a Gaussian belief \(N(m, S^{-1})\) about a network with Jacobian \(J_i\), information \(\Lambda_i\)
-and residual \(e_i = \nabla_f \log p(y_i \mid f)\) at the mean, all over T,
-
-\[ S_{-i} = S - J_i^\top \Lambda_i J_i, \qquad m_{-i} = m - S_{-i}^{-1} J_i^\top e_i \]
-
-so that with the predictive covariance of its outputs, \(V_i = J_i S^{-1} J_i^\top\), and
-\(a_i = (I - \Lambda_i V_i)^{-1} e_i\), every number of a row is one of matrices as large as its outputs.
-"""
+# One step of the rule away from row i, \(\lambda \leftarrow \lambda - \lambda_i\) with the row's site (`lamu.sites`):
+# for a Gaussian belief \(N(m, S^{-1})\) about a network with Jacobian \(J_i\), information \(\Lambda_i\) and residual
+# \(e_i = \nabla_f \log p(y_i \mid f)\) at the mean, all over T,
+#
+# \[ S_{-i} = S - J_i^\top \Lambda_i J_i, \qquad m_{-i} = m - S_{-i}^{-1} J_i^\top e_i \]
+#
+# so that with the predictive covariance of its outputs, \(V_i = J_i S^{-1} J_i^\top\), and \(a_i = (I - \Lambda_i
+# V_i)^{-1} e_i\), every number of a row is one of matrices as large as its outputs.
 
 from __future__ import annotations
 

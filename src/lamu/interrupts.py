@@ -50,15 +50,8 @@ HANDLER = _Handler()
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """A context in which no Ctrl-C is lost: it raises `KeyboardInterrupt`, at once or a moment after where it may.
-
-    A handler that somebody else has set stays, and other threads than the main one hear no signals.
-
-    Examples:
-        >>> from lamu.interrupts import heard
-        >>> with heard():
-        ...     pass
-    """
+    """A context in which no Ctrl-C is lost: it raises `KeyboardInterrupt`, at once or a moment after where it may."""
+    # A handler that somebody else has set stays, and other threads than the main one hear no signals.
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

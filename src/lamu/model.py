@@ -85,10 +85,6 @@ class Model(Target):
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
         """Returns initial free parameters and the network's state: fresh ones, or copies of `start`.
 
-        Args:
-            key: a random key.
-            batch: some rows, for shapes and for the first guess of a dispersion.
-
         Returns:
             The parameters `{"network", "likelihood"}`, with `None` at frozen leaves, and the network's state.
         """
@@ -258,20 +254,13 @@ class Model(Target):
         return jax.lax.map(jax.jit(draw), jax.random.split(draw_key, n))
 
     def dispersion_log_prior(self, dispersions: Params) -> Array:
-        """Returns the log density of the dispersions' own prior, a scalar in nats."""
         return self.likelihood.log_prior(dispersions)
 
     def dispersion_information(self, dispersions: Params) -> Params:
-        """Returns the Fisher information of a row about each dispersion."""
         return self.likelihood.dispersion_information(dispersions)
 
     def read(self, data: Any) -> Arrays | Stream:
-        """Returns `(x, y)`, a mapping with `x`, `y` and what goes with them, or an iterable of batches as rows.
-
-        Raises:
-            TypeError: for data of another kind.
-            ValueError: for targets that the likelihood cannot have.
-        """
+        """Returns `(x, y)`, a mapping with `x`, `y` and what goes with them, or an iterable of batches as rows."""
         rows = read(data, self.columns)
         if isinstance(rows, Arrays):
             y = jax.tree.map(np.asarray, rows.y)
@@ -313,9 +302,6 @@ class Model(Target):
 
         Args:
             x: inputs `[N, ...]` in the units of the data.
-
-        Raises:
-            ValueError: for inputs without rows, of one dimension, or not finite.
         """
         x = by_name(x, self.columns)
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
@@ -358,7 +344,6 @@ class Model(Target):
 
     @property
     def quadratic(self) -> bool:
-        """Whether the likelihood is quadratic in the outputs."""
         return self.likelihood.quadratic
 
     @property
@@ -374,7 +359,6 @@ class Model(Target):
 
     @property
     def has_classes(self) -> bool:
-        """Whether the likelihood is of classes."""
         return self.likelihood.support.has_classes
 
     def loops_well(self, batch: Batch) -> bool:
@@ -434,10 +418,8 @@ def _scaling(model: Any) -> Any:
 
 
 def _moments(a: Any, dtype: Any, weight: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns every column's mean and standard deviation; one for a column constant to the precision that it came in.
-
-    They are taken in 64 bits, from the numbers as they came.
-    """
+    """Returns every column's mean and standard deviation; one for a column constant to the precision it came in."""
+    # They are taken in 64 bits, from the numbers as they came.
     # JAX's own types, such as bfloat16, are no types of NumPy.
     precision = jnp.finfo(a.dtype).eps if jnp.issubdtype(a.dtype, jnp.floating) else 0.0
     mean, scale = moments(a, weight)

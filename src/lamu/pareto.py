@@ -13,19 +13,8 @@ _FEWEST_IN_TAIL = 20
 
 
 def pareto_shape(weights: np.ndarray) -> float:
-    """Returns k of the generalised Pareto distribution of the largest weights, by the estimator of Zhang & Stephens.
-
-    Args:
-        weights: at least a hundred, not negative; fewer have no shape, which is NaN. That of equal ones is −∞.
-
-    Source: Zhang & Stephens (2009); Vehtari, Simpson, Gelman, Yao & Gabry (2024), section 3 and appendix C.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.pareto import pareto_shape
-        >>> round(pareto_shape((1 - np.arange(4000) / 4000) ** -1.0), 1)  # of 1/u with u uniform, whose k is one
-        1.0
-    """
+    """Returns k of the generalised Pareto distribution of the largest weights, by the estimator of Zhang & Stephens."""
+    # Source: Zhang & Stephens (2009); Vehtari, Simpson, Gelman, Yao & Gabry (2024), section 3 and appendix C.
     count = len(weights)
     tail = int(min(0.2 * count, 3 * math.sqrt(count)))
     if tail < _FEWEST_IN_TAIL:

@@ -316,10 +316,8 @@ def _require_moderate(parts: Any) -> None:
 
 
 def _require_network(model: Model, draw: Any, network_state: Any) -> None:
-    """Raises a ValueError where a draw has not the parameters of the network, by what `init` would return.
-
-    That needs the shape of a row, which a standardised network and dense layers tell; others are taken as they come.
-    """
+    """Raises a ValueError where a draw has not the parameters of the network, by what `init` would return."""
+    # That needs the shape of a row, which a standardised network and dense layers tell; others are taken as they come.
     if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
         raise ValueError("its frozen weights are no arrays by name")
     if model.frozen is not None:

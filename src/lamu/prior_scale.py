@@ -152,17 +152,7 @@ def fit_prior_scale(
 
 
 def descended(loss: Callable[[float], float], start: float) -> dict[float, float]:
-    """Returns the points tried on the way down from a start by doubling or by halving, each with its loss.
-
-    Args:
-        loss: what is to be small.
-        start: the first point; no other is more than three doublings or halvings away.
-
-    Examples:
-        >>> from lamu.prior_scale import descended
-        >>> descended(lambda scale: abs(scale - 3.0), 0.5)
-        {0.5: 2.5, 1.0: 2.0, 0.25: 2.75, 2.0: 1.0, 4.0: 1.0}
-    """
+    """Returns the points tried on the way down from a start by doubling or by halving, each with its loss."""
     tried = {point: loss(point) for point in (start, 2 * start, start / 2)}
     factor = 2.0 if tried[2 * start] < tried[start / 2] else 0.5
     point = start * factor

@@ -219,12 +219,10 @@ class Adapted(Runnable):
 
     @property
     def traits(self) -> Traits:
-        """The algorithm's."""
         return self.base.traits
 
     @property
     def choices(self) -> Choices:
-        """The algorithm's."""
         return self.base.choices
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
@@ -232,11 +230,9 @@ class Adapted(Runnable):
         return self.base.init(key, objective, batch)
 
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
-        """Returns the algorithm's next state."""
         return self.base.step(key, state, batch, objective)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the algorithm's posterior."""
         return self.base.posterior(key, state, objective, data, trace)
 
 
@@ -263,11 +259,9 @@ class Wrapper(Adapted):
         return state
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
-        """Returns what the other's state predicts without a pass over the data."""
         return runnable(self.base).preview(key, self.inner(state), objective)
 
     def foresee(self, objective: Objective, params: Any) -> None:
-        """Raises what the other raises."""
         runnable(self.base).foresee(objective, params)
 
     def complaint(self, state: Any) -> str | None:

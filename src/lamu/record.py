@@ -487,11 +487,9 @@ def _crc32(array: np.ndarray) -> int:
 
 
 def _registered(name: str) -> Any:
-    """Returns a type that is known by now; None otherwise.
-
-    Before a module of one's own was written with a colon, it was written with a point, which is still read where the
-    class has been imported.
-    """
+    """Returns a type that is known by now; None otherwise."""
+    # Before a module of one's own was written with a colon, it was written with a point, which is still read where the
+    # class has been imported.
     module, _, short = name.rpartition(".")
     return _TYPES.get(name) or _TYPES.get(f"{module}:{short}")
 
@@ -541,11 +539,9 @@ def _hint(name: str) -> str:
 
 
 def _of_floor(name: str) -> Any:
-    """Returns a type of the library that nobody has imported yet; None for any other name.
-
-    A name says the floor and not the module, which may change from version to version. Where the floor's package does
-    not import the type, its modules are imported one after the other until one registers it.
-    """
+    """Returns a type of the library that nobody has imported yet; None for any other name."""
+    # A name says the floor and not the module, which may change from version to version. Where the floor's package does
+    # not import the type, its modules are imported one after the other until one registers it.
     floor = name.partition(".")[0]
     if floor.startswith("_") or not floor.isidentifier() or importlib.util.find_spec(f"lamu.{floor}") is None:
         return None
@@ -572,11 +568,9 @@ def _key(key: Any, path: str) -> str | int:
 
 
 def _name(cls: type) -> str:
-    """Returns the name of a class in a file.
-
-    For the library's it is the floor and the class's name, so that a class may move within its floor without breaking
-    what was saved. For all others it is the module and the class's name with a colon between them: a module of the name
-    of a floor, `priors` for instance, takes none of the library's names.
-    """
+    """Returns the name of a class in a file."""
+    # For the library's it is the floor and the class's name, so that a class may move within its floor without breaking
+    # what was saved. For all others it is the module and the class's name with a colon between them: a module of the
+    # name of a floor, `priors` for instance, takes none of the library's names.
     package, *floors = cls.__module__.split(".")
     return f"{floors[0]}.{cls.__name__}" if package == "lamu" and floors else f"{cls.__module__}:{cls.__name__}"

@@ -247,7 +247,6 @@ class Rule(Runnable):
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         fixed = isinstance(self.curvature, NoCurvature)
         departures = [part.departure for part in (self.expectation, self.momentum, self.metric)]
         if self.precision_rate is not None:
@@ -340,11 +339,7 @@ class Rule(Runnable):
         return Posterior(objective.model, belief, state.network_state, rule, key, temperature=objective.temperature)
 
     def complaint(self, state: RuleState) -> str | None:
-        """Returns what went wrong with the precision, in one sentence with the remedy; None where nothing did.
-
-        Args:
-            state: a state, on the host.
-        """
+        """Returns what went wrong with the precision, in one sentence with the remedy; None where nothing did."""
         step = 0 if state.first_invalid_step is None else int(state.first_invalid_step)
         if not step:
             return None
@@ -375,11 +370,9 @@ class Rule(Runnable):
     def _measured(
         self, key: RandomKey, state: RuleState, loss: BatchLoss, objective: Objective, prior: Any, rate: Any
     ) -> tuple[Evaluation, Any, Any]:
-        r"""Returns value and gradient at this step, the precision P, and its target, or None where P is there already.
-
-        With a period of k steps P makes k steps at once, at the rate \(1 - (1 - \rho_P)^k\), in the branch that knows
-        the curvature: to hand that out of the branch at every step would cost a pass over it.
-        """
+        """Returns value and gradient at this step, the precision P and its target, or None where P is there already."""
+        # With a period of k steps P makes k steps at once, at the rate \(1 - (1 - \rho_P)^k\), in the branch that knows
+        # the curvature: to hand that out of the branch at every step would cost a pass over it.
         belief = self.belief(state, objective)
 
         def measured(key: RandomKey, curvature: Curvature) -> tuple[Evaluation, Any]:
@@ -406,11 +399,9 @@ class Rule(Runnable):
     def _follow(
         self, memory: Params, gradient: Params, prior_gradient: Params | None, count: Any
     ) -> tuple[Params, Params]:
-        """Returns the momentum's memory and the direction of descent, with the prior's exact gradient added.
-
-        The prior's gradient needs no averaging. But a momentum whose weights do not sum to one would weigh the data
-        against the prior, and move the fixed point, unless the prior's gradient passes through it too.
-        """
+        """Returns the momentum's memory and the direction of descent, with the prior's exact gradient added."""
+        # The prior's gradient needs no averaging. But a momentum whose weights do not sum to one would weigh the data
+        # against the prior, and move the fixed point, unless the prior's gradient passes through it too.
         if prior_gradient is None:
             return self.momentum.follow(memory, gradient, count)
         if not self.momentum.normalised:
@@ -430,11 +421,9 @@ def _first_rows(batch: Batch) -> Batch:
 
 
 def _plus(curvature: Any, prior: Any, like: Params) -> Any:
-    """The curvature plus the precision of the prior; what is not linear in its leaves takes it in itself.
-
-    A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
-    structures take in independent priors alone.
-    """
+    """The curvature plus the precision of the prior; what is not linear in its leaves takes it in itself."""
+    # A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
+    # structures take in independent priors alone.
     if not isinstance(prior, Diagonal) and not isinstance(curvature, Dense | Diagonal | Scalar):
         raise TypeError(
             f"a belief of {type(curvature).__name__} precision cannot take in a prior of {type(prior).__name__} "

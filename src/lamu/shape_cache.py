@@ -17,21 +17,10 @@ _MOST = 128  # answers of one function that are kept, the latest asked for
 
 
 def once_a_shape(function: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Returns the function with a memory: arguments of known structure, shapes and dtypes are not computed again.
-
-    Arrays count by shape and dtype, everything else by value. JAX's default float is a part of the question.
-
-    Args:
-        function: of pytrees; what it returns must not depend on the arrays' numbers.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.shape_cache import once_a_shape
-        >>> asked = []
-        >>> size = once_a_shape(lambda x: asked.append(x.shape) or x.size)
-        >>> size(jnp.zeros(3)), size(jnp.ones(3)), size(jnp.ones(4)), asked
-        (3, 3, 4, [(3,), (4,)])
-    """
+    """Returns the function with a memory: arguments of known structure, shapes and dtypes are not computed again."""
+    # Arrays count by shape and dtype, everything else by value. JAX's default float is a part of the question.
+    #
+    # `function`: of pytrees; what it returns must not depend on the arrays' numbers.
     known: OrderedDict[Any, Answer] = OrderedDict()
 
     @functools.wraps(function)

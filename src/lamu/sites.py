@@ -1,12 +1,11 @@
-r"""Sites: what rows added to a belief, as natural parameters that can be asked for, added and removed.
+"""Sites: what rows added to a belief, as natural parameters that can be asked for, added and removed."""
 
-\[ \lambda_{\text{post}} = \lambda_{\text{prior}} / T + \sum_i \lambda_i, \qquad
-   \lambda_i = -\nabla_\mu E_q[\ell_i] / T \]
-
-with \(\ell_i = -\log p(y_i \mid x_i, \theta)\) at the fixed point of the rule (Khan & Rue 2021, section 5.1). For a
-conjugate model it is the statistic \(t(y_i)\) and exact, for a graph its message; for a Gaussian belief about a
-network, with the delta method and the Gauss–Newton matrix, \((H_i m - g_i,\; -\tfrac12 H_i)\).
-"""
+# \[ \lambda_{\text{post}} = \lambda_{\text{prior}} / T + \sum_i \lambda_i, \qquad
+#    \lambda_i = -\nabla_\mu E_q[\ell_i] / T \]
+#
+# with \(\ell_i = -\log p(y_i \mid x_i, \theta)\) at the fixed point of the rule (Khan & Rue 2021, section 5.1). For a
+# conjugate model it is the statistic \(t(y_i)\) and exact, for a graph its message; for a Gaussian belief about a
+# network, with the delta method and the Gauss–Newton matrix, \((H_i m - g_i,\; -\tfrac12 H_i)\).
 
 from __future__ import annotations
 
@@ -106,17 +105,7 @@ def site(
 
 
 def shifted(belief: Any, of: Site, sign: float, words: str) -> Any:
-    r"""Returns the belief with natural parameters \(\lambda \pm \lambda_{\text{site}}\).
-
-    Args:
-        belief: q.
-        of: the site.
-        sign: one to add it, minus one to remove it.
-        words: what the sum is, for the error.
-
-    Raises:
-        ValueError: where it is no belief.
-    """
+    r"""Returns the belief with natural parameters \(\lambda \pm \lambda_{\text{site}}\)."""
     if isinstance(belief, Gaussian):
         first, second = of.values
         H = second.scale(-2.0)
@@ -147,10 +136,8 @@ def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: 
 
 
 def row_statistics(objective: Objective, belief: Any, batch: Batch) -> Any:
-    r"""Returns \(\sum_i w_i\, \nabla_\mu E_q[\log p(y_i \mid \theta)] / T\): \(\sum_i w_i t(y_i) / T\) without latents.
-
-    Latents of a row are at their best under the belief.
-    """
+    r"""Returns \(\sum_i w_i \nabla_\mu E_q[\log p(y_i \mid\theta)] / T\): \(\sum_i w_i t(y_i) / T\) without latents."""
+    # Latents of a row are at their best under the belief.
     target: Any = objective.model
     T = objective.temperature / objective.likelihood_power
     total = lambda mu: batch.total(target.row_bounds(target.statistics(values_of(mu)), batch, T))

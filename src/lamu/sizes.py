@@ -15,23 +15,7 @@ _SEVERAL = ("tuple[int, ...]", "tuple[int, int]")
 
 
 def sized(of: _Of) -> _Of:
-    """Refuses arguments that are annotated as whole numbers and are none, or less than one.
-
-    Args:
-        of: a function, or a class that becomes a record, whose annotations `int`, `tuple[int, ...]` and
-            `tuple[int, int]` are sizes. Of a class the number is checked after its own `__post_init__`, the type
-            before.
-
-    Examples:
-        >>> from lamu.sizes import sized
-        >>> @sized
-        ... def net(layers: int):
-        ...     return layers
-        >>> net(-1)
-        Traceback (most recent call last):
-            ...
-        ValueError: net has layers=-1; give a whole number from 1
-    """
+    """Refuses arguments that are annotated as whole numbers and are none, or less than one."""
     return _class(of) if isinstance(of, type) else _function(of)
 
 

@@ -1,12 +1,11 @@
-"""A folder on disk that holds JSON and arrays: written whole or not at all, checked when read, never pickled.
+"""A folder on disk that holds JSON and arrays: written whole or not at all, checked when read, never pickled."""
 
-Nothing that a file says is believed before it is checked: the archive holds its arrays uncompressed, so that none is
-larger than the file, and each has the size that its own header and the JSON data say.
-
-The folder has three files: `content.json`, `arrays.npz`, and `checksums.json` with the SHA-256 of the other two. It is
-made under a temporary name beside its place and renamed, so that an interrupted write leaves nothing behind that looks
-whole.
-"""
+# Nothing that a file says is believed before it is checked: the archive holds its arrays uncompressed, so that none is
+# larger than the file, and each has the size that its own header and the JSON data say.
+#
+# The folder has three files: `content.json`, `arrays.npz`, and `checksums.json` with the SHA-256 of the other two. It
+# is made under a temporary name beside its place and renamed, so that an interrupted write leaves nothing behind that
+# looks whole.
 
 from __future__ import annotations
 
@@ -39,31 +38,7 @@ class StoreError(ValueError):
 
 
 def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Writes JSON data and arrays as one folder, atomically.
-
-    Args:
-        path: the folder to make. Its parent must exist.
-        content: data that `json.dumps` accepts.
-        arrays: plain arrays by name (no objects).
-
-    Returns:
-        The path of the folder.
-
-    Raises:
-        FileExistsError: if there is something at `path`: nothing is overwritten.
-        FileNotFoundError: if the parent folder does not exist.
-        PermissionError: if nothing can be made there.
-        TypeError: if `path` is no path.
-        ValueError: for an array of Python objects, or a name that is too long.
-
-    Examples:
-        >>> import numpy as np, tempfile, pathlib
-        >>> from lamu import store
-        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "run"
-        >>> _ = store.write(folder, {"answer": 42}, {"x": np.arange(3)})
-        >>> store.read(folder)[0]
-        {'answer': 42}
-    """
+    """Writes JSON data and arrays as one folder, atomically."""
     path = _path(path)
     if path.exists():
         raise FileExistsError(
@@ -105,26 +80,7 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
 def read(
     path: str | os.PathLike[str], declared: Callable[[Any], Mapping[str, tuple[str, tuple[int, ...]]]] | None = None
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Reads a folder that `write` made, after checking every byte.
-
-    Args:
-        path: the folder.
-        declared: what the JSON data say of the arrays, their dtypes and shapes by name, for instance
-            `lamu.record.declared`; an archive of others is refused before anything of it is read.
-
-    Returns:
-        The JSON data and the arrays by name.
-
-    Raises:
-        StoreError: if the folder is missing, incomplete, altered, or of another format; the message says which.
-
-    Examples:
-        >>> from lamu import store
-        >>> store.read("no such folder")
-        Traceback (most recent call last):
-            ...
-        lamu.store.StoreError: there is no folder 'no such folder'
-    """
+    """Reads a folder that `write` made, after checking every byte."""
     body = _body(path)
     path = Path(path)
     if not _is_whole(path, _ARRAYS):
@@ -145,17 +101,7 @@ def read(
 
 
 def altered(path: str | os.PathLike[str], error: BaseException) -> StoreError:
-    """Returns the error of a folder whose files fit together and hold what Lamu does not write.
-
-    Args:
-        path: the folder.
-        error: what was found.
-
-    Examples:
-        >>> from lamu import store
-        >>> store.altered("run", ValueError("it names no type"))
-        StoreError("'run' cannot be read, since it was altered after it was saved: it names no type; save it again")
-    """
+    """Returns the error of a folder whose files fit together and hold what Lamu does not write."""
     reason = " ".join(str(error).split()) or "it does not end"
     if not isinstance(error, ValueError):
         reason = f"{type(error).__name__}: {reason}"
@@ -166,24 +112,7 @@ def altered(path: str | os.PathLike[str], error: BaseException) -> StoreError:
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Gives a context that makes values of what was read, in which any error of theirs becomes a `StoreError`.
-
-    Args:
-        path: the folder.
-
-    Raises:
-        StoreError: for a type that is not known here, and for values that are not such as Lamu writes.
-        ModuleNotFoundError: of a module that is trusted and needs another one.
-
-    Examples:
-        >>> from lamu import store
-        >>> with store.reading("run"):
-        ...     [0, 1][2]
-        Traceback (most recent call last):
-            ...
-        lamu.store.StoreError: 'run' cannot be read, since it was altered after it was saved: IndexError: list index \
-out of range; save it again
-    """
+    """Gives a context that makes values of what was read, in which any error of theirs becomes a `StoreError`."""
     try:
         yield
     except (ModuleNotFoundError, StoreError):
@@ -251,21 +180,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
 
 
 def read_content(path: str | os.PathLike[str]) -> Any:
-    """Reads the JSON data of a folder that `write` made, after checking it, and leaves the arrays alone.
-
-    Args:
-        path: the folder.
-
-    Raises:
-        StoreError: as `read` does.
-
-    Examples:
-        >>> import numpy as np, tempfile, pathlib
-        >>> from lamu import store
-        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "run"
-        >>> store.read_content(store.write(folder, {"answer": 42}, {"x": np.arange(3)}))
-        {'answer': 42}
-    """
+    """Reads the JSON data of a folder that `write` made, after checking it, and leaves the arrays alone."""
     return _body(path)["content"]
 
 

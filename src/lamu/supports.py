@@ -200,7 +200,6 @@ class Real(Support):
 
     @property
     def values(self) -> str:
-        """In words."""
         return "finite numbers"
 
     def contains(self, y: Any) -> Any:
@@ -225,12 +224,10 @@ class PositiveReal(Support):
 
     @property
     def lower(self) -> float:
-        """Zero."""
         return 0.0
 
     @property
     def values(self) -> str:
-        """In words."""
         return "numbers from 0" if self.zero else "numbers above 0"
 
     def contains(self, y: Any) -> Any:
@@ -257,17 +254,14 @@ class Interval(Support):
 
     @property
     def lower(self) -> float:
-        """The lower end."""
         return self.least
 
     @property
     def upper(self) -> float:
-        """The upper end."""
         return self.most
 
     @property
     def values(self) -> str:
-        """In words."""
         if math.isinf(self.least):
             return "finite numbers" if math.isinf(self.most) else f"numbers up to {self.most:g}"
         return f"numbers from {self.least:g}" + ("" if math.isinf(self.most) else f" to {self.most:g}")
@@ -289,17 +283,14 @@ class UnitInterval(Support):
 
     @property
     def lower(self) -> float:
-        """Zero."""
         return 0.0
 
     @property
     def upper(self) -> float:
-        """One."""
         return 1.0
 
     @property
     def values(self) -> str:
-        """In words."""
         return "numbers strictly between 0 and 1"
 
     def contains(self, y: Any) -> Any:
@@ -322,7 +313,6 @@ class Circle(Support):
 
     @property
     def values(self) -> str:
-        """In words."""
         return "angles in radians"
 
     def contains(self, y: Any) -> Any:
@@ -349,17 +339,14 @@ class Counts(Support):
 
     @property
     def lower(self) -> float:
-        """Zero."""
         return 0.0
 
     @property
     def upper(self) -> float:
-        """The largest."""
         return math.inf if self.most is None else float(self.most)
 
     @property
     def values(self) -> str:
-        """In words."""
         return "whole numbers from 0" + ("" if self.most is None else f" to {self.most}")
 
     def contains(self, y: Any) -> Any:
@@ -385,17 +372,14 @@ class TwoClasses(Support):
 
     @property
     def task(self) -> str:
-        """Two classes are what `lamu fit --task` calls "binary"."""
         return "binary"
 
     @property
     def values(self) -> str:
-        """In words."""
         return "0 and 1"
 
     @property
     def advice(self) -> str:
-        """What to do about a target outside."""
         return (
             "encode the two classes, for instance with names, y = np.unique(y, return_inverse=True), or use "
             "Categorical if there are more"
@@ -431,16 +415,13 @@ class Signs(TwoClasses):
 
     @property
     def values(self) -> str:
-        """In words."""
         return "-1 and 1"
 
     @property
     def advice(self) -> str:
-        """What to do about a target outside."""
         return "encode the two classes as -1 and 1, for instance 2 * y - 1, or take a link other than Tanh"
 
     def contains(self, y: Any) -> Any:
-        """Returns whether the targets are minus one or one."""
         return np.equal(y, -1) | np.equal(y, 1)
 
     def indicators(self, y: Any, mean: Any) -> Any:
@@ -483,17 +464,14 @@ class Classes(Support):
 
     @property
     def task(self) -> str:
-        """Several classes are what `lamu fit --task` calls "classes"."""
         return "classes"
 
     @property
     def values(self) -> str:
-        """In words."""
         return f"whole numbers from 0 to {self.number - 1}"
 
     @property
     def advice(self) -> str:
-        """What to do about a target outside."""
         return "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
 
     def contains(self, y: Any) -> Any:
@@ -501,11 +479,9 @@ class Classes(Support):
         return np.isin(y, np.arange(self.number))
 
     def probabilities(self, mean: Any) -> Any:
-        """Returns the mean, which they are."""
         return mean
 
     def labels(self, mean: Any) -> Any:
-        """Returns the most probable class."""
         return mean.argmax(axis=-1)
 
     def indicators(self, y: Any, mean: Any) -> Any:
@@ -557,7 +533,6 @@ class Rankings(Support):
 
     @property
     def values(self) -> str:
-        """In words."""
         return f"orders of the numbers 0 to {self.items - 1}, best first"
 
     def contains(self, y: Any) -> Any:

@@ -10,41 +10,16 @@ __all__ = ["default_optimiser", "optimiser_or"]
 
 @cache
 def default_optimiser(name: str, *settings: float) -> Any:
-    """Returns an optax optimiser, the same object for the same arguments.
-
-    An optimiser is a pair of functions, and a new pair is to JAX a new program, though it does the same: a recipe that
-    made its own at every call would compile every run anew.
-
-    Args:
-        name: its name in optax.
-        *settings: what it is made with.
-
-    Examples:
-        >>> from lamu.algorithms.optax_defaults import default_optimiser
-        >>> default_optimiser("adam", 1e-3) is default_optimiser("adam", 1e-3)
-        True
-    """
+    """Returns an optax optimiser, the same object for the same arguments."""
+    # An optimiser is a pair of functions, and a new pair is to JAX a new program, though it does the same: a recipe
+    # that made its own at every call would compile every run anew.
     import optax
 
     return getattr(optax, name)(*settings)
 
 
 def optimiser_or(optimizer: Any, name: str, *settings: float) -> Any:
-    """Returns an optax optimiser as it is, and the default where it is None.
-
-    Args:
-        optimizer: what was given.
-        name: the default's name in optax.
-        *settings: what the default is made with.
-
-    Raises:
-        TypeError: for anything else.
-
-    Examples:
-        >>> from lamu.algorithms.optax_defaults import default_optimiser, optimiser_or
-        >>> optimiser_or(None, "adam", 1e-3) is default_optimiser("adam", 1e-3)
-        True
-    """
+    """Returns an optax optimiser as it is, and the default where it is None."""
     if optimizer is None:
         return default_optimiser(name, *settings)
     import optax

@@ -21,25 +21,7 @@ def optax_step(
     value_fn: Callable[[Params], Any],
     factor: Number | Array = 1.0,
 ) -> tuple[Params, Any]:
-    """Returns parameters and memory after one update.
-
-    Args:
-        optimizer: the optimiser.
-        gradient: the gradient at the parameters.
-        memory: the optimiser's state.
-        params: the parameters.
-        value: the loss at the parameters, for line searches.
-        value_fn: the loss as a function of the parameters, for line searches, which evaluate it themselves; every other
-            transformation ignores it.
-        factor: what the update is multiplied by.
-
-    Examples:
-        >>> import jax.numpy as jnp, optax
-        >>> from lamu.algorithms.optax_step import optax_step
-        >>> loss, sgd, at = lambda w: 0.5 * w**2, optax.sgd(0.1), jnp.array(1.0)
-        >>> float(optax_step(sgd, at, sgd.init(at), at, loss(at), loss)[0])
-        0.9
-    """
+    """Returns parameters and memory after one update."""
     import optax
 
     extra = {}

@@ -1,9 +1,8 @@
-r"""Split conformal prediction: intervals and sets that hold as often as they say, under any model.
+"""Split conformal prediction: intervals and sets that hold as often as they say, under any model."""
 
-Let \(s_1, \dots, s_n\) be how far the targets of rows that training has not seen lie from their predictions, and \(q\)
-the \(\lceil (n + 1)\, a \rceil\)-th smallest. If a new row is exchangeable with those rows, its own distance is at most
-q with a probability of at least a, whatever the model, for its rank among the n + 1 is uniform.
-"""
+# Let \(s_1, \dots, s_n\) be how far the targets of rows that training has not seen lie from their predictions, and
+# \(q\) the \(\lceil (n + 1)\, a \rceil\)-th smallest. If a new row is exchangeable with those rows, its own distance is
+# at most q with a probability of at least a, whatever the model, for its rank among the n + 1 is uniform.
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-r"""Jackknife+ and CV+: intervals that hold as often as they say, without rows set aside for calibration.
+"""Jackknife+ and CV+: intervals that hold as often as they say, without rows set aside for calibration."""
 
-Row i is judged by the member that has not seen it, \(s_i = |y_i - m_{-k(i)}(x_i)| / \mathrm{std}_{-k(i)}(x_i)\), and
-at a new x each row votes with the same member's prediction:
-
-\[ \Big[ q^-_\alpha\{ m_{-k(i)}(x) - s_i\, \mathrm{std}_{-k(i)}(x) \},\;
-         q^+_\alpha\{ m_{-k(i)}(x) + s_i\, \mathrm{std}_{-k(i)}(x) \} \Big] \]
-
-with \(q^+_\alpha\) the \(\lceil (1 - \alpha)(n + 1) \rceil\)-th smallest of n and \(q^-_\alpha\) the
-\(\lfloor \alpha (n + 1) \rfloor\)-th.
-"""
+# Row i is judged by the member that has not seen it, \(s_i = |y_i - m_{-k(i)}(x_i)| / \mathrm{std}_{-k(i)}(x_i)\), and
+# at a new x each row votes with the same member's prediction:
+#
+# \[ \Big[ q^-_\alpha\{ m_{-k(i)}(x) - s_i\, \mathrm{std}_{-k(i)}(x) \},\;
+#          q^+_\alpha\{ m_{-k(i)}(x) + s_i\, \mathrm{std}_{-k(i)}(x) \} \Big] \]
+#
+# with \(q^+_\alpha\) the \(\lceil (1 - \alpha)(n + 1) \rceil\)-th smallest of n and \(q^-_\alpha\) the \(\lfloor \alpha
+# (n + 1) \rfloor\)-th.
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-r"""Selective prediction: answer where the error can be promised to be small, and leave the rest to a person.
+"""Selective prediction: answer where the error can be promised to be small, and leave the rest to a person."""
 
-Rows are ranked by doubt. Of held-out rows, those below the z-th smallest doubt are z − 1 independent draws of the rows
-that such a threshold would keep, so that their errors are binomial, and an upper confidence bound on the error of all
-rows to come follows exactly (Clopper & Pearson 1934).
-"""
+# Rows are ranked by doubt. Of held-out rows, those below the z-th smallest doubt are z − 1 independent draws of the
+# rows that such a threshold would keep, so that their errors are binomial, and an upper confidence bound on the error
+# of all rows to come follows exactly (Clopper & Pearson 1934).
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-r"""Temperature scaling: one number, fitted on held-out rows, that says how sure a model may be.
+"""Temperature scaling: one number, fitted on held-out rows, that says how sure a model may be."""
 
-\[ \tilde p_k \propto \bar p_k^{1/T} \quad\text{(classes)}, \qquad \tilde y = m + c\,(y - m) \quad\text{(regression)} \]
-
-Counts, shares, angles, and numbers with an end would leave their support by the second, and are refused.
-"""
+# \[ \tilde p_k \propto \bar p_k^{1/T} \quad\text{(classes)}, \qquad \tilde y = m + c\,(y - m) \quad\text{(regression)}
+# \]
+#
+# Counts, shares, angles, and numbers with an end would leave their support by the second, and are refused.
 
 from __future__ import annotations
 
@@ -47,14 +47,7 @@ class Temperature:
     support: Support = static()
 
     def __call__(self, pred: Any) -> Predictive:
-        """Returns the calibrated prediction, which may be asked all that a prediction may.
-
-        Args:
-            pred: a prediction of the same support, of any rows.
-
-        Raises:
-            ValueError: for a prediction of another support.
-        """
+        """Returns the calibrated prediction, which may be asked all that a prediction may."""
         if pred.support != self.support:
             raise ValueError(
                 f"calibrated on predictions of {self.support.values}, and this one is of {pred.support.values}"

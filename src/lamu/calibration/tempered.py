@@ -20,17 +20,7 @@ __all__ = ["TemperedClasses", "Widened", "stretches"]
 
 
 def stretches(support: Support) -> bool:
-    """Returns whether targets may be any real number, so that stretched ones are.
-
-    Args:
-        support: of the targets.
-
-    Examples:
-        >>> from lamu.calibration.tempered import stretches
-        >>> from lamu.supports import Counts, Real
-        >>> stretches(Real()), stretches(Counts())
-        (True, False)
-    """
+    """Returns whether targets may be any real number, so that stretched ones are."""
     ends = math.isfinite(support.lower), math.isfinite(support.upper)
     return support.ordered and not (support.has_classes or support.discrete or any(ends))
 
@@ -60,7 +50,6 @@ class TemperedClasses(PredictiveWrapper):
 
     @property
     def mean(self) -> Array:
-        """The probabilities."""
         p = self._tempered(jnp.log(self._floored))
         return p[:, 1] if jnp.ndim(self.base.mean) == 1 else p
 
@@ -102,7 +91,6 @@ class TemperedClasses(PredictiveWrapper):
         raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Returns n draws of all targets, `[n, N]`."""
         logits = jnp.log(self._floored) / self.temperature
 
         def draw(key: RandomKey) -> Array:
@@ -169,12 +157,10 @@ class Widened(RescaledPredictive):
 
     @property
     def factors(self) -> Array:
-        """The factor c, in the shape of the mean."""
         return jnp.full_like(self.base.mean, self.factor)
 
     @property
     def mean(self) -> Array:
-        """E[y], as it was."""
         return self.base.mean
 
     def forward(self, values: Array) -> Array:

@@ -16,27 +16,9 @@ _UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Lets two existing files or folders of one file system change places.
-
-    In one step where the system can (Linux): nobody ever sees either name without its content. Elsewhere in three
-    renames; if one of them fails those before it are taken back.
-
-    Args:
-        one: a path.
-        other: another.
-
-    Raises:
-        OSError: if they cannot be moved.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from lamu.cli.atomic_write import exchange
-        >>> one, other = (pathlib.Path(tempfile.mkdtemp()) / "x" for _ in range(2))
-        >>> _ = one.write_text("1"), other.write_text("2")
-        >>> exchange(one, other)
-        >>> one.read_text(), other.read_text()
-        ('2', '1')
-    """
+    """Lets two existing files or folders of one file system change places."""
+    # In one step where the system can (Linux): nobody ever sees either name without its content. Elsewhere in three
+    # renames; if one of them fails those before it are taken back.
     if not _in_one_step(one, other):
         _in_three(one, other)
 

@@ -15,32 +15,14 @@ RULE = "Khan & Rue 2021"
 
 
 def cite(name: str | None = None) -> None:
-    """Prints the BibTeX entries of the papers that an algorithm is from, and of the Bayesian learning rule.
-
-    Args:
-        name: the algorithm; None for the rule alone.
-
-    Raises:
-        ValueError: for an unknown name; the message has the nearest one. For a paper without an entry.
-    """
+    """Prints the BibTeX entries of the papers that an algorithm is from, and of the Bayesian learning rule."""
     source = RULE if name is None else f"{find(name).source}; {RULE}"
     print("\n\n".join(entries_of(source).values()))
 
 
 def entries_of(source: str) -> dict[str, str]:
-    """Returns the BibTeX entries of a source by key, in its order.
-
-    Args:
-        source: papers as authors and year, for instance "Zhang et al. 2018, section 3.3; Khan & Rue 2021".
-
-    Raises:
-        ValueError: for a paper without an entry.
-
-    Examples:
-        >>> from lamu.cli.citing import entries_of
-        >>> list(entries_of("Zhang et al. 2018, section 3.3; Khan & Rue 2021"))
-        ['zhang2018noisy', 'khan2021bayesian']
-    """
+    """Returns the BibTeX entries of a source by key, in its order."""
+    # `source`: papers as authors and year, for instance "Zhang et al. 2018, section 3.3; Khan & Rue 2021".
     text = files("lamu").joinpath("references.bib").read_text(encoding="utf-8")
     known = {re.split(r"[{,]", entry, maxsplit=2)[1]: entry for entry in re.split(r"\n\n(?=@)", text.strip())}
     cited: dict[str, str] = {}

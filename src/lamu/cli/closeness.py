@@ -33,17 +33,7 @@ FLOOR = "its own chains, half against half"
 
 
 def lengths(reference: str, words: list[str]) -> list[str]:
-    """Returns the settings of a reference: those that were given, and lengths where none were.
-
-    Args:
-        reference: the name of an algorithm.
-        words: its settings, `key=value` each.
-
-    Examples:
-        >>> from lamu.cli.closeness import lengths
-        >>> lengths("hmc", ["draws=500"]), lengths("laplace", [])
-        (['draws=500', 'warmup=250'], [])
-    """
+    """Returns the settings of a reference: those that were given, and lengths where none were."""
     known, given = settings_of(find(reference)), {word.partition("=")[0] for word in words}
     if not set(LENGTHS) <= set(known):
         return words
@@ -53,19 +43,7 @@ def lengths(reference: str, words: list[str]) -> list[str]:
 def closeness(
     request: Request, table: Any, answers: dict[str, dict[str, Any]], reference: str, kept: Path
 ) -> dict[str, dict[str, float]]:
-    """Returns how close each posterior's predictions on the test rows come to the reference's, a mean over splits.
-
-    Args:
-        request: the data and the budget.
-        table: the table that was read.
-        answers: what the processes answered, by algorithm.
-        reference: which of them is the reference.
-        kept: the folder of the posteriors.
-
-    Returns:
-        Measures by name, by algorithm; under `FLOOR` those of one half of the reference's chains, judged by the other,
-        where it has two chains or more.
-    """
+    """Returns how close each posterior's predictions on the test rows come to the reference's, a mean over splits."""
     found: dict[str, dict[str, list[float]]] = {}
     words = [word for word in (*answers, request.likelihood) if is_outside(word)]
     named = [str(word).partition(":")[0] for word in words]  # by who runs the command
@@ -92,30 +70,12 @@ def closeness(
 
 
 def folder_of(name: str) -> str:
-    """Returns an algorithm's name as that of a folder, which may have no colon on every system.
-
-    Examples:
-        >>> from lamu.cli.closeness import folder_of
-        >>> folder_of("mypackage.module:cornered")
-        'mypackage.module.cornered'
-    """
+    """Returns an algorithm's name as that of a folder, which may have no colon on every system."""
     return name.replace(":", ".")
 
 
 def halves(posterior: Posterior) -> tuple[Posterior, Posterior] | None:
-    """Returns the posteriors of the first chains and of the others; None where there are no two chains.
-
-    Args:
-        posterior: a reference.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.cli.closeness import halves
-        >>> density = lamu.LogDensity(lambda theta: -jnp.sum(theta**2), jnp.zeros(1))
-        >>> nuts = lamu.mcmc.nuts(chains=3, warmup=20, draws=20)
-        >>> [part.samples["network"].shape for part in halves(lamu.fit(density, None, nuts).posterior)]
-        [(1, 20, 1), (2, 20, 1)]
-    """
+    """Returns the posteriors of the first chains and of the others; None where there are no two chains."""
     belief = posterior.belief
     if not isinstance(belief, Draws):
         return None
@@ -127,13 +87,7 @@ def halves(posterior: Posterior) -> tuple[Posterior, Posterior] | None:
 
 
 def show_closeness(found: dict[str, dict[str, float]], reference: str, words: list[str]) -> None:
-    """Prints how close each algorithm's predictions come to a reference's.
-
-    Args:
-        found: what `closeness` returned.
-        reference: the name of the reference.
-        words: its settings.
-    """
+    """Prints how close each algorithm's predictions come to a reference's."""
     if not found:
         show_line(f"nothing can be said of closeness: {reference} did not come to an end")
         return

@@ -47,25 +47,7 @@ def compare(
     reference: str | None = None,
     report: Path | None = None,
 ) -> bool:
-    """Compares algorithms on the same rows and prints a table: scores, paired differences, time and memory.
-
-    Args:
-        request: the data and the budget.
-        names: the names of the algorithms, or `package.module:name`, with commas between them; the others are compared
-            with the first.
-        settings: `algorithm.key=value`, one a setting.
-        splits: how many splits into training and test rows.
-        as_json: whether to print one JSON document in place of a table.
-        by: what to order the rows by, the best first: "nll" or "evidence"; None for the order of the names.
-        reference: the name of an algorithm, a sampler most likely, whose posterior the others are to come close to.
-        report: an HTML file to make; None for none.
-
-    Returns:
-        Whether every algorithm came to an end; one that does not has a row that says why.
-
-    Raises:
-        ValueError: for data, a name or a setting that cannot be used, before anything is computed.
-    """
+    """Compares algorithms on the same rows and prints a table: scores, paired differences, time and memory."""
     request.check()
     if splits < 1:
         raise ValueError(f"--splits is {splits}; give a whole number that is not below 1")
@@ -141,14 +123,7 @@ def _likelihood(request: Request, first: Table, train: Any) -> Chosen:
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Returns the answer of one algorithm, from a process of its own that has ended.
-
-    Args:
-        task: what `lamu.cli.worker` reads.
-
-    Raises:
-        KeyboardInterrupt: if it was interrupted.
-    """
+    """Returns the answer of one algorithm, from a process of its own that has ended."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
         asked.write_text(dump(task), encoding="utf-8")

@@ -14,11 +14,9 @@ __all__ = ["CompileTime", "compile_time"]
 
 
 class CompileTime:
-    """Seconds of tracing and compilation so far; a program that is read from the cache takes only its reading.
+    """Seconds of tracing and compilation so far; a program that is read from the cache takes only its reading."""
 
-    Attributes:
-        programs: how many were compiled, or read from the cache.
-    """
+    # `programs`: how many were compiled, or read from the cache.
 
     def __init__(self) -> None:
         self.programs = 0
@@ -45,16 +43,7 @@ class CompileTime:
 
 @contextmanager
 def compile_time() -> Iterator[CompileTime]:
-    """Counts the seconds of compilation inside a `with` block.
-
-    Examples:
-        >>> import jax
-        >>> from lamu.cli.compile_time import compile_time
-        >>> with compile_time() as spent:
-        ...     three = jax.jit(lambda x: x + 1)(2)
-        >>> spent.seconds > 0, spent.programs
-        (True, 1)
-    """
+    """Counts the seconds of compilation inside a `with` block."""
     spent = CompileTime()
     listener = spent.add
     monitoring.register_event_duration_secs_listener(listener)

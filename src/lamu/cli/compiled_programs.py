@@ -1,8 +1,7 @@
-"""Compiled programs, kept between commands: a second command of the same shapes does not compile again.
+"""Compiled programs, kept between commands: a second command of the same shapes does not compile again."""
 
-JAX reads these settings from the environment when it is first imported, which is after the words of a command were
-understood, and processes that a command starts inherit them.
-"""
+# JAX reads these settings from the environment when it is first imported, which is after the words of a command were
+# understood, and processes that a command starts inherit them.
 
 from __future__ import annotations
 
@@ -25,22 +24,8 @@ _MOST = 1 << 30  # bytes; beyond it the older half goes
 
 
 def keep_compiled(environment: MutableMapping[str, str] | None = None) -> Path | None:
-    """Lets JAX keep what it compiles in a folder of the user's, and removes the oldest programs where they grew large.
-
-    A folder that JAX was given itself stays (`JAX_COMPILATION_CACHE_DIR`), and so does `LAMU_CACHE=off`.
-
-    Args:
-        environment: where the settings are written; this process's own where None.
-
-    Returns:
-        The folder; None where nothing is kept by this function: it was switched off or set elsewhere, or the folder
-        cannot be written.
-
-    Examples:
-        >>> from lamu.cli.compiled_programs import keep_compiled
-        >>> keep_compiled({"LAMU_CACHE": "off"}) is None
-        True
-    """
+    """Lets JAX keep what it compiles in a folder of the user's, and removes the oldest programs if they grew large."""
+    # A folder that JAX was given itself stays (`JAX_COMPILATION_CACHE_DIR`), and so does `LAMU_CACHE=off`.
     settings = os.environ if environment is None else environment
     asked = settings.get(CACHE, "")
     if asked == "off" or _FOLDER in settings:
@@ -60,13 +45,7 @@ def keep_compiled(environment: MutableMapping[str, str] | None = None) -> Path |
 
 
 def compiled_folder() -> str | None:
-    """Returns the folder in which `keep_compiled` keeps programs, for messages; None where it keeps none.
-
-    Examples:
-        >>> from lamu.cli.compiled_programs import compiled_folder
-        >>> isinstance(compiled_folder(), str | None)
-        True
-    """
+    """Returns the folder in which `keep_compiled` keeps programs, for messages; None where it keeps none."""
     folder = os.environ.get(_FOLDER, "")
     return folder if Path(folder).name == _machine() else None
 

@@ -9,18 +9,7 @@ __all__ = ["read_options", "refuse_untrusted"]
 
 
 def read_options(context: Any, path: Any) -> Path | None:
-    """Takes the options of a file as the defaults of a command; the callback of an eager option.
-
-    Args:
-        context: the command's, of Click, whose class depends on the version of Typer.
-        path: the file; None where none was given.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: for a file that cannot be read or is no TOML, or a name that is no option of the command.
-    """
+    """Takes the options of a file as the defaults of a command; the callback of an eager option."""
     if path is None or context.resilient_parsing:
         return path
     import tomllib
@@ -44,18 +33,7 @@ def read_options(context: Any, path: Any) -> Path | None:
 
 
 def refuse_untrusted(context: Any, trust: Any) -> Any:
-    """Refuses modules that a file of options names and that would be imported; the callback of `--trust`.
-
-    Args:
-        context: the command's, of Click.
-        trust: the modules that the command line names; None where it names none.
-
-    Returns:
-        The modules.
-
-    Raises:
-        ValueError: with the name and the option.
-    """
+    """Refuses modules that a file of options names and that would be imported; the callback of `--trust`."""
     for name in ("algorithm", "algorithms", "likelihood", "reference"):
         source = context.get_parameter_source(name)  # None where its turn has not come
         if source is not None and source.name == "COMMANDLINE":

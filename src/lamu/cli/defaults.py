@@ -1,11 +1,10 @@
-"""What the command line takes where it is not told: the algorithm, the model, and how long it learns.
+"""What the command line takes where it is not told: the algorithm, the model, and how long it learns."""
 
-Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of two
-layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose scale the folds
-choose. An algorithm that is named runs alone, until it has converged. Training rows that are set aside choose the
-temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings (`lamu.fit_prior_scale`);
-then it learns from all of them.
-"""
+# Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of
+# two layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose scale the
+# folds choose. An algorithm that is named runs alone, until it has converged. Training rows that are set aside choose
+# the temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings
+# (`lamu.fit_prior_scale`); then it learns from all of them.
 
 from __future__ import annotations
 
@@ -43,60 +42,25 @@ _VALIDATION = 0.1
 
 
 def default_algorithm() -> str:
-    """Returns the name of the algorithm that each fold runs where `lamu fit` is not told one.
-
-    Examples:
-        >>> from lamu.cli.defaults import default_algorithm
-        >>> default_algorithm()
-        'adam'
-    """
+    """Returns the name of the algorithm that each fold runs where `lamu fit` is not told one."""
     return "adam"
 
 
 def default_settings() -> dict[str, Any]:
-    """Returns the settings of that algorithm.
-
-    Examples:
-        >>> from lamu.cli.defaults import default_settings
-        >>> default_settings()
-        {'learning_rate': Annealed(start=0.01, steps=None, warmup=0.0)}
-    """
+    """Returns the settings of that algorithm."""
     return {"learning_rate": Annealed(0.01)}
 
 
 def default_folds(rows: int, algorithm: str | None) -> int:
-    """Returns how many folds the ensemble is over; none, hence one run, for an algorithm that somebody named.
-
-    Args:
-        rows: the rows that there are to learn from.
-        algorithm: the name that was given, or None.
-
-    Examples:
-        >>> from lamu.cli.defaults import default_folds
-        >>> default_folds(100, None), default_folds(100, "ivon")
-        (5, 0)
-    """
+    """Returns how many folds the ensemble is over; none, hence one run, for an algorithm that somebody named."""
     return 0 if algorithm is not None else folds_for(rows)
 
 
 def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
-    """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`.
-
-    Members of folds take three thousand steps, in thirty epochs at least and five hundred at most, and stop after a
-    fifth of them without a better validation. Any other run is as long as it takes (`lamu.fit` without epochs).
-    Algorithms with a length of their own keep it.
-
-    Args:
-        algorithm: the algorithm.
-        rows: the rows that there are to learn from, those to validate on among them.
-        folds: how many folds there are; none sets a tenth of the rows aside.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.cli.defaults import budget
-        >>> budget(lamu.algorithms.ivon(), rows=1000)
-        {'batch_size': 64, 'validation': 0.1}
-    """
+    """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`."""
+    # Members of folds take three thousand steps, in thirty epochs at least and five hundred at most, and stop after a
+    # fifth of them without a better validation. Any other run is as long as it takes (`lamu.fit` without epochs).
+    # Algorithms with a length of their own keep it.
     if algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return {"batch_size": _BATCH}
     if not folds:
@@ -107,18 +71,7 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
 def model_for(
     encoding: Encoding, x: Any, y: Any, likelihood: str | None = None, algorithm: str | None = None
 ) -> tuple[Model, str]:
-    """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most.
-
-    Args:
-        encoding: what the columns and the target are.
-        x: the training features, `[rows, columns]`.
-        y: the training targets, `[rows]`.
-        likelihood: one of `LIKELIHOODS` of the task, or `package.module:name`; None for the task's own.
-        algorithm: the name of the one that is to be run; None for one that takes any model.
-
-    Raises:
-        ValueError: for data or a likelihood that the algorithm cannot take.
-    """
+    """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most."""
     model = Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5))
     model, told = required_parts(algorithm or "", model, encoding, x, y)
     return model.standardised(x, y), told
@@ -134,21 +87,7 @@ def _network(encoding: Encoding) -> Network:
 
 
 def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
-    """Returns the likelihood of a table's target.
-
-    Args:
-        encoding: what the target is.
-        name: one of `LIKELIHOODS`, or `package.module:name`, whose task is the target's; None for the task's own.
-
-    Raises:
-        ValueError: for an unknown name, or the name of a likelihood for another task.
-
-    Examples:
-        >>> from lamu.cli.defaults import likelihood_for
-        >>> from lamu.data import Encoding
-        >>> likelihood_for(Encoding("y", "regression", (), ("a",)), "heteroscedastic")
-        HeteroscedasticGaussian(factor=1.0)
-    """
+    """Returns the likelihood of a table's target."""
     found = _named(encoding, name)
     brought = dict(encoding.beside)
     if "censored" in brought:

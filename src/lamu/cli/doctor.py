@@ -18,13 +18,7 @@ _ADAPTED = ("flax", "equinox")
 
 
 def findings() -> dict[str, Any]:
-    """Returns what there is, by topic.
-
-    Examples:
-        >>> from lamu.cli.doctor import findings
-        >>> sorted(findings())
-        ['cache', 'devices', 'extras', 'memory', 'precision', 'processors', 'versions']
-    """
+    """Returns what there is, by topic."""
     import jax
     import jax.numpy as jnp
 
@@ -44,11 +38,7 @@ def findings() -> dict[str, Any]:
 
 
 def doctor(as_json: bool) -> None:
-    """Prints what there is.
-
-    Args:
-        as_json: whether to print one JSON document in place of tables.
-    """
+    """Prints what there is."""
     found = findings()
     if as_json:
         show_document(found)

@@ -18,10 +18,8 @@ def fingerprint(posterior: Path) -> str:
 
 
 def table_fingerprint(table: Table) -> str:
-    """Returns a SHA-256 of a table's inputs and targets, by which it is known again.
-
-    Medians stand where a number is missing: a draw differs between a table that is fitted and one that is predicted.
-    """
+    """Returns a SHA-256 of a table's inputs and targets, by which it is known again."""
+    # Medians stand where a number is missing: a draw differs between a table that is fitted and one that is predicted.
     seen = hashlib.sha256(np.ascontiguousarray(table.with_medians().x).tobytes())
     seen.update(b"" if table.y is None else np.ascontiguousarray(table.y).tobytes())
     return seen.hexdigest()

@@ -13,18 +13,9 @@ _OBJECTS = 300_000  # Python's own number is 700
 
 @contextmanager
 def collected_seldom() -> Iterator[None]:
-    """Lets Python collect garbage only after 300,000 new objects, inside a `with` block.
-
-    Imports and traces make many objects and little garbage: collecting it took half a second of a command's start.
-    A command that runs long still has its garbage collected; 300,000 objects are some tens of megabytes.
-
-    Examples:
-        >>> import gc
-        >>> from lamu.cli.garbage import collected_seldom
-        >>> with collected_seldom():
-        ...     print(gc.get_threshold()[0])
-        300000
-    """
+    """Lets Python collect garbage only after 300,000 new objects, inside a `with` block."""
+    # Imports and traces make many objects and little garbage: collecting it took half a second of a command's start. A
+    # command that runs long still has its garbage collected; 300,000 objects are some tens of megabytes.
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *before[1:])
     try:

@@ -42,17 +42,11 @@ _SETTINGS = {"latents": 16, "hidden": 200}
 
 @dataclass(frozen=True)
 class Images:
-    """Images as rows of pixels.
+    """Images as rows of pixels."""
 
-    Attributes:
-        pixels: zeros and ones, or grey values from 0 to 1, `[N, pixels]`; NaN where one is missing.
-        shape: of an image.
-        unit: what the file's values were divided by.
-    """
-
-    pixels: np.ndarray
-    shape: tuple[int, ...]
-    unit: float
+    pixels: np.ndarray  # zeros and ones, or grey values from 0 to 1, `[N, pixels]`; NaN where one is missing
+    shape: tuple[int, ...]  # of an image
+    unit: float  # what the file's values were divided by
 
     @property
     def bits(self) -> bool:
@@ -75,29 +69,9 @@ def train_images(
     force: bool = False,
     resume: bool = False,
 ) -> None:
-    """Fits a variational autoencoder to images, and writes the folder `out`; prints the density of images left out.
-
-    Pixels that are zeros and ones have a `Bernoulli` likelihood; grey values have a `Gaussian` one with a noise of
-    0.15, and are divided by 255 where they are above 1.
-
-    Args:
-        data: an .npz file with the array X, `[N, height, width]` or `[N, pixels]`; NaN is a missing pixel.
-        out: the folder to make: posterior, config.json, metrics.json and images.png.
-        model: "vae".
-        settings: `latents=16` and `hidden=200`, the numbers of latents and of units of either network.
-        epochs: passes over the images; None for about 3,000 steps.
-        batch_size: images of a step; None for 128.
-        seed: of the split and of the steps.
-        test_size: the share of the images that are left out.
-        samples: importance samples of the density; None for 100.
-        as_json: whether to print one JSON document.
-        force: whether a folder that `lamu fit` made may be replaced.
-        resume: whether to go on with the same command, which was interrupted.
-
-    Raises:
-        ValueError: for a model or a setting that there is not, or images that cannot be used.
-        FileExistsError: if there is something at `out` that may not be replaced.
-    """
+    """Fits a variational autoencoder to images, and writes the folder `out`; prints the density of images left out."""
+    # Pixels that are zeros and ones have a `Bernoulli` likelihood; grey values have a `Gaussian` one with a noise of
+    # 0.15, and are divided by 255 where they are above 1.
     refuse_existing(out, force)
     if model not in MODELS:
         raise ValueError(f"there is no model {model!r} of images; {nearest(model, MODELS)}")
@@ -175,19 +149,7 @@ def fill_images(
     samples: int | None = None,
     trust: Sequence[str] = (),
 ) -> None:
-    """Fills in the missing pixels of images, block by block, and writes their means and 90 % intervals.
-
-    Args:
-        run: a folder that `lamu fit --model` made.
-        data: an .npz file with the array X, NaN where a pixel is missing.
-        out: an .npz file to make, with X, lower and upper in the units of the file; None prints a summary alone.
-        as_json: whether to print one JSON document.
-        samples: how many draws of the missing pixels; None for as many as `lamu fit` took.
-        trust: modules that may be imported.
-
-    Raises:
-        ValueError: for images of another shape, or of which no pixel is missing.
-    """
+    """Fills in the missing pixels of images, block by block, and writes their means and 90 % intervals."""
     if samples is not None and samples < 1:
         raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))

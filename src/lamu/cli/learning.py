@@ -23,48 +23,29 @@ __all__ = ["Candidates", "Learned", "Runs", "way_of"]
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned from the training rows.
-
-    Attributes:
-        posterior: the posterior.
-        histories: of each run that is part of it.
-        steps: of all runs together, or of each member.
-        temperature: the temperature.
-        temperatures: the held-out nll of each that was tried.
-        scales: the held-out nll of each scale of the prior that was tried.
-        candidates: the weight of each candidate in a mixture.
-        candidates_nll: the held-out nll of each.
-        told: a line about it, or None.
-    """
+    """What was learned from the training rows."""
 
     posterior: Any
-    histories: tuple[Any, ...] = ()
-    steps: int = 0
+    histories: tuple[Any, ...] = ()  # of each run that is part of it
+    steps: int = 0  # of all runs together, or of each member
     temperature: float = 1.0
-    temperatures: Mapping[float, float] = field(default_factory=dict)
+    temperatures: Mapping[float, float] = field(default_factory=dict)  # the held-out nll of each that was tried
+    # The held-out nll of each scale of the prior that was tried.
     scales: Mapping[float, float] = field(default_factory=dict)
-    candidates: Mapping[str, float] = field(default_factory=dict)
-    candidates_nll: Mapping[str, float] = field(default_factory=dict)
-    told: str | None = None
+    candidates: Mapping[str, float] = field(default_factory=dict)  # the weight of each candidate in a mixture
+    candidates_nll: Mapping[str, float] = field(default_factory=dict)  # the held-out nll of each
+    told: str | None = None  # a line about it, or None
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of `lamu.fit_table`, mixed.
+    """The candidates of `lamu.fit_table`, mixed."""
 
-    Attributes:
-        request: what was asked.
-        encoding: what the columns and the target are.
-        likelihood: its name; None for the task's own.
-        folds: how many folds.
-        rows: the training rows.
-    """
-
-    request: Request
-    encoding: Encoding
-    likelihood: str | None
-    folds: int
-    rows: int
+    request: Request  # what was asked
+    encoding: Encoding  # what the columns and the target are
+    likelihood: str | None  # its name; None for the task's own
+    folds: int  # how many folds
+    rows: int  # the training rows
 
     name: str = "fit_table"
     loop: Mapping[str, Any] = field(default_factory=dict)
@@ -80,14 +61,7 @@ class Candidates:
         return "candidates over folds"
 
     def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
-        """Returns the mixture.
-
-        Args:
-            x: the training inputs.
-            y: the training targets.
-            seed: of everything random.
-            options: `progress`, `checkpoint` and `resume`.
-        """
+        """Returns the mixture."""
         found = fit_table(
             x,
             y,
@@ -115,27 +89,17 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of one algorithm: an ensemble over folds, each member stopped by its own fold, or a single run.
+    """Runs of one algorithm: an ensemble over folds, each member stopped by its own fold, or a single run."""
 
-    A single run is at the temperature and under the scale of the prior that training rows set aside choose.
+    # A single run is at the temperature and under the scale of the prior that training rows set aside choose.
 
-    Attributes:
-        request: what was asked.
-        model: what is fitted.
-        algorithm: what fits it.
-        name: the algorithm's.
-        rows: the training rows.
-        folds: how many folds; 0 for a single run.
-        loop: options of the loop.
-    """
-
-    request: Request
-    model: Model
-    algorithm: Algorithm
-    name: str
-    rows: int
-    folds: int
-    loop: Mapping[str, Any]
+    request: Request  # what was asked
+    model: Model  # what is fitted
+    algorithm: Algorithm  # what fits it
+    name: str  # the algorithm's
+    rows: int  # the training rows
+    folds: int  # how many folds; 0 for a single run
+    loop: Mapping[str, Any]  # options of the loop
 
     @property
     def plan(self) -> str:
@@ -150,14 +114,7 @@ class Runs:
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
     def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
-        """Returns the ensemble, or what the single run learned.
-
-        Args:
-            x: the training inputs.
-            y: the training targets.
-            seed: of everything random.
-            options: further ones of the loop.
-        """
+        """Returns the ensemble, or what the single run learned."""
         data, loop = (x, y), {**self.loop, **options}
         if self.folds:
             temperature, tried = self.request.temperature or 1.0, {}
@@ -171,17 +128,9 @@ class Runs:
 
 
 def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:
-    """Returns how a request learns.
-
-    The candidates are fitted where nothing is said that they do not know: no algorithm, setting, length, batch or
-    temperature, and no trials or censored rows.
-
-    Args:
-        runs: those of the algorithm.
-        encoding: what the columns and the target are.
-        likelihood: its name; None for the task's own.
-        default: whether no algorithm was named, nor a setting of it.
-    """
+    """Returns how a request learns."""
+    # The candidates are fitted where nothing is said that they do not know: no algorithm, setting, length, batch or
+    # temperature, and no trials or censored rows.
     request = runs.request
     said = (request.epochs, request.batch_size, request.temperature)
     if default and all(each is None for each in said) and request.folds != 0 and not encoding.beside:

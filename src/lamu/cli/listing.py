@@ -34,11 +34,7 @@ _SHIPPED = (
 
 
 def list_algorithms(as_json: bool = False) -> None:
-    """Prints each algorithm with its belief and its expectation: the first two of its choices inside the rule.
-
-    Args:
-        as_json: whether to print one JSON document, with all choices, in place of a table.
-    """
+    """Prints each algorithm with its belief and its expectation: the first two of its choices inside the rule."""
     rows = []
     for name, recipe in recipes().items():
         choices = recipe.choices
@@ -51,15 +47,7 @@ def list_algorithms(as_json: bool = False) -> None:
 
 
 def show_algorithm(name: str, as_json: bool = False) -> None:
-    """Prints one algorithm: what it is, its choices inside the rule, its source, and its options.
-
-    Args:
-        name: the algorithm, or `package.module:name` for one of another module.
-        as_json: whether to print one JSON document in place of a table.
-
-    Raises:
-        ValueError: for an unknown name; the message has the nearest one.
-    """
+    """Prints one algorithm: what it is, its choices inside the rule, its source, and its options."""
     recipe = find(name)
     choices = recipe.choices
     values = (name, choices.family, choices.expectation, choices.curvature, choices.departures, recipe.source)
@@ -80,23 +68,10 @@ def show_algorithm(name: str, as_json: bool = False) -> None:
 
 
 def verify(name: str | None = None, as_json: bool = False) -> bool:
-    """Runs the checks of algorithms against independent references, and prints how far each is off.
-
-    Four tables: each likelihood beside SciPy; bounds, flows, locals and coders of latent variables beside closed forms;
-    step by step, each algorithm beside its classic; and as shipped, each belief of a default fit on bundled data beside
-    the posterior. The first three take seconds a row to compile and no training; the last trains.
-
-    Args:
-        name: the row to run, of all tables, or "likelihoods" or "latent" for those tables; None for all.
-        as_json: whether to print one JSON document in place of the tables.
-
-    Returns:
-        Whether every check passed and every default fit reached what is expected of its kind. A row that stops with an
-        error has failed; one that needs an extra which is not installed was not run, and says so.
-
-    Raises:
-        ValueError: for an unknown name; the message has the nearest one.
-    """
+    """Runs the checks of algorithms against independent references, and prints how far each is off."""
+    # Four tables: each likelihood beside SciPy; bounds, flows, locals and coders of latent variables beside closed
+    # forms; step by step, each algorithm beside its classic; and as shipped, each belief of a default fit on bundled
+    # data beside the posterior. The first three take seconds a row to compile and no training; the last trains.
     from lamu.verification import checks, latent_checks, likelihood_checks, shipped_rows
 
     known, likelihoods, latents, defaults = checks(), likelihood_checks(), latent_checks(), shipped_rows()

@@ -11,43 +11,17 @@ __all__ = ["part", "parts", "takes_words"]
 
 
 def takes_words(setting: str) -> bool:
-    """Returns whether a setting is chosen by a word.
-
-    Examples:
-        >>> from lamu.cli.option_values import takes_words
-        >>> takes_words("structure"), takes_words("learning_rate")
-        (True, False)
-    """
+    """Returns whether a setting is chosen by a word."""
     return setting in _TABLES
 
 
 def parts(setting: str) -> dict[str, Any]:
-    """Returns the words of a setting and what they stand for.
-
-    Examples:
-        >>> from lamu.cli.option_values import parts
-        >>> list(parts("weights"))
-        ['all', 'last_layer']
-    """
+    """Returns the words of a setting and what they stand for."""
     return _TABLES[setting]()
 
 
 def part(setting: str, word: str) -> Any:
-    """Returns what a word stands for.
-
-    Args:
-        setting: the setting's name.
-        word: one of `parts(setting)`; for weights also a path pattern, for instance "layers/2/*", or the number of
-            those of largest variance.
-
-    Raises:
-        ValueError: for an unknown word; the message has the nearest one.
-
-    Examples:
-        >>> from lamu.cli.option_values import part
-        >>> part("structure", "diagonal").__name__
-        'Diagonal'
-    """
+    """Returns what a word stands for."""
     from lamu.algorithms.post_hoc.selection import Matching
     from lamu.algorithms.post_hoc.subnetwork import LargestVariance
 

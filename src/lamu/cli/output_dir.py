@@ -42,32 +42,8 @@ class Interrupted(Exception):
 
 @contextmanager
 def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> Iterator[Path]:
-    """Gives the folder of the checkpoints of a command, which stays if it is cut short with something to go on from.
-
-    Args:
-        out: the folder that the command is to make.
-        asked: what was asked; a command that asks for something else cannot go on from here.
-        resume: whether to go on from what is there.
-        force: whether what is there may be thrown away.
-
-    Yields:
-        The folder, beside `out`.
-
-    Raises:
-        ValueError: for checkpoints that are there and not to go on from, none that are, those of another command, or
-            those that another process writes.
-        Interrupted: at an interruption, where there is a checkpoint to go on from.
-        OSError: if the folder cannot be made.
-
-    Any other error has a note where something is kept that `resume` goes on from.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from lamu.cli.output_dir import unfinished
-        >>> with unfinished(pathlib.Path(tempfile.mkdtemp()) / "run", {"seed": 0}, resume=False, force=False) as place:
-        ...     place.name
-        'run.unfinished'
-    """
+    """Gives the folder of the checkpoints of a command, which stays if it is cut short with something to go on from."""
+    # Any other error has a note where something is kept that `resume` goes on from.
     out = _plain(out)
     place = out.with_name(f"{out.name}.unfinished")
     _refuse_held(place, out)
@@ -107,22 +83,8 @@ def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> I
 
 
 def keep_posterior(posterior: Any, place: Path) -> None:
-    """Keeps a posterior beside the checkpoints while what comes after training is at work.
-
-    Where it cannot be kept nothing is lost but the copy, and a warning says so.
-
-    Args:
-        posterior: what was learned.
-        place: the folder of the checkpoints.
-
-    Examples:
-        >>> import pathlib, tempfile, lamu
-        >>> from lamu.cli.output_dir import keep_posterior
-        >>> place = pathlib.Path(tempfile.mkdtemp())
-        >>> keep_posterior(lamu.regression(*lamu.data.load("diabetes")), place)
-        >>> [path.name for path in place.iterdir()]
-        ['posterior']
-    """
+    """Keeps a posterior beside the checkpoints while what comes after training is at work."""
+    # Where it cannot be kept nothing is lost but the copy, and a warning says so.
     from lamu.running import Unsaved
 
     shutil.rmtree(place / _POSTERIOR, ignore_errors=True)  # of the command that was cut short
@@ -138,17 +100,7 @@ def keep_posterior(posterior: Any, place: Path) -> None:
 
 
 def learned(place: Path) -> bool:
-    """Returns whether a folder of checkpoints holds something to go on from.
-
-    Args:
-        place: the folder of the checkpoints.
-
-    Examples:
-        >>> import pathlib
-        >>> from lamu.cli.output_dir import learned
-        >>> learned(pathlib.Path("no such folder"))
-        False
-    """
+    """Returns whether a folder of checkpoints holds something to go on from."""
     try:
         return any(path.name not in (_ASKED, LOCK) for path in place.iterdir())
     except OSError:  # it was removed
@@ -211,22 +163,7 @@ def _require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> None:
-    """Raises an error of one sentence if `out` cannot be made.
-
-    Args:
-        out: a file or folder that is to be made.
-        force: whether a folder that `lamu fit` made, and in which nothing else was put, may be replaced.
-        option: the option that named it, for the message.
-
-    Raises:
-        FileExistsError: if there is something at `out`.
-        FileNotFoundError: if there is no folder to put it in.
-
-    Examples:
-        >>> from pathlib import Path
-        >>> from lamu.cli.output_dir import refuse_existing
-        >>> refuse_existing(Path("a name that is free"))
-    """
+    """Raises an error of one sentence if `out` cannot be made."""
     out = _plain(out)
     if out.exists() or out.is_symlink():
         foreign = _foreign(out)
@@ -242,48 +179,14 @@ def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> No
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Raises an error of one sentence if nothing can be made beside `out`; asked before hours of work, not after.
-
-    Args:
-        out: a file or folder that is to be made.
-
-    Raises:
-        PermissionError: if its folder cannot be written to.
-
-    Examples:
-        >>> from pathlib import Path
-        >>> from lamu.cli.output_dir import refuse_unwritable
-        >>> refuse_unwritable(Path("a name that is free"))
-    """
+    """Raises an error of one sentence if nothing can be made beside `out`; asked before hours of work, not after."""
     shutil.rmtree(_hidden(_plain(out)))
 
 
 @contextmanager
 def draft(out: Path, force: bool = False) -> Iterator[Path]:
-    """Gives a path to make a file or folder at, which becomes `out` if all goes well and vanishes otherwise.
-
-    Args:
-        out: the file or folder that is to be there in the end.
-        force: whether a folder that `lamu fit` made may be replaced; it changes places with the new one in one step.
-
-    Yields:
-        The path of the draft, of the same name in a hidden folder beside `out`; nothing is there yet.
-
-    Raises:
-        FileExistsError: if there is something at `out`, now or in the end, that may not be replaced.
-        FileNotFoundError: if there is no folder to put it in.
-        PermissionError: if that folder cannot be written to.
-        OSError: if writing fails, for instance because the disk is full.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from lamu.cli.output_dir import draft
-        >>> out = pathlib.Path(tempfile.mkdtemp()) / "answer.txt"
-        >>> with draft(out) as path:
-        ...     _ = path.write_text("42")
-        >>> out.read_text(), len(list(out.parent.iterdir()))
-        ('42', 1)
-    """
+    """Gives a path to make a file or folder at, which becomes `out` if all goes well and vanishes otherwise."""
+    # `OSError`: if writing fails, for instance because the disk is full.
     out = _plain(out)
     refuse_existing(out, force)
     hidden = _hidden(out)

@@ -18,13 +18,7 @@ _MEMBERS = ("traits", "choices", "init", "step", "posterior")
 
 
 def is_outside(name: Any) -> bool:
-    """Returns whether a name is that of an object in a module, `package.module:name`.
-
-    Examples:
-        >>> from lamu.cli.outside import is_outside
-        >>> is_outside("ivon"), is_outside("mypackage.module:cornered")
-        (False, True)
-    """
+    """Returns whether a name is that of an object in a module, `package.module:name`."""
     return isinstance(name, str) and ":" in name
 
 
@@ -36,20 +30,7 @@ def add_current_folder() -> None:
 
 
 def named_object(name: str, option: str) -> Any:
-    """Returns an object of a module, which is imported; the current folder is on the path.
-
-    Args:
-        name: `package.module:name`.
-        option: the option that has it, for messages.
-
-    Raises:
-        ValueError: where there is no such module, or no such name in it.
-
-    Examples:
-        >>> from lamu.cli.outside import named_object
-        >>> named_object("math:pi", "--algorithm")
-        3.141592653589793
-    """
+    """Returns an object of a module, which is imported; the current folder is on the path."""
     module, _, attribute = name.partition(":")
     if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{option} is {name!r}; give a name of `lamu algorithms`, or package.module:name")
@@ -71,19 +52,7 @@ def named_object(name: str, option: str) -> Any:
 
 
 def recipe_of(name: str) -> Recipe:
-    """Returns an algorithm of a module as a recipe: a factory whose arguments have defaults, or an algorithm itself.
-
-    Args:
-        name: `package.module:name`.
-
-    Raises:
-        ValueError: where there is no such module or name, or it is neither a factory nor an algorithm.
-
-    Examples:
-        >>> from lamu.cli.outside import recipe_of
-        >>> recipe_of("lamu.algorithms:ivon").name
-        'lamu.algorithms:ivon'
-    """
+    """Returns an algorithm of a module as a recipe: a factory whose arguments have defaults, or an algorithm itself."""
     found = named_object(name, "--algorithm")
     if not inspect.isclass(found) and all(hasattr(found, member) for member in _MEMBERS):
         return Recipe(name=name, factory=lambda: found, source=name)
@@ -93,17 +62,7 @@ def recipe_of(name: str) -> Recipe:
 
 
 def require_algorithm(name: str, value: Any) -> None:
-    """Raises a ValueError where a value is no algorithm, with the members that it lacks.
-
-    Args:
-        name: `package.module:name`.
-        value: the value, or what the factory returned.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.cli.outside import require_algorithm
-        >>> require_algorithm("lamu.algorithms:sgd", lamu.algorithms.sgd())
-    """
+    """Raises a ValueError where a value is no algorithm, with the members that it lacks."""
     lacking = [member for member in _MEMBERS if not hasattr(value, member)]
     if lacking:
         raise ValueError(
@@ -113,19 +72,7 @@ def require_algorithm(name: str, value: Any) -> None:
 
 
 def likelihood_of(name: str) -> Likelihood:
-    """Returns a likelihood of a module: an object, or what a class or a function gives without arguments.
-
-    Args:
-        name: `package.module:name`.
-
-    Raises:
-        ValueError: where there is no such module or name, or it is no likelihood.
-
-    Examples:
-        >>> from lamu.cli.outside import likelihood_of
-        >>> likelihood_of("lamu.likelihoods:HeteroscedasticGaussian")
-        HeteroscedasticGaussian(factor=1.0)
-    """
+    """Returns a likelihood of a module: an object, or what a class or a function gives without arguments."""
     found = named_object(name, "--likelihood")
     if callable(found) and not isinstance(found, Likelihood):
         if any(each.default is each.empty and each.kind not in _REST for each in _parameters(found)):

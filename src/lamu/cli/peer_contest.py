@@ -17,13 +17,7 @@ __all__ = ["peer_contest"]
 
 
 def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
-    """Returns what `lamu.cli.worker.contest` returns, of one of scikit-learn's models.
-
-    Args:
-        request: what was asked.
-        name: one of `lamu.tabular.peers.PEERS`.
-        splits: how many splits.
-    """
+    """Returns what `lamu.cli.worker.contest` returns, of one of scikit-learn's models."""
     whole, found = request.read(), []
     for seed in range(request.seed, request.seed + splits):
         table, train, test = learning_rows(whole, request, seed)

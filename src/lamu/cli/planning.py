@@ -15,25 +15,7 @@ __all__ = ["plan"]
 
 
 def plan(model: Model, algorithm: Algorithm, rows: int, folds: int, temperature: float | None, epochs: Any) -> str:
-    """Returns a sentence: the number of fits, what they are for, and how long each is at most.
-
-    Args:
-        model: what is fitted.
-        algorithm: what fits it.
-        rows: the training rows.
-        folds: how many folds there are; 0 for one run.
-        temperature: the temperature that was asked for; None where training rows choose it.
-        epochs: of each fit; None where it runs until it has converged or has a length of its own.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.cli.planning import plan
-        >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Gaussian(), lamu.priors.LearnedNormal(0.5))
-        >>> plan(model, lamu.algorithms.adam(1e-2), 100, 5, None, 30)
-        '15 fits (5 folds, 3 scales of the prior), each of 30 epochs at most'
-        >>> plan(model, lamu.algorithms.adam(1e-2), 100, 0, 1.0, None)
-        'up to 6 fits (scales of the prior), the last one until it has converged'
-    """
+    """Returns a sentence: the number of fits, what they are for, and how long each is at most."""
     learned, traits = isinstance(model.prior, LearnedNormal), algorithm.traits
     length = f", each of {epochs} epochs at most" if epochs is not None and traits.length is None else ""
     if folds:

@@ -36,24 +36,9 @@ def predict(
     separator: str | None = None,
     trust: Sequence[str] = (),
 ) -> None:
-    """Predicts the rows of a table, prints or writes them, and scores them where the target is there.
-
-    Rows are predicted and written block by block, so that predictions of a long table need no more memory than those
-    of one block, its scores a few numbers a row.
-
-    Args:
-        run: a folder that `lamu fit` made.
-        data: a file, or the name of a bundled set.
-        out: a .csv file to make; None prints the first rows.
-        as_json: whether to print one JSON document, with all rows, in place of tables.
-        samples: how many draws, where the prediction needs draws; None for as many as `lamu fit` took.
-        separator: what stands between the fields of a CSV file; None where its first line decides.
-        trust: modules that may be imported, of the current folder too.
-
-    Raises:
-        ValueError: for a folder that is not whole, or data that do not match it.
-        FileExistsError: if there is something at `out`.
-    """
+    """Predicts the rows of a table, prints or writes them, and scores them where the target is there."""
+    # Rows are predicted and written block by block, so that predictions of a long table need no more memory than those
+    # of one block, its scores a few numbers a row.
     if samples is not None and samples < 1:
         raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
     config = _config(run)

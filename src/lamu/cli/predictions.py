@@ -40,19 +40,7 @@ MEANING = {
 
 
 def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
-    """Returns a prediction as named columns, in the original units and labels.
-
-    Args:
-        pred: what `posterior.predict` returned.
-        rows: the number of each row in its table, `[rows]`; the first row of data is 0.
-        y: the targets as numbers, `[rows]`, or None where they are not known.
-        encoding: the meaning of the numbers.
-
-    Returns:
-        `row`; `target` where it is known, and what rows bring beside it; `mean` for regression, with `lower` and
-        `upper` where numbers have an order, or `prediction` and one `p_<label>` a class; `log_prob`, in nats, where the
-        target is known.
-    """
+    """Returns a prediction as named columns, in the original units and labels."""
     table: dict[str, np.ndarray] = {"row": np.asarray(rows)}
     if y is not None:
         table["target"] = encoding.decode(value_of(y))
@@ -73,16 +61,7 @@ def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.nd
 
 
 def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
-    """Returns what the scores that suit the task are made of, row by row, in the original units.
-
-    Args:
-        pred: what `posterior.predict` returned.
-        y: the targets as numbers, `[rows]`, or by name.
-        encoding: the meaning of the numbers.
-
-    Returns:
-        For each score the values of the rows; those of blocks of a table may be concatenated.
-    """
+    """Returns what the scores that suit the task are made of, row by row, in the original units."""
     # Other scores compare with the target, of which censored rows know a bound.
     suitable = ("nll",) if "censored" in _brought(y) else pred.support.scores
     rows = {name: rows_of(_ALL[name][0], pred, y, **_ALL[name][1]) for name in suitable}
@@ -95,30 +74,13 @@ def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
 
 
 def inputs(x: Any, beside: Any) -> Any:
-    """Returns the rows to predict as `posterior.predict` takes them, their trials with them.
-
-    Args:
-        x: the inputs.
-        beside: what rows bring, by name, the targets among it or not; or targets that bring nothing.
-
-    Examples:
-        >>> from lamu.cli.predictions import inputs
-        >>> inputs([[0.0]], {"value": [1], "trials": [3]})
-        {'x': [[0.0]], 'trials': [3]}
-    """
+    """Returns the rows to predict as `posterior.predict` takes them, their trials with them."""
     trials = beside.get("trials") if isinstance(beside, Mapping) else None
     return x if trials is None else {"x": x, "trials": trials}
 
 
 def predicted(posterior: Any, table: Table, rows: Any, **options: Any) -> Any:
-    """Returns the prediction of some rows of a table, averaged over draws of what they lack.
-
-    Args:
-        posterior: what predicts.
-        table: the table.
-        rows: the indices of the rows, or a slice.
-        **options: of `Posterior.predict`.
-    """
+    """Returns the prediction of some rows of a table, averaged over draws of what they lack."""
     beside = {name: np.asarray(column)[rows] for name, column in table.beside.items()}
 
     def predict(x: Any, row: Any) -> Any:
@@ -129,17 +91,7 @@ def predicted(posterior: Any, table: Table, rows: Any, **options: Any) -> Any:
 
 
 def known_rows(y: Any) -> np.ndarray:
-    """Returns the numbers of the rows whose target is known, which are those that are not censored.
-
-    Args:
-        y: targets, or by name.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.cli.predictions import known_rows
-        >>> known_rows({"value": np.zeros(3), "censored": np.array([0, 1, 0])}).tolist()
-        [0, 2]
-    """
+    """Returns the numbers of the rows whose target is known, which are those that are not censored."""
     rows = np.arange(len(value_of(y)))
     return rows[np.asarray(_brought(y).get("censored", np.zeros(len(rows)))) == 0]
 
@@ -149,15 +101,8 @@ def _brought(y: Any) -> dict[str, Any]:
 
 
 def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Returns the scores with their standard errors.
-
-    Args:
-        rows: what `score_rows` returned.
-
-    Returns:
-        `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
-        is NaN for fewer than twenty rows.
-    """
+    """Returns the scores with their standard errors."""
+    # `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
     found = {name: estimate(_ALL[name][0], values, **_ALL[name][1]) for name, values in rows.items()}
     if "ece" in found and len(rows["ece"]) < FEWEST_ROWS:
         found["ece"] = Estimate(math.nan, math.nan)
@@ -165,11 +110,7 @@ def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
 
 
 def meanings(rows: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Returns how each score is read, of the calibration error beside what right probabilities would have.
-
-    Args:
-        rows: what `score_rows` returned.
-    """
+    """Returns how each score is read, of the calibration error beside what right probabilities would have."""
     found = {name: MEANING[name] for name in rows}
     if "ece" in rows:
         count = len(rows["ece"])

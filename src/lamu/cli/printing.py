@@ -17,14 +17,7 @@ __all__ = ["dump", "figure", "plain", "show_document", "show_line", "show_notes"
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as JSON knows it: NumPy numbers as Python's, and None for a number that is not finite.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.cli.printing import plain
-        >>> plain({"a": (np.float32(0.5), float("nan"))})
-        {'a': [0.5, None]}
-    """
+    """Returns a value as JSON knows it: NumPy numbers as Python's, and None for a number that is not finite."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -39,24 +32,12 @@ def plain(value: Any) -> Any:
 
 
 def dump(value: Any) -> str:
-    r"""Returns a value as JSON text that ends in a line break.
-
-    Examples:
-        >>> from lamu.cli.printing import dump
-        >>> dump({"rows": 3})
-        '{\n  "rows": 3\n}\n'
-    """
+    """Returns a value as JSON text that ends in a line break."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def figure(value: Any) -> str:
-    """Returns a number for a person, to four digits.
-
-    Examples:
-        >>> from lamu.cli.printing import figure
-        >>> figure(0.123456), figure(3), figure("cat")
-        ('0.1235', '3', 'cat')
-    """
+    """Returns a number for a person, to four digits."""
     return f"{float(value):.4g}" if isinstance(value, float | np.floating) else str(value)
 
 

@@ -20,30 +20,12 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None}
 
 
 def recipes() -> dict[str, Recipe]:
-    """Returns every algorithm by its name, those of `lamu.algorithms` and those of `lamu.mcmc`.
-
-    Examples:
-        >>> from lamu.cli.recipes import recipes
-        >>> "ivon" in recipes()
-        True
-    """
+    """Returns every algorithm by its name, those of `lamu.algorithms` and those of `lamu.mcmc`."""
     return {**algorithms.registry(), **mcmc.registry()}
 
 
 def find(name: str) -> Recipe:
-    """Returns the recipe of an algorithm.
-
-    Args:
-        name: one of `recipes()`, or `package.module:name` for one of another module.
-
-    Raises:
-        ValueError: for an unknown name; the message has the nearest one.
-
-    Examples:
-        >>> from lamu.cli.recipes import find
-        >>> find("ivon").name
-        'ivon'
-    """
+    """Returns the recipe of an algorithm."""
     if is_outside(name):
         return recipe_of(name)
     known = recipes()
@@ -53,20 +35,7 @@ def find(name: str) -> Recipe:
 
 
 def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
-    """Returns settings as values: numbers, true, false, none, text, or the part that a word stands for.
-
-    Args:
-        words: `key=value`, one a setting.
-        recipe: the algorithm that is to be made.
-
-    Raises:
-        ValueError: for a word without `=`, an unknown key, or a value of another kind than the setting's.
-
-    Examples:
-        >>> from lamu.cli.recipes import find, parse
-        >>> parse(["learning_rate=0.5"], find("ivon"))
-        {'learning_rate': 0.5}
-    """
+    """Returns settings as values: numbers, true, false, none, text, or the part that a word stands for."""
     parameters = settings_of(recipe)
     settings: dict[str, Any] = {}
     for word in words:
@@ -90,16 +59,7 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
 
 
 def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
-    """Returns the algorithm with these settings.
-
-    Raises:
-        ValueError: if a setting without a default is not given, or the algorithm refuses a value.
-
-    Examples:
-        >>> from lamu.cli.recipes import build, find
-        >>> build(find("ivon"), {"learning_rate": 0.5}).choices.curvature
-        'Price'
-    """
+    """Returns the algorithm with these settings."""
     needed = [
         name
         for name, parameter in settings_of(recipe).items()
@@ -114,16 +74,7 @@ def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
 
 
 def settings_of(recipe: Recipe) -> dict[str, inspect.Parameter]:
-    """Returns the settings that an algorithm has, by name, with their defaults.
-
-    Args:
-        recipe: the algorithm.
-
-    Examples:
-        >>> from lamu.cli.recipes import find, settings_of
-        >>> settings_of(find("hmc"))["chains"].default
-        4
-    """
+    """Returns the settings that an algorithm has, by name, with their defaults."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     try:
         parameters = inspect.signature(recipe.factory).parameters

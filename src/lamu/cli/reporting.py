@@ -34,18 +34,7 @@ _BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "consta
 def baselines(
     x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
-    """Fits the baselines in a thread beside the work inside a `with` block, on what processors that work leaves idle.
-
-    Args:
-        x: the training inputs.
-        y: the training targets.
-        x_test: the rows to predict.
-        encoding: what the columns and the target are.
-        counts: whether the target counts.
-
-    Yields:
-        Their predictions by name, to come.
-    """
+    """Fits the baselines in a thread beside work inside a `with` block, on what processors that work leaves idle."""
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
     kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
     # A thread does not inherit the precision of the block that starts it.
@@ -82,22 +71,7 @@ def report_of_fit(
     out: Path,
     baselines: Mapping[str, MixturePredictive],
 ) -> str:
-    """Returns the report of a fit as the text of an HTML file.
-
-    Args:
-        learned: what was learned.
-        pred: the prediction of the test rows.
-        predictions: the same as columns.
-        encoding: what the columns and the target are.
-        data: the arrays of all rows.
-        split: the numbers of the training rows and of the test rows.
-        calibration: the figure that is written beside the report.
-        config: what was asked and chosen.
-        seconds: of the fit.
-        prediction: the options of a prediction.
-        out: the folder.
-        baselines: the predictions that it is compared with, by name.
-    """
+    """Returns the report of a fit as the text of an HTML file."""
     train, test = (np.asarray(rows) for rows in split)
     x, y = np.asarray(data.x), np.asarray(data.y)
     own = score_rows(pred, y[test], encoding)
@@ -141,16 +115,7 @@ def report_of_comparison(
     legend: Sequence[str],
     versions: Mapping[str, str],
 ) -> None:
-    """Writes the report of a comparison to a file.
-
-    Args:
-        path: the file to make.
-        about: what was compared.
-        rows: the algorithms, with their scores.
-        first: the algorithm that the others are compared with.
-        legend: how the tables are read.
-        versions: of what ran.
-    """
+    """Writes the report of a comparison to a file."""
     text = comparison_report(about, rows, first, MEANING, legend, versions)
     with draft(path) as file:
         file.write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
-"""What was asked of `lamu fit` and `lamu compare`, with the defaults of what was not.
+"""What was asked of `lamu fit` and `lamu compare`, with the defaults of what was not."""
 
-Algorithms and likelihoods are imported where they are used, so that a table is read, and said, before them.
-"""
+# Algorithms and likelihoods are imported where they are used, so that a table is read, and said, before them.
 
 from __future__ import annotations
 
@@ -22,48 +21,30 @@ __all__ = ["Request", "learning_rows"]
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of `lamu fit` and `lamu compare`.
+    """What was asked of `lamu fit` and `lamu compare`."""
 
-    Attributes:
-        data: a file, or the name of a bundled set.
-        target: the target's column; None where the data fix it.
-        task: "regression", "binary" or "classes"; None where the target's type decides.
-        epochs: passes over the training rows; None for the default.
-        batch_size: rows of a step; None for the default.
-        seed: of the split and of the algorithm.
-        test_size: the share of the rows kept for the scores.
-        samples: draws of a prediction, where it needs draws; None for the default.
-        impute: whether missing values are filled.
-        folds: how many folds an ensemble is made over, zero for one run; None for the default.
-        max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
-        temperature: T of the posterior; None for the one that training rows set aside choose.
-        likelihood: one of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the
-            one that training rows choose.
-        trials: the column of the trials, where the target counts successes; None where it does not.
-        censored: the column that is 1 where the target is only known to be above its value; None where all are known.
-        separator: what stands between the fields of a CSV file; None where its first line decides.
-        dates: whether columns of dates become numbers.
-        missing: texts and numbers that stand for missing values, with commas between them, or "none"; None where the
-            table decides.
-    """
-
-    data: str
-    target: str | None = None
-    task: str | None = None
-    epochs: int | None = None
-    batch_size: int | None = None
-    seed: int = 0
-    test_size: float = 0.2
-    samples: int | None = None
-    impute: bool = False
-    folds: int | None = None
-    max_memory: str | None = None
-    temperature: float | None = None
+    data: str  # a file, or the name of a bundled set
+    target: str | None = None  # the target's column; None where the data fix it
+    task: str | None = None  # "regression", "binary" or "classes"; None where the target's type decides
+    epochs: int | None = None  # passes over the training rows; None for the default
+    batch_size: int | None = None  # rows of a step; None for the default
+    seed: int = 0  # of the split and of the algorithm
+    test_size: float = 0.2  # the share of the rows kept for the scores
+    samples: int | None = None  # draws of a prediction, where it needs draws; None for the default
+    impute: bool = False  # whether missing values are filled
+    folds: int | None = None  # how many folds an ensemble is made over, zero for one run; None for the default
+    max_memory: str | None = None  # how much may be held at once, for instance "2GB"; None for half of what is free
+    temperature: float | None = None  # T of the posterior; None for the one that training rows set aside choose
+    # One of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the one that training rows
+    # choose.
     likelihood: str | None = None
-    trials: str | None = None
+    trials: str | None = None  # the column of the trials, where the target counts successes; None where it does not
+    # The column that is 1 where the target is only known to be above its value; None where all are known.
     censored: str | None = None
-    separator: str | None = None
-    dates: bool = False
+    separator: str | None = None  # what stands between the fields of a CSV file; None where its first line decides
+    dates: bool = False  # whether columns of dates become numbers
+    # Texts and numbers that stand for missing values, with commas between them, or "none"; None where the table
+    # decides.
     missing: str | None = None
 
     def check(self) -> None:
@@ -102,13 +83,7 @@ class Request:
         return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates, declared)
 
     def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
-        """Returns the options of the loop: what was asked, and the defaults where nothing was.
-
-        Args:
-            algorithm: what is run.
-            rows: how many rows there are to learn from.
-            folds: how many folds there are; 0 for one run.
-        """
+        """Returns the options of the loop: what was asked, and the defaults where nothing was."""
         from lamu.cli.defaults import budget
 
         asked = {"epochs": self.epochs, "batch_size": self.batch_size}
@@ -119,14 +94,7 @@ class Request:
         return options
 
     def likelihood_for(self, encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
-        """Returns the likelihood that was asked for, or the one that training rows choose.
-
-        Args:
-            encoding: what the columns and the target are.
-            x: the training inputs.
-            y: the training targets.
-            seed: of the rows that choose.
-        """
+        """Returns the likelihood that was asked for, or the one that training rows choose."""
         from lamu.cli.target_choice import Chosen, choose, told_beside
 
         if self.likelihood is not None:

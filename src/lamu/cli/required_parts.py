@@ -21,29 +21,7 @@ _RATE = 0.1  # the share of units that are dropped, Gal & Ghahramani's smallest
 
 
 def required_parts(algorithm: str, model: Model, encoding: Encoding, x: Any, y: Any) -> tuple[Model, str]:
-    """Returns the model with the parts that an algorithm needs, and a sentence about them, empty where none is.
-
-    Args:
-        algorithm: its name.
-        model: the model of the other algorithms, not yet standardised; a network of the columns that are numbers is its
-            `network`, or the `base` of it where there are categories.
-        encoding: what the columns and the target are.
-        x: the training features, `[rows, columns]`.
-        y: the training targets, `[rows]`.
-
-    Raises:
-        ValueError: for data or a likelihood that the algorithm cannot take, with an option that helps.
-
-    Examples:
-        >>> import lamu, numpy as np
-        >>> from lamu.cli.required_parts import required_parts
-        >>> from lamu.data import Encoding
-        >>> model = lamu.Model(lamu.networks.MLP((64, 64)), lamu.likelihoods.Categorical(3))
-        >>> table = Encoding("kind", "classes", ("a", "b", "c"), ("width",))
-        >>> found, told = required_parts("mc_dropout", model, table, np.ones((3, 1)), np.arange(3))
-        >>> told, found.network.dropout
-        ('mc_dropout: a network that drops 10 % of its units', Dropout(rate=0.1))
-    """
+    """Returns the model with the parts that an algorithm needs, and a sentence about them, empty where none is."""
     if algorithm in _OF_GRAPHS:
         raise ValueError(
             f"{algorithm} learns graphs and conjugate models of Python's, lamu.Graph for instance, and a table gets a "

@@ -21,25 +21,7 @@ _ATTEMPTS = 50
 
 
 class RunLock:
-    """A lock on a folder, which ends with the process that took it however that ends.
-
-    Args:
-        folder: where the lock is; it must exist, and may be renamed.
-
-    Raises:
-        OSError: if the file cannot be written.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from lamu.cli.run_lock import RunLock, holder_of
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> lock = RunLock(folder)
-        >>> holder_of(folder).startswith("process ")
-        True
-        >>> lock.release()
-        >>> holder_of(folder) is None
-        True
-    """
+    """A lock on a folder, which ends with the process that took it however that ends."""
 
     def __init__(self, folder: Path) -> None:
         self._file = open(folder / NAME, "a+", encoding="utf-8")  # noqa: SIM115 (it is held open)
@@ -65,14 +47,9 @@ class RunLock:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Returns which living process holds the lock on a folder, in words; None where none does.
-
-    A process of this machine that has ended holds none, nor does another one that has its number since. Of another
-    machine's process nothing is known where the file system does not say; it counts as alive.
-
-    Args:
-        folder: where the lock is.
-    """
+    """Returns which living process holds the lock on a folder, in words; None where none does."""
+    # A process of this machine that has ended holds none, nor does another one that has its number since. Of another
+    # machine's process nothing is known where the file system does not say; it counts as alive.
     try:
         text = (folder / NAME).read_text(encoding="utf-8")
     except OSError:

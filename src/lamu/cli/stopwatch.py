@@ -9,21 +9,7 @@ __all__ = ["Stopwatch"]
 
 
 class Stopwatch:
-    """Divides the time since it began among parts.
-
-    Args:
-        before: the seconds that have passed before, which belong to the first part.
-        clock: what tells the time.
-
-    Examples:
-        >>> from lamu.cli.stopwatch import Stopwatch
-        >>> times = iter([10.0, 12.0, 15.0, 16.0])
-        >>> watch = Stopwatch(before=1.0, clock=lambda: next(times))
-        >>> for part in ("reading", "fitting", "reading"):
-        ...     watch.lap(part)
-        >>> watch.parts, watch.total
-        ({'reading': 4.0, 'fitting': 3.0}, 7.0)
-    """
+    """Divides the time since it began among parts."""
 
     def __init__(self, before: float = 0.0, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -31,11 +17,7 @@ class Stopwatch:
         self.parts: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
-        """Adds the time since the last call to a part.
-
-        Args:
-            part: its name.
-        """
+        """Adds the time since the last call to a part."""
         now = self._clock()
         self.parts[part] = self.parts.get(part, 0.0) + now - self._last
         self._last = now

@@ -23,41 +23,20 @@ _KNOWN = 10  # rows from which the mean of a class says where it lies
 
 @dataclass(frozen=True)
 class Chosen:
-    """A likelihood by name, and why.
+    """A likelihood by name, and why."""
 
-    Attributes:
-        name: one of `lamu.likelihoods.table.LIKELIHOODS`; None for the task's own, where nothing else was tried.
-        why: one sentence, empty where nothing else was tried.
-        tried: the mean held-out log density of each candidate, in nats a row.
-    """
-
+    # One of `lamu.likelihoods.table.LIKELIHOODS`; None for the task's own, where nothing else was tried.
     name: str | None
-    why: str
-    tried: dict[str, float]
+    why: str  # one sentence, empty where nothing else was tried
+    tried: dict[str, float]  # the mean held-out log density of each candidate, in nats a row
 
 
 def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]]:
-    """Returns what the target is, and the few likelihoods that suit it, the task's own first.
-
-    Gates that cost little come first: a target whose residuals, by least squares, are as symmetric and as light in
-    their tails as normal ones keeps its Gaussian; so do numbers of which a forest leaves less than half of the variance
-    that least squares leaves, since their skew and their tails are mostly what a line misses; and whole-numbered
-    classes whose fitted means, by least squares of the numbers, do not rise with them have no order.
-
-    Args:
-        encoding: what the columns and the target are.
-        x: the training inputs.
-        y: the training targets.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.cli.target_choice import candidates
-        >>> from lamu.data import Encoding
-        >>> random = np.random.default_rng(0)
-        >>> x = random.normal(size=(100, 1))
-        >>> candidates(Encoding("visits", "regression", (), ("age",)), x, random.poisson(1.0, 100).astype(float))
-        ('counts', ('gaussian', 'poisson', 'negative_binomial', 'zero_inflated_poisson'))
-    """
+    """Returns what the target is, and the few likelihoods that suit it, the task's own first."""
+    # Gates that cost little come first: a target whose residuals, by least squares, are as symmetric and as light in
+    # their tails as normal ones keeps its Gaussian; so do numbers of which a forest leaves less than half of the
+    # variance that least squares leaves, since their skew and their tails are mostly what a line misses; and
+    # whole-numbered classes whose fitted means, by least squares of the numbers, do not rise with them have no order.
     x, y = np.asarray(x, float), np.asarray(y, float)
     if encoding.task == "classes":
         labels = encoding.labels
@@ -83,27 +62,9 @@ def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]
 
 
 def choose(encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
-    """Returns the likelihood whose generalised linear model gives rows held out the highest log density.
-
-    The task's own gives way only to one that is better by a paired standard error or more. Training rows alone are
-    asked, 2,000 at most.
-
-    Args:
-        encoding: what the columns and the target are.
-        x: the training inputs.
-        y: the training targets.
-        seed: of the folds, and of which rows are asked.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.cli.target_choice import choose
-        >>> from lamu.data import Encoding
-        >>> random = np.random.default_rng(0)
-        >>> x = random.normal(size=(300, 1))
-        >>> y = random.poisson(np.exp(x[:, 0])).astype(float)
-        >>> choose(Encoding("visits", "regression", (), ("age",)), x, y, seed=0).name
-        'poisson'
-    """
+    """Returns the likelihood whose generalised linear model gives rows held out the highest log density."""
+    # The task's own gives way only to one that is better by a paired standard error or more. Training rows alone are
+    # asked, 2,000 at most.
     kind, names = candidates(encoding, x, y)
     if len(names) < 2:
         return Chosen(None, "", {})
@@ -125,18 +86,7 @@ def choose(encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
 
 
 def told_beside(encoding: Encoding, y: Any) -> Chosen:
-    """Returns the likelihood of a target of which a column tells more: successes in trials, or censored values.
-
-    Args:
-        encoding: what the columns and the target are.
-        y: the training targets by name.
-
-    Examples:
-        >>> from lamu.cli.target_choice import told_beside
-        >>> from lamu.data import Encoding
-        >>> told_beside(Encoding("cases", "regression", (), ("age",), beside=(("trials", "size"),)), {}).name
-        'binomial'
-    """
+    """Returns the likelihood of a target of which a column tells more: successes in trials, or censored values."""
     ((name, column),) = encoding.beside
     if name == "trials":
         return Chosen("binomial", f"likelihood binomial: {encoding.target!r} counts successes in {column!r} trials", {})

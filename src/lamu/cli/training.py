@@ -54,25 +54,8 @@ def train(
     report: bool = True,
     before: float = 0.0,
 ) -> None:
-    """Fits a model to a table and writes the folder `out`; prints the scores on the test rows.
-
-    Args:
-        request: what to fit, checked.
-        rows: the table that it read, and the numbers of the training and of the test rows.
-        out: the folder to make, with all of `lamu.cli.output_dir.CONTENT`.
-        algorithm: the name of the algorithm, or `package.module:name`; None for the default.
-        settings: its settings, `key=value` each.
-        as_json: whether to print one JSON document in place of a table.
-        force: whether a folder that `lamu fit` made before may be replaced.
-        resume: whether to go on with the same command, which was interrupted.
-        report: whether `report.html` is written.
-        before: the seconds that have passed since the command began, with the reading of the table.
-
-    Raises:
-        ValueError: for data, a name or a setting that cannot be used.
-        Interrupted: at an interruption, where there is something to go on from.
-        FileExistsError: if there is something at `out` that may not be replaced.
-    """
+    """Fits a model to a table and writes the folder `out`; prints the scores on the test rows."""
+    # `before`: the seconds that have passed since the command began, with the reading of the table.
     watch = Stopwatch(before)
     recipe = find(default_algorithm() if algorithm is None else algorithm)
     chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}

@@ -12,13 +12,7 @@ _PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "pandas"
 
 
 def version(package: str) -> str:
-    """Returns the version of a package as it is installed; "unknown" where it runs without being installed.
-
-    Examples:
-        >>> from lamu.cli.versions import version
-        >>> version("no such package")
-        'unknown'
-    """
+    """Returns the version of a package as it is installed; "unknown" where it runs without being installed."""
     try:
         return installed(package)
     except PackageNotFoundError:
@@ -26,11 +20,5 @@ def version(package: str) -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that a result depends on.
-
-    Examples:
-        >>> from lamu.cli.versions import package_versions
-        >>> list(package_versions())[:2]
-        ['python', 'lamu']
-    """
+    """Returns the versions of Python and of the packages that a result depends on."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}

@@ -1,8 +1,7 @@
-"""One algorithm of `lamu compare` in a process of its own: `python -m lamu.cli.worker TASK ANSWER`.
+"""One algorithm of `lamu compare` in a process of its own: `python -m lamu.cli.worker TASK ANSWER`."""
 
-A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
-files; the answer is there when the process ends well, whether or not the algorithm did.
-"""
+# A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
+# files; the answer is there when the process ends well, whether or not the algorithm did.
 
 from __future__ import annotations
 
@@ -41,22 +40,9 @@ __all__ = ["contest", "equal_budget", "main"]
 def contest(
     request: Request, algorithm: str, settings: tuple[str, ...], splits: int, keep: str | None = None
 ) -> dict[str, Any]:
-    """Fits an algorithm on each split and scores it on the rest.
-
-    Args:
-        request: the data and the budget; split s is that of the seed plus s, for everything random.
-        algorithm: its name; "default" for what `lamu fit` runs where none is named, an ensemble over folds.
-        settings: its settings, `key=value` each.
-        splits: how many splits.
-        keep: a folder for the posterior of each split, for a comparison with a reference: all then have the prior that
-            the model begins with, since posteriors under two priors are not to be the same. None keeps nothing.
-
-    Returns:
-        `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the number
-        of `steps` of the last run, the `seconds` of all with their compilation, `prior_scales_tried` with the figure of
-        each, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step at
-        once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
-    """
+    """Fits an algorithm on each split and scores it on the rest."""
+    # `keep`: a folder for the posterior of each split, for a comparison with a reference: all then have the prior that
+    # the model begins with, since posteriors under two priors are not to be the same. None keeps nothing.
     if algorithm in PEERS:
         return peer_contest(request, algorithm, splits)
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
@@ -102,13 +88,7 @@ def contest(
 
 
 def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
-    """Returns the options of the loop under which algorithms are compared: no early stop, hence equal steps for all.
-
-    Args:
-        request: the budget that was asked for.
-        learner: the algorithm; one with a length of its own keeps it.
-        rows: how many rows there are to learn from.
-    """
+    """Returns the options of the loop under which algorithms are compared: no early stop, hence equal steps for all."""
     kept = set(budget(learner, rows))
     if learner.traits.length is None and learner.traits.batching != "once":
         kept.add("epochs")
@@ -117,10 +97,8 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
 
 
 def _evidence(posterior: Any, data: Any, log_unit: float) -> float | None:
-    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one.
-
-    It is that of the original targets, whose density is smaller by their unit, row by row.
-    """
+    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
+    # It is that of the original targets, whose density is smaller by their unit, row by row.
     try:
         found = evidence(posterior, data).value
     except TypeError:
@@ -129,15 +107,7 @@ def _evidence(posterior: Any, data: Any, log_unit: float) -> float | None:
 
 
 def main(task: str, answer: str) -> int:
-    """Reads the task, runs it and writes the answer, which for an algorithm that fails says why in one sentence.
-
-    Args:
-        task: a JSON file.
-        answer: a JSON file to make.
-
-    Returns:
-        The exit code: 130 after an interruption, else 0.
-    """
+    """Reads the task, runs it and writes the answer, which for an algorithm that fails says why in one sentence."""
     asked = json.loads(Path(task).read_text(encoding="utf-8"))
     try:
         request, settings = Request(**asked["request"]), tuple(asked["settings"])

@@ -1,9 +1,8 @@
-r"""Several posteriors as one: averaged by their evidence, or stacked by how well they predict.
+"""Several posteriors as one: averaged by their evidence, or stacked by how well they predict."""
 
-\[ p(y^* \mid x^*) = \sum_k w_k\, p_k(y^* \mid x^*) \]
-
-The posteriors may be of different models, algorithms and shapes; only what they predict must be the same thing.
-"""
+# \[ p(y^* \mid x^*) = \sum_k w_k\, p_k(y^* \mid x^*) \]
+#
+# The posteriors may be of different models, algorithms and shapes; only what they predict must be the same thing.
 
 from __future__ import annotations
 
@@ -253,13 +252,7 @@ def stack(
 
 
 def stacking_weights(densities: np.ndarray, strength: float = 0.0, counts: np.ndarray | None = None) -> np.ndarray:
-    """Returns the weights of `stack`, `[K]`, from log densities `[n, K]`.
-
-    Args:
-        densities: of each row under each member, in nats.
-        strength: of the pull towards equal weights, in rows.
-        counts: what each row counts, `[n]`; ones where None.
-    """
+    """Returns the weights of `stack`, `[K]`, from log densities `[n, K]`."""
     counts, K = np.ones(len(densities)) if counts is None else counts, densities.shape[1]
     n = counts.sum()
     by_member = np.ascontiguousarray(np.exp(densities - densities.max(axis=1, keepdims=True)).T)

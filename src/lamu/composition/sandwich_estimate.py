@@ -1,13 +1,12 @@
-r"""The sandwich: how far a fitted point would move with other rows, whether or not the model is right.
+"""The sandwich: how far a fitted point would move with other rows, whether or not the model is right."""
 
-\[ \Sigma = H^{-1} G H^{-1}, \qquad H = \nabla^2 \ell(m), \qquad
-   G = \sum_i n_i\, g_i g_i^\top, \quad g_i = -\nabla \log p(y_i \mid x_i, m) \]
-
-with \(n_i\) what row i counts.
-
-Where the model is right H and G agree and it is the inverse of either; where rows are noisier than the model says, or
-unequally so, G is larger.
-"""
+# \[ \Sigma = H^{-1} G H^{-1}, \qquad H = \nabla^2 \ell(m), \qquad
+#    G = \sum_i n_i\, g_i g_i^\top, \quad g_i = -\nabla \log p(y_i \mid x_i, m) \]
+#
+# with \(n_i\) what row i counts.
+#
+# Where the model is right H and G agree and it is the inverse of either; where rows are noisier than the model says, or
+# unequally so, G is larger.
 
 from __future__ import annotations
 

@@ -87,21 +87,7 @@ class Batch:
 
 
 def with_offset(f: Array, offset: Any) -> Array:
-    """Returns the outputs with their known part added.
-
-    Args:
-        f: the network's outputs `[batch, outputs]`.
-        offset: `[batch]`, the same for every output, or `[batch, outputs]`; None for none.
-
-    Raises:
-        ValueError: for another shape.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.data.batch import with_offset
-        >>> with_offset(jnp.zeros((2, 2)), jnp.array([1.0, 2.0])).tolist()
-        [[1.0, 1.0], [2.0, 2.0]]
-    """
+    """Returns the outputs with their known part added."""
     if offset is None:
         return f
     if offset.shape not in (f.shape[:1], f.shape):

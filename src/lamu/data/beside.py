@@ -13,29 +13,7 @@ __all__ = ["beside"]
 
 
 def beside(source: Source, target: str, name: str, column: str, y: np.ndarray | None) -> np.ndarray:
-    """Returns the trials or the indicators of the rows, float64, checked against the target.
-
-    Args:
-        source: the table.
-        target: the target's column.
-        name: "trials" or "censored".
-        column: the column that holds them.
-        y: the target as it was read; None where it is not known.
-
-    Raises:
-        DataError: for a column that is missing or holds something else than numbers, trials that are no whole numbers
-            from 0 or fewer than the successes, or an indicator other than 0 and 1, with the first row at fault.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.beside import beside
-        >>> from lamu.data.sources import Source
-        >>> table = Source("seeds.csv", pd.DataFrame({"grown": [1, 4], "sown": [3, 3]}), None, ())
-        >>> beside(table, "grown", "trials", "sown", table.frame["grown"].to_numpy(float))
-        Traceback (most recent call last):
-            ...
-        lamu.data.wording.DataError: 'grown' is 4 of 3 trials ('sown') in row 1 (the first is 0); give as many trials
-    """
+    """Returns the trials or the indicators of the rows, float64, checked against the target."""
     if column == target:
         raise DataError(f"{column!r} is the target and cannot be its {name} as well; name another column")
     if column not in source.frame:

@@ -60,22 +60,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def columns(name: str) -> tuple[str, ...]:
-    """Returns the names of the columns of x of a bundled set.
-
-    Args:
-        name: one of `names()`.
-
-    Returns:
-        One name a column.
-
-    Raises:
-        ValueError: for an unknown name; the message has the nearest one.
-
-    Examples:
-        >>> from lamu.data.bundled import columns
-        >>> columns("diabetes")[:3]
-        ('age', 'sex', 'bmi')
-    """
+    """Returns the names of the columns of x of a bundled set."""
     return tuple(str(column) for column in _read(name)[0].feature_names)
 
 

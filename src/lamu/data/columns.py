@@ -22,19 +22,8 @@ NEARLY_ALL = 0.9
 
 
 def kind(values: Any) -> str:
-    """Returns what a column of a frame holds: "numbers", "text", "levels", "dates" or the name of something else.
-
-    Text may turn out to be numbers or dates; truth values and pandas categories are levels, whatever they look like.
-
-    Args:
-        values: the column, a pandas Series.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.columns import kind
-        >>> [kind(pd.Series(values)) for values in ([1, 2.5], ["a", None], [True, False], [b"raw"])]
-        ['numbers', 'text', 'levels', 'bytes']
-    """
+    """Returns what a column of a frame holds: "numbers", "text", "levels", "dates" or the name of something else."""
+    # Text may turn out to be numbers or dates; truth values and pandas categories are levels, whatever they look like.
     from pandas.api.types import infer_dtype
 
     found = infer_dtype(values, skipna=True)
@@ -49,20 +38,7 @@ def kind(values: Any) -> str:
 
 
 def numbers(values: Any) -> np.ndarray:
-    """Returns a column of numbers as float64, NaN where a value is missing.
-
-    Args:
-        values: the column, a pandas Series.
-
-    Raises:
-        DataError: for a number that no float holds, or whole numbers that floats do not tell apart.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.columns import numbers
-        >>> numbers(pd.Series([1, None, 3])).tolist()
-        [1.0, nan, 3.0]
-    """
+    """Returns a column of numbers as float64, NaN where a value is missing."""
     if getattr(values.dtype, "kind", "") in "iu":
         origin = crowded_from(values.dropna().to_numpy())
         if origin is not None:
@@ -80,22 +56,10 @@ def numbers(values: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Words:
-    """A column of words: its levels, and where each stands.
+    """A column of words: its levels, and where each stands."""
 
-    Attributes:
-        levels: the different words, sorted.
-        codes: the position of each row's word in `levels`, `[rows]`; -1 where it is missing.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.columns import words
-        >>> found = words(pd.Series(["b", "a", None, "b"]))
-        >>> found.levels, found.codes.tolist(), found.counts.tolist()
-        (('a', 'b'), [1, 0, -1, 1], [1, 2])
-    """
-
-    levels: tuple[str, ...]
-    codes: np.ndarray
+    levels: tuple[str, ...]  # the different words, sorted
+    codes: np.ndarray  # the position of each row's word in `levels`, `[rows]`; -1 where it is missing
 
     @property
     def counts(self) -> np.ndarray:
@@ -133,32 +97,20 @@ class Words:
         return np.asarray([written(level) is not None for level in self.levels], bool) & (not self.coded)
 
     def without(self, levels: Collection[str]) -> Words:
-        """Returns the column with some of its levels missing.
-
-        Args:
-            levels: the levels.
-        """
+        """Returns the column with some of its levels missing."""
         kept = [index for index, level in enumerate(self.levels) if level not in levels]
         places = np.full(len(self.levels) + 1, -1)
         places[kept] = np.arange(len(kept))
         return Words(tuple(self.levels[index] for index in kept), places[self.codes])
 
     def spread(self, numbers: np.ndarray) -> Any:
-        """Returns numbers of the levels row by row, as a pandas Series, NaN where a word is missing.
-
-        Args:
-            numbers: one for each level.
-        """
+        """Returns numbers of the levels row by row, as a pandas Series, NaN where a word is missing."""
         import pandas as pd
 
         return pd.Series(np.append(np.asarray(numbers, float), np.nan)[self.codes])
 
     def series(self, values: Any) -> Any:
-        """Returns the words as a pandas Series.
-
-        Args:
-            values: the column that they were read from, of which the Series has index and name.
-        """
+        """Returns the words as a pandas Series."""
         import pandas as pd
 
         return pd.Series(self.texts, index=values.index, name=values.name, dtype=object)
@@ -168,19 +120,13 @@ class Words:
         return dates.look_like_dates(self.levels, self.counts.tolist())
 
     def stray(self) -> tuple[str, int] | None:
-        """Returns the first word, and its row, of a column that is nearly all numbers; None for another column.
-
-        What a person reads as a number and a program does not (1,5 or 12 % or $5) is a number here.
-        """
+        """Returns the first word, and its row, of a column that is nearly all numbers; None for another column."""
+        # What a person reads as a number and a program does not (1,5 or 12 % or $5) is a number here.
         number = self.readable
         return self.first(number) if self._share(number) >= NEARLY_ALL and not number.all() else None
 
     def first(self, number: np.ndarray) -> tuple[str, int]:
-        """Returns the first word that is no number, and its row.
-
-        Args:
-            number: which levels are numbers.
-        """
+        """Returns the first word that is no number, and its row."""
         row = int(np.flatnonzero((self.codes >= 0) & ~number[self.codes])[0])
         return self.levels[self.codes[row]], row
 
@@ -189,17 +135,7 @@ class Words:
 
 
 def words(values: Any) -> Words:
-    """Returns a column as words: truth values are "True" and "False", whole numbers have no point.
-
-    Args:
-        values: the column, a pandas Series.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.columns import words
-        >>> words(pd.Series([True, False])).levels, words(pd.Series([2.0, 1.5])).levels
-        (('False', 'True'), ('1.5', '2'))
-    """
+    """Returns a column as words: truth values are "True" and "False", whole numbers have no point."""
     import pandas as pd
 
     codes, uniques = pd.factorize(values)
@@ -211,19 +147,7 @@ def words(values: Any) -> Words:
 
 
 def refuse_word(source: str, column: str, word: str, row: int) -> DataError:
-    """Returns the error about a word that stands among numbers.
-
-    Args:
-        source: how messages call the table.
-        column: the column.
-        word: the value.
-        row: its row.
-
-    Examples:
-        >>> from lamu.data.columns import refuse_word
-        >>> print(refuse_word("the table", "age", "six", 3))  # doctest: +ELLIPSIS
-        the table has 'six' in row 3 (the first is 0) of the column 'age', which is of numbers; correct it, or leave...
-    """
+    """Returns the error about a word that stands among numbers."""
     return DataError(
         f"{source} has {quoted(word)} {at(row)} of the column {column!r}, which is of numbers; correct it, or leave "
         "the field empty if it is missing"

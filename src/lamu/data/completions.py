@@ -11,32 +11,17 @@ __all__ = ["Completions"]
 
 @dataclass(frozen=True)
 class Completions:
-    """Inputs of rows to predict: one for a row that is complete, and one for each draw of what another lacks.
+    """Inputs of rows to predict: one for a row that is complete, and one for each draw of what another lacks."""
 
-    Attributes:
-        x: inputs `[completions, columns]`.
-        row: the row that each is of, in ascending order, `[completions]`.
-        spread: how far the prediction of a completion is moved, in standard deviations between the completions of its
-            row: not zero where a word is new, which may do more than the known words do. `[completions]`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.completions import Completions
-        >>> Completions.of(np.zeros((3, 2))).complete
-        True
-    """
-
-    x: np.ndarray
-    row: np.ndarray
+    x: np.ndarray  # inputs `[completions, columns]`
+    row: np.ndarray  # the row that each is of, in ascending order, `[completions]`
+    # How far the prediction of a completion is moved, in standard deviations between the completions of its row: not
+    # zero where a word is new, which may do more than the known words do. `[completions]`.
     spread: np.ndarray
 
     @classmethod
     def of(cls, x: np.ndarray) -> Completions:
-        """Returns rows that lack nothing.
-
-        Args:
-            x: inputs `[rows, columns]`.
-        """
+        """Returns rows that lack nothing."""
         return cls(x, np.arange(len(x)), np.zeros(len(x)))
 
     @property

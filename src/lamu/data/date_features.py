@@ -1,8 +1,7 @@
-r"""Dates and times as numbers: the age of a row, and where it lies in the year, in the week and in the day.
+"""Dates and times as numbers: the age of a row, and where it lies in the year, in the week and in the day."""
 
-A column becomes the days since the first training row, and \(\sin 2\pi p\) and \(\cos 2\pi p\) of the phases p of the
-year, of the week (from Monday on), and, where a row has a time, of the day.
-"""
+# A column becomes the days since the first training row, and \(\sin 2\pi p\) and \(\cos 2\pi p\) of the phases p of the
+# year, of the week (from Monday on), and, where a row has a time, of the day.
 
 from __future__ import annotations
 
@@ -27,24 +26,12 @@ _DAY = 86_400e9  # nanoseconds
 
 @dataclass(frozen=True)
 class DateColumn:
-    """How a column of dates is read.
+    """How a column of dates is read."""
 
-    Attributes:
-        name: the column.
-        origin: days from 1970-01-01 to the first row.
-        times: whether rows have a time of the day.
-        day_first: whether 3/4/2019 is the third of April; None where no date is written so.
-
-    Examples:
-        >>> from lamu.data.date_features import DateColumn
-        >>> DateColumn("sold", 17897.0, times=False).columns[0]
-        'sold (days)'
-    """
-
-    name: str
-    origin: float
-    times: bool
-    day_first: bool | None = None
+    name: str  # the column
+    origin: float  # days from 1970-01-01 to the first row
+    times: bool  # whether rows have a time of the day
+    day_first: bool | None = None  # whether 3/4/2019 is the third of April; None where no date is written so
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -55,23 +42,7 @@ class DateColumn:
 
 
 def found_dates(source: Source, columns: Sequence[str]) -> tuple[DateColumn, ...]:
-    """Returns the columns of dates among some columns, and how each is read.
-
-    Args:
-        source: the table.
-        columns: the columns.
-
-    Raises:
-        DataError: for times without a date, years of two digits, and dates of which day and month cannot be told apart.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.date_features import found_dates
-        >>> from lamu.data.sources import Source
-        >>> frame = pd.DataFrame({"sold": ["31.3.2019", "1.4.2019"], "price": [1.0, 2.0]})
-        >>> found_dates(Source("the table", frame, None), ["sold", "price"])
-        (DateColumn(name='sold', origin=17986.0, times=False, day_first=True),)
-    """
+    """Returns the columns of dates among some columns, and how each is read."""
     found = []
     for name in columns:
         values = source.frame[name]
@@ -86,24 +57,7 @@ def found_dates(source: Source, columns: Sequence[str]) -> tuple[DateColumn, ...
 
 
 def expanded(source: Source, dates: Sequence[DateColumn]) -> Source:
-    """Returns the table with numbers in the place of its columns of dates.
-
-    Args:
-        source: the table, which has these columns.
-        dates: how they are read.
-
-    Raises:
-        DataError: for a value that is no date.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.date_features import DateColumn, expanded
-        >>> from lamu.data.sources import Source
-        >>> frame = pd.DataFrame({"sold": ["2019-01-03", None]})
-        >>> found = expanded(Source("the table", frame, None), [DateColumn("sold", 17897.0, times=False)])
-        >>> found.frame["sold (days)"].tolist()
-        [2.0, nan]
-    """
+    """Returns the table with numbers in the place of its columns of dates."""
     import pandas as pd
 
     by_name = {each.name: each for each in dates}

@@ -21,44 +21,17 @@ _TRUTH = {"True", "False"}
 
 @dataclass(frozen=True)
 class Features:
-    """The features of a table before anything was learned from them.
+    """The features of a table before anything was learned from them."""
 
-    Attributes:
-        columns: their names.
-        values: numbers, and positions among the levels, float64 `[rows, columns]`; NaN where a value is missing.
-        levels: the levels of each column, sorted; empty for a column of numbers.
-        notes: one sentence for each column whose kind leaves a doubt.
-
-    Examples:
-        >>> from lamu.data.features import told
-        >>> from lamu.data.sources import open_source
-        >>> found = told(open_source("iris"), ["petal width (cm)"])
-        >>> found.values.shape, found.levels
-        ((150, 1), ((),))
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # their names
+    # Numbers, and positions among the levels, float64 `[rows, columns]`; NaN where a value is missing.
     values: np.ndarray
-    levels: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
+    levels: tuple[tuple[str, ...], ...]  # the levels of each column, sorted; empty for a column of numbers
+    notes: tuple[str, ...] = ()  # one sentence for each column whose kind leaves a doubt
 
 
 def told(source: Source, columns: Sequence[str]) -> Features:
-    """Returns the features to learn from; the values tell which columns are numbers and which are words.
-
-    Args:
-        source: the table.
-        columns: the features.
-
-    Raises:
-        DataError: for dates, identifiers, lists and bytes, a word in a column of numbers, an infinite number.
-
-    Examples:
-        >>> from lamu.data.features import told
-        >>> from lamu.data.sources import open_source
-        >>> told(open_source("diabetes"), ["age", "sex"]).columns
-        ('age', 'sex')
-    """
+    """Returns the features to learn from; the values tell which columns are numbers and which are words."""
     notes: list[str] = []
     read: list[tuple[np.ndarray, tuple[str, ...]]] = []
     for name in columns:
@@ -84,24 +57,7 @@ def told(source: Source, columns: Sequence[str]) -> Features:
 
 
 def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, ...]]) -> Features:
-    """Returns the features of a table to predict, each of the kind that it had when the model was fitted.
-
-    Args:
-        source: the table.
-        columns: the features.
-        levels: the levels of each in training; empty for a column of numbers.
-
-    Raises:
-        DataError: for a word where numbers were, an infinite number, dates, lists and bytes.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.features import matched
-        >>> from lamu.data.sources import Source
-        >>> source = Source("the table", pd.DataFrame({"floor": [3, 1]}), None)
-        >>> matched(source, ["floor"], [("1", "2", "3+")]).levels, matched(source, ["floor"], [()]).levels
-        ((('1', '3'),), ((),))
-    """
+    """Returns the features of a table to predict, each of the kind that it had when the model was fitted."""
     read: list[tuple[np.ndarray, tuple[str, ...]]] = []
     for name, known in zip(columns, levels, strict=True):
         values = source.frame[name]
@@ -120,20 +76,7 @@ def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, 
 
 
 def refuse_dates(source: Source, column: str, value: Any = None, advice: str = dates.OPTION) -> DataError:
-    """Returns the error about a column of dates or times.
-
-    Args:
-        source: the table.
-        column: its column.
-        value: one of the values; None where the type alone tells.
-        advice: what to do.
-
-    Examples:
-        >>> from lamu.data.features import refuse_dates
-        >>> from lamu.data.sources import open_source
-        >>> "such as '2019-03-31'; turn it into numbers" in str(refuse_dates(open_source("iris"), "day", "2019-03-31"))
-        True
-    """
+    """Returns the error about a column of dates or times."""
     such = "" if value is None else f" such as {quoted(value)}"
     return DataError(f"{source.name} has the column {column!r} of dates or times{such}; {advice}")
 

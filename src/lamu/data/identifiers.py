@@ -16,24 +16,10 @@ _NAMED = re.compile(r"(?i:unnamed: \d+|index|row_?(names?|number|id)?|.*[ _.-]id
 
 
 def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    """Returns the features that name rows, with a sentence about each.
-
-    Text does with more than fifty levels, more than one for every two rows; whole numbers do where no two rows share
-    one and the column is called an identifier (`id`, `row`, `index`, `customer_id`, `Unnamed: 0`). A column of text
-    that is mostly numbers, or of dates, is none: it is an error of its own.
-
-    Args:
-        source: the table.
-        columns: the features.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.identifiers import identifiers
-        >>> from lamu.data.sources import Source
-        >>> frame = pd.DataFrame({"id": range(60), "year": range(60), "who": [f"n{i}" for i in range(60)]})
-        >>> list(identifiers(Source("the table", frame, None), ["id", "year", "who"]))
-        ['id', 'who']
-    """
+    """Returns the features that name rows, with a sentence about each."""
+    # Text does with more than fifty levels, more than one for every two rows; whole numbers do where no two rows share
+    # one and the column is called an identifier (`id`, `row`, `index`, `customer_id`, `Unnamed: 0`). A column of text
+    # that is mostly numbers, or of dates, is none: it is an error of its own.
     found = {}
     for name in columns:
         values, of = source.frame[name], kind(source.frame[name])
@@ -53,15 +39,5 @@ def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def names_rows(levels: int, present: int) -> bool:
-    """Returns whether so many levels in so many rows look like names of the rows.
-
-    Args:
-        levels: how many there are.
-        present: the rows that have one.
-
-    Examples:
-        >>> from lamu.data.identifiers import names_rows
-        >>> names_rows(60, 100), names_rows(60, 120), names_rows(50, 50)
-        (True, False, False)
-    """
+    """Returns whether so many levels in so many rows look like names of the rows."""
     return levels > MOST_LEVELS and 2 * levels > present

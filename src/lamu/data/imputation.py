@@ -1,21 +1,21 @@
-r"""Missing values as draws given the rest of their row, from one joint distribution of the training rows.
+"""Missing values as draws given the rest of their row, from one joint distribution of the training rows."""
 
-\[ z_j = \Phi^{-1}\big(F_j(x_j)\big), \qquad (z_1, \ldots, z_D, c, t) \sim \mathcal N(\mu, \Sigma), \qquad
-   p(x_{\text{mis}} \mid x_{\text{obs}}) = \mathcal N\big(\mu_m + \Sigma_{mo} \Sigma_{oo}^{-1} (z_o - \mu_o),
-   \Sigma_{mm} - \Sigma_{mo} \Sigma_{oo}^{-1} \Sigma_{om}\big) \]
-
-with F the distribution function of a column of numbers, c the categories as zeros and ones, and t the target. Numbers
-given the rest are a linear regression of scores; a category k has a probability in proportion to its frequency times
-\(p(c = e_k \mid z_o) / p(c = e_k)\), which is linear discriminant analysis. Training rows are completed given their
-targets, as the regression of the target on complete rows needs it; rows to predict are completed without, many times,
-and the prediction is the mixture
-
-\[ p(y \mid x_{\text{obs}}) = \int p(y \mid x_{\text{obs}}, x_{\text{mis}}) \, p(x_{\text{mis}} \mid x_{\text{obs}}) \,
-   dx_{\text{mis}} \]
-
-A category that no training row has is a new one: it is drawn from the known categories with equal probabilities,
-whatever their frequencies, since each known category is one observation of what a category does.
-"""
+# \[ z_j = \Phi^{-1}\big(F_j(x_j)\big), \qquad (z_1, \ldots, z_D, c, t) \sim \mathcal N(\mu, \Sigma), \qquad
+#    p(x_{\text{mis}} \mid x_{\text{obs}}) = \mathcal N\big(\mu_m + \Sigma_{mo} \Sigma_{oo}^{-1} (z_o - \mu_o),
+#    \Sigma_{mm} - \Sigma_{mo} \Sigma_{oo}^{-1} \Sigma_{om}\big) \]
+#
+# with F the distribution function of a column of numbers, c the categories as zeros and ones, and t the target. Numbers
+# given the rest are a linear regression of scores; a category k has a probability in proportion to its frequency times
+# \(p(c = e_k \mid z_o) / p(c = e_k)\), which is linear discriminant analysis. Training rows are completed given their
+# targets, as the regression of the target on complete rows needs it; rows to predict are completed without, many times,
+# and the prediction is the mixture
+#
+# \[ p(y \mid x_{\text{obs}}) = \int p(y \mid x_{\text{obs}}, x_{\text{mis}}) \, p(x_{\text{mis}} \mid x_{\text{obs}})
+# \,
+#    dx_{\text{mis}} \]
+#
+# A category that no training row has is a new one: it is drawn from the known categories with equal probabilities,
+# whatever their frequencies, since each known category is one observation of what a category does.
 
 from __future__ import annotations
 
@@ -44,45 +44,22 @@ _AT_ONCE = 10_000_000  # scores of all completions that are in memory
 
 @dataclass(frozen=True)
 class Joint:
-    """The joint distribution of a table's columns, as `learn_joint` finds it.
+    """The joint distribution of a table's columns, as `learn_joint` finds it."""
 
-    Attributes:
-        numbers: the columns of numbers, by their positions.
-        words: the columns of words, with the number of their levels.
-        quantiles: of each column of numbers, and of the target of a regression.
-        frequencies: of the levels of each column of words.
-        related: the columns whose relations to others are known; others are drawn from their own distributions.
-        classes: the target's number of classes; 0 for a number.
-        rows: how many there were.
-        mean: of the scores.
-        covariance: of the scores.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.imputation import learn_joint
-        >>> x = np.random.default_rng(0).normal(size=(200, 1)) + np.array([[0.0, 1.0]])
-        >>> joint = learn_joint(x, (0, 0), x[:, 1], classes=0)
-        >>> joint.numbers, abs(float(joint.central(np.array([[np.nan, 1.5]]))[0, 0]) - 0.5) < 0.2
-        ((0, 1), True)
-    """
-
-    numbers: tuple[int, ...]
-    words: tuple[tuple[int, int], ...]
-    quantiles: tuple[tuple[float, ...], ...] = ()
-    frequencies: tuple[tuple[float, ...], ...] = ()
+    numbers: tuple[int, ...]  # the columns of numbers, by their positions
+    words: tuple[tuple[int, int], ...]  # the columns of words, with the number of their levels
+    quantiles: tuple[tuple[float, ...], ...] = ()  # of each column of numbers, and of the target of a regression
+    frequencies: tuple[tuple[float, ...], ...] = ()  # of the levels of each column of words
+    # The columns whose relations to others are known; others are drawn from their own distributions.
     related: tuple[int, ...] = ()
-    classes: int = 0
-    rows: float = 1.0
-    mean: tuple[float, ...] = ()
-    covariance: tuple[tuple[float, ...], ...] = ()
+    classes: int = 0  # the target's number of classes; 0 for a number
+    rows: float = 1.0  # how many there were
+    mean: tuple[float, ...] = ()  # of the scores
+    covariance: tuple[tuple[float, ...], ...] = ()  # of the scores
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Joint:
-        """Returns the distribution that `describe` put into words.
-
-        Args:
-            described: what `describe` returned.
-        """
+        """Returns the distribution that `describe` put into words."""
         covariance = tuple(tuple(map(float, row)) for row in described["covariance"])
         joint = cls(
             numbers=tuple(map(int, described["numbers"])),
@@ -120,12 +97,7 @@ class Joint:
         }
 
     def central(self, x: np.ndarray) -> np.ndarray:
-        """Returns rows whose missing numbers are the medians given the rest of their row, `[rows, columns]`.
-
-        Args:
-            x: numbers, NaN where one is missing, and codes of words, which count from 1 and are 0 where the word is not
-                known.
-        """
+        """Returns rows whose missing numbers are the medians given the rest of their row, `[rows, columns]`."""
         words = [column for column, _ in self.words]
         asked = x.copy()
         asked[:, words] = np.where(x[:, words] == 0, np.nan, x[:, words])
@@ -134,24 +106,13 @@ class Joint:
         return found
 
     def draws(self, x: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarray:
-        """Returns the completions of rows to predict, `[rows, DRAWS, columns]`.
-
-        What is random depends on what is known of the row, and on nothing else: neither on other rows nor on the row's
-        place among them.
-
-        Args:
-            x: numbers and codes of words, NaN where a value is missing.
-            unseen: where a word is none of the known ones, of the shape of x; drawn with equal probabilities.
-        """
+        """Returns the completions of rows to predict, `[rows, DRAWS, columns]`."""
+        # What is random depends on what is known of the row, and on nothing else: neither on other rows nor on the
+        # row's place among them.
         return self._completed(x, unseen, lambda rows, columns: uniforms(rows, columns, DRAWS))
 
     def given_targets(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Returns a completion of training rows, given their targets as well, `[rows, columns]`.
-
-        Args:
-            x: as for `central`.
-            y: the targets, `[rows]`: numbers, or the indices of classes.
-        """
+        """Returns a completion of training rows, given their targets as well, `[rows, columns]`."""
         found, y = x.copy(), np.asarray(y)
         alike = _occurrences(np.column_stack([x, y]))
         for rows, columns in _patterns(x):
@@ -218,11 +179,9 @@ class Joint:
         return found
 
     def _unknown_weights(self, seen: int, left: np.ndarray, own: np.ndarray, new: bool) -> float:
-        """By how much the variance that a regression on so many scores leaves is larger than that of its residuals.
-
-        Residuals are too small by the weights that were fitted to them, and a new row has the errors of the weights,
-        too; together not more than what the column's own distribution has.
-        """
+        """By how much the variance that a regression on so many scores leaves is larger than that of its residuals."""
+        # Residuals are too small by the weights that were fitted to them, and a new row has the errors of the weights,
+        # too; together not more than what the column's own distribution has.
         freedom = max(self.rows - seen - 1.0, 1.0)
         factor = (self.rows + (seen + 1.0) * new) / freedom
         return float(np.clip(factor, 1.0, max(1.0, float(np.min(np.diag(own) / np.diag(left))))))
@@ -251,12 +210,7 @@ class Joint:
         return places
 
     def scores(self, x: np.ndarray, y: np.ndarray | None) -> np.ndarray:
-        """Returns the scores of rows, NaN where a value, or every target, is missing, `[rows, scores]`.
-
-        Args:
-            x: as for `central`.
-            y: the targets, or None.
-        """
+        """Returns the scores of rows, NaN where a value, or every target, is missing, `[rows, scores]`."""
         quantiles = dict(zip(self.numbers, self.quantiles, strict=False))
         parts = [_score(x[:, c], np.asarray(quantiles[c]), self.rows) for c in self.numbers if c in self.related]
         for column, levels in self.words:
@@ -278,30 +232,13 @@ class Joint:
 def learn_joint(
     x: np.ndarray, levels: tuple[int, ...], y: np.ndarray, classes: int, weight: np.ndarray | None = None
 ) -> Joint:
-    r"""Returns the joint distribution of training rows, complete or not.
-
-    Mean and covariance are the mode under \(\Sigma \sim \mathcal W^{-1}\) with D²/N prior rows for D scores of N rows,
-    at most D, by expectation maximisation, from 20,000 rows at most. Where the columns have more than 100 scores
-    together, only those that are related most closely to the target keep their relations to others.
-
-    Args:
-        x: numbers, NaN where one is missing, and codes of words, `[rows, columns]`.
-        levels: how many levels a column of words has; 0 for numbers.
-        y: the targets, `[rows]`: numbers, or the indices of classes.
-        classes: how many classes there are; 0 for a number.
-        weight: what each row counts, `[rows]`; ones where None.
-
-    Source: Dempster, Laird & Rubin (1977), for the iteration; Rubin (1987), for draws given the target; Zhao & Udell
-    (2020), for normal scores.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.imputation import learn_joint
-        >>> x = np.random.default_rng(0).normal(size=(200, 2))  # columns that know nothing of each other
-        >>> joint = learn_joint(x, (0, 0), x[:, 1], classes=0)
-        >>> abs(float(np.median(joint.draws(np.array([[np.nan, 3.0]]))[..., 0]))) < 0.3
-        True
-    """
+    """Returns the joint distribution of training rows, complete or not."""
+    # Mean and covariance are the mode under \(\Sigma \sim \mathcal W^{-1}\) with D²/N prior rows for D scores of N
+    # rows, at most D, by expectation maximisation, from 20,000 rows at most. Where the columns have more than 100
+    # scores together, only those that are related most closely to the target keep their relations to others.
+    #
+    # Source: Dempster, Laird & Rubin (1977), for the iteration; Rubin (1987), for draws given the target; Zhao & Udell
+    # (2020), for normal scores.
     order = np.random.default_rng(0).permutation(len(x))[:_MOST]
     counts = (np.ones(len(x)) if weight is None else np.asarray(weight, float))[order]
     x, y = x[order], np.asarray(y)[order]
@@ -328,24 +265,9 @@ def learn_joint(
 
 
 def uniforms(x: np.ndarray, columns: Any, draws: int) -> np.ndarray:
-    """Returns uniform numbers for the draws of some columns of rows, one in each of equal parts of (0, 1).
-
-    Their shape is `[rows, draws, columns]`. They are points of one Sobol sequence, shifted by a hash of the bits of the
-    row's values, so that they depend on nothing but the row.
-
-    Args:
-        x: rows, NaN where a value is missing.
-        columns: the positions of the columns.
-        draws: how many, a power of two up to `DRAWS`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.imputation import uniforms
-        >>> x = np.array([[1.0, np.nan], [2.0, np.nan]])
-        >>> both = uniforms(x, [1], 4)
-        >>> bool((uniforms(x[1:], [1], 4) == both[1:]).all()), bool((both[0] == both[1]).any())
-        (True, False)
-    """
+    """Returns uniform numbers for the draws of some columns of rows, one in each of equal parts of (0, 1)."""
+    # Their shape is `[rows, draws, columns]`. They are points of one Sobol sequence, shifted by a hash of the bits of
+    # the row's values, so that they depend on nothing but the row.
     bits = np.ascontiguousarray(np.where(np.isnan(x), np.nan, x + 0.0), np.float64).view(np.uint64)
     columns, seed = np.asarray(columns, np.uint64), np.zeros(len(x), np.uint64)
     with np.errstate(over="ignore"):

@@ -1,7 +1,6 @@
-"""From features to inputs x: levels, medians, indicators and the joint distribution, learned from the training rows.
+"""From features to inputs x: levels, medians, indicators and the joint distribution, learned from the training rows."""
 
-This is the only place where anything is learned from features, so that nothing about a test row can reach a model.
-"""
+# This is the only place where anything is learned from features, so that nothing about a test row can reach a model.
 
 from __future__ import annotations
 
@@ -27,31 +26,7 @@ _FURTHEST = 8.0  # quantiles of Student's t, which has no mean where there are t
 def learn(
     features: Features, rows: Any, impute: bool, y: Any = None, classes: int = 0, weight: Any = None
 ) -> dict[str, Any]:
-    """Returns what an encoding needs to know of the features: levels, fills, indicators and the joint distribution.
-
-    Args:
-        features: the features.
-        rows: the training rows: indices, or a slice.
-        impute: whether missing values will be filled.
-        y: the targets of all rows, which the missing numbers of training rows are drawn given; needed to impute.
-        classes: how many classes the targets are indices of; 0 for numbers.
-        weight: what each row counts; ones where None.
-
-    Returns:
-        `columns`, `levels`, `fills`, `indicators`, `units` and `joint` of an `Encoding`.
-
-    Raises:
-        DataError: for a column of which every training row lacks its value.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.features import Features
-        >>> from lamu.data.inputs import learn
-        >>> features = Features(("a",), np.array([[1.0], [np.nan], [5.0], [90.0]]), ((),))
-        >>> learned = learn(features, [0, 1, 2], impute=True, y=np.zeros(4))
-        >>> learned["fills"], learned["indicators"], learned["joint"].numbers
-        ((3.0,), ('a',), (0,))
-    """
+    """Returns what an encoding needs to know of the features: levels, fills, indicators and the joint distribution."""
     columns = [features.values[rows, column] for column in range(len(features.columns))]
     lacking = [np.isnan(column) for column in columns]
     ever, always = [bool(lacks.any()) for lacks in lacking], [bool(lacks.all()) for lacks in lacking]
@@ -95,30 +70,9 @@ def learn(
 def transform(
     features: Features, encoding: Encoding, learned: Any = None, y: Any = None
 ) -> tuple[np.ndarray, list[str]]:
-    """Returns the features as the inputs that a model of this encoding takes, and a note on each thing made up.
-
-    Rows to predict are `completions`; here a missing number is the median given the rest of its row, and a word that is
-    not known is 0.
-
-    Args:
-        features: the features, in the order of the encoding's columns, without missing values unless it imputes.
-        encoding: what was learned.
-        learned: the rows that it was learned from, whose missing numbers are drawn given their targets.
-        y: the targets of all rows, for these.
-
-    Returns:
-        x, float64 `[rows, len(encoding.names)]`, and the notes.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data import Encoding
-        >>> from lamu.data.features import Features
-        >>> from lamu.data.inputs import transform
-        >>> encoding = Encoding("y", "regression", (), ("a", "b"), ((), ("ox", "cow")), (3.0, None), ("a",))
-        >>> features = Features(("a", "b"), np.array([[np.nan, 0.0], [2.0, 1.0]]), ((), ("cow", "hen")))
-        >>> transform(features, encoding)[0].tolist()
-        [[3.0, 2.0, 1.0], [2.0, 0.0, 0.0]]
-    """
+    """Returns the features as the inputs that a model of this encoding takes, and a note on each thing made up."""
+    # Rows to predict are `completions`; here a missing number is the median given the rest of its row, and a word that
+    # is not known is 0.
     joint = encoding.joint
     x, unknown = _coded(features, encoding.levels)
     lacking = np.isnan(features.values)
@@ -144,23 +98,7 @@ def transform(
 
 
 def completions(features: Features, encoding: Encoding) -> Completions:
-    """Returns the inputs of rows to predict, with draws of the values that are missing and of words that are new.
-
-    Args:
-        features: as for `transform`.
-        encoding: likewise.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data import Encoding
-        >>> from lamu.data.features import Features
-        >>> from lamu.data.inputs import completions
-        >>> encoding = Encoding("y", "regression", (), ("a", "b"), ((), ("ox", "cow")))
-        >>> features = Features(("a", "b"), np.array([[2.0, 0.0], [2.0, 1.0]]), ((), ("cow", "hen")))
-        >>> found = completions(features, encoding)  # no hen was seen in training: half of its draws are cows
-        >>> found.x[found.row == 0].tolist(), found.x[found.row == 1, 1].mean().item()
-        ([[2.0, 2.0]], 1.5)
-    """
+    """Returns the inputs of rows to predict, with draws of the values that are missing and of words that are new."""
     x, _ = _coded(features, encoding.levels)
     words = np.array([bool(known) for known in encoding.levels])
     unknown, lacking = words[None] & (x == 0), np.isnan(features.values)
@@ -185,12 +123,10 @@ def completions(features: Features, encoding: Encoding) -> Completions:
 
 
 def _spread(row: Any, drawn: Any, incomplete: Any, unseen: Any, levels: Sequence[int]) -> np.ndarray:
-    """How far each completion stands from the known word that it has, in standard deviations between completions.
-
-    K known words are K observations of what a word does, and a kernel of Student's t around each, of 2 / sqrt(K)
-    standard deviations between words, makes of them a distribution of the next one: its 90 % interval holds .90 for
-    every K from 2 on where words do what normal numbers do, that of the K words alone .33 for K = 2 and .86 for 20.
-    """
+    """How far each completion stands from the known word that it has, in standard deviations between completions."""
+    # K known words are K observations of what a word does, and a kernel of Student's t around each, of 2 / sqrt(K)
+    # standard deviations between words, makes of them a distribution of the next one: its 90 % interval holds .90 for
+    # every K from 2 on where words do what normal numbers do, that of the K words alone .33 for K = 2 and .86 for 20.
     from scipy.special import stdtrit
 
     spread = np.zeros(len(row))

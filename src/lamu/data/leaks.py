@@ -20,32 +20,12 @@ _CHANCE = 1e-6  # that categories have one target each
 
 
 def leaks(table: Table, train: Any, test: Any) -> tuple[str, ...]:
-    """Returns one sentence for each thing that flatters the scores; nothing is changed.
-
-    A feature says the target where it is an affine function of it, or, of classes, where one interval of its values,
-    or a set of its categories, is each class. A feature stands in the order of a number where no two rows have it and
-    the target in opposite orders, as its logarithm does, its rounding, or any monotone function of it; and a category
-    determines a number where all rows of each category have one target. Rows repeat where features and target are the
-    same to the last digit.
-
-    Args:
-        table: the table, as its training rows encode it.
-        train: the training rows.
-        test: the test rows.
-
-    Examples:
-        >>> import numpy as np
-        >>> from dataclasses import replace
-        >>> from lamu.data import split, table
-        >>> from lamu.data.leaks import leaks
-        >>> read = table.read("diabetes")
-        >>> train, test = split(len(read.x))
-        >>> leaks(read, train, test)
-        ()
-        >>> x = np.column_stack([read.x[:, :9], 3.0 * read.y + 1.0])
-        >>> leaks(replace(read, x=x), train, test)[0]
-        "the feature 's6' predicts 'target' perfectly; leave it out if it is not known before the target is"
-    """
+    """Returns one sentence for each thing that flatters the scores; nothing is changed."""
+    # A feature says the target where it is an affine function of it, or, of classes, where one interval of its values,
+    # or a set of its categories, is each class. A feature stands in the order of a number where no two rows have it and
+    # the target in opposite orders, as its logarithm does, its rounding, or any monotone function of it; and a category
+    # determines a number where all rows of each category have one target. Rows repeat where features and target are the
+    # same to the last digit.
     y = np.asarray(table.y, float)[train]
     regression = table.encoding.task == "regression"
     perfect, ordered = [], []

@@ -18,14 +18,7 @@ _LARGE = 2**26  # bytes, from which copies in 64 bits are made piece by piece
 
 
 def is_mapped(array: Any) -> bool:
-    """Returns whether an array lies in a file, as `numpy.load(path, mmap_mode="r")` and `numpy.memmap` give it.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.mapped import is_mapped
-        >>> is_mapped(np.zeros(3))
-        False
-    """
+    """Returns whether an array lies in a file, as `numpy.load(path, mmap_mode="r")` and `numpy.memmap` give it."""
     return _mapping(array) is not None
 
 
@@ -39,17 +32,7 @@ def _mapping(array: Any) -> mmap.mmap | None:
 
 
 def blocks(array: Any) -> Iterator[tuple[int, Any]]:
-    """Yields an array in blocks of rows, each with the number of its first; the pages of a file are given back.
-
-    Args:
-        array: numbers `[N, ...]`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.mapped import blocks
-        >>> [(start, block.shape) for start, block in blocks(np.zeros((3, 2)))]
-        [(0, (3, 2))]
-    """
+    """Yields an array in blocks of rows, each with the number of its first; the pages of a file are given back."""
     if not isinstance(array, np.ndarray):  # on a device
         yield 0, array
         return
@@ -71,36 +54,12 @@ def _is_shared(array: Any) -> bool:
 
 
 def still_mapped(parts: dict[str, Any]) -> dict[str, Any]:
-    """Returns those of some arrays that lie in a file.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.mapped import still_mapped
-        >>> still_mapped({"x": np.zeros(3)})
-        {}
-    """
+    """Returns those of some arrays that lie in a file."""
     return {name: part for name, part in parts.items() if is_mapped(part)}
 
 
 def require_room(parts: dict[str, Any], copies: int = 1) -> int:
-    """Raises a ValueError where arrays that lie in a file are larger in memory than the limit, before they are read.
-
-    Args:
-        parts: arrays by name, as a message calls them; those in memory already are not counted.
-        copies: how many times they will be in memory at once.
-
-    Returns:
-        The bytes that they take in memory.
-
-    Raises:
-        ValueError: with their size, the limit, and how to do without.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.mapped import require_room
-        >>> require_room({"x": np.zeros((10, 3))})
-        0
-    """
+    """Raises a ValueError where arrays that lie in a file are larger in memory than the limit, before they are read."""
     parts = still_mapped(parts)
     if not parts:
         return 0
@@ -122,19 +81,7 @@ def _dtype_in_memory(part: Any) -> np.dtype:
 
 
 def moments(array: Any, weight: Any = None) -> tuple[Any, Any]:
-    """Returns every column's mean and standard deviation in 64 bits, which are taken in blocks where an array is large.
-
-    Args:
-        array: numbers `[N, ...]`.
-        weight: what a row counts, `[N]`; None for rows that count the same.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.mapped import moments
-        >>> mean, std = moments(np.array([[0.0], [2.0]]))
-        >>> mean.tolist(), std.tolist()
-        ([1.0], [1.0])
-    """
+    """Returns every column's mean and standard deviation in 64 bits, taken in blocks where an array is large."""
     weight = None if weight is None else np.asarray(weight, np.float64)
     if not (isinstance(array, np.ndarray) and (is_mapped(array) or array.nbytes > _LARGE)):
         wide = np.asarray(array, np.float64)

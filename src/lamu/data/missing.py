@@ -12,22 +12,8 @@ __all__ = ["refuse_missing"]
 
 
 def refuse_missing(source: Source, columns: Sequence[str], target: str | None, advice: str) -> None:
-    """Refuses a table that lacks values.
-
-    Args:
-        source: the table.
-        columns: the features that must be whole.
-        target: the target, which is never filled; None where there is none.
-        advice: what to do about a feature.
-
-    Raises:
-        DataError: if a value is missing; the message has the columns and how many values each lacks.
-
-    Examples:
-        >>> from lamu.data.missing import refuse_missing
-        >>> from lamu.data.sources import open_source
-        >>> refuse_missing(open_source("iris"), ["petal width (cm)"], "target", "fill them")
-    """
+    """Refuses a table that lacks values."""
+    # `target`: the target, which is never filled; None where there is none.
     asked = [*columns, *([target] if target else [])]
     counts = source.frame[asked].isna().sum()
     missing = [(str(column), _remark(source, column, int(count))) for column, count in counts.items() if count]

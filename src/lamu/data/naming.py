@@ -11,20 +11,7 @@ __all__ = ["aligned", "by_name", "inputs_of", "names_of"]
 
 
 def names_of(x: Any) -> tuple[str, ...] | None:
-    """Returns the names of the columns of a frame, of pandas or polars; None for what has none.
-
-    Args:
-        x: inputs.
-
-    Raises:
-        ValueError: for a name that stands twice.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.naming import names_of
-        >>> names_of(pd.DataFrame({"age": [1.0], "bmi": [2.0]})), names_of([[1.0, 2.0]])
-        (('age', 'bmi'), None)
-    """
+    """Returns the names of the columns of a frame, of pandas or polars; None for what has none."""
     names = getattr(x, "columns", None)
     if names is None:
         return None
@@ -38,21 +25,7 @@ def names_of(x: Any) -> tuple[str, ...] | None:
 
 
 def by_name(x: Any, columns: tuple[str, ...] | None) -> Any:
-    """Returns a frame with the columns of a model, in their order; anything else as it is.
-
-    Args:
-        x: inputs; the further columns of a frame are left out.
-        columns: the names that the model was fitted on, or None.
-
-    Raises:
-        ValueError: for a frame that lacks one of them.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.naming import by_name
-        >>> by_name(pd.DataFrame({"b": [2.0], "a": [1.0], "c": [3.0]}), ("a", "b")).to_numpy().tolist()
-        [[1.0, 2.0]]
-    """
+    """Returns a frame with the columns of a model, in their order; anything else as it is."""
     names = names_of(x)
     if columns is None or names is None or names == columns:
         return x
@@ -66,35 +39,14 @@ def by_name(x: Any, columns: tuple[str, ...] | None) -> Any:
 
 
 def inputs_of(data: Any) -> Any:
-    """Returns the inputs of `(x, y)` or of a mapping with `x`; None for anything else.
-
-    Args:
-        data: data, or one batch of them.
-
-    Examples:
-        >>> from lamu.data.naming import inputs_of
-        >>> inputs_of(([[1.0]], [2.0])), inputs_of({"y": [2.0]})
-        ([[1.0]], None)
-    """
+    """Returns the inputs of `(x, y)` or of a mapping with `x`; None for anything else."""
     if isinstance(data, tuple) and len(data) == 2:
         return data[0]
     return data.get("x") if isinstance(data, Mapping) else None
 
 
 def aligned(data: Any, columns: tuple[str, ...] | None) -> Any:
-    """Returns `(x, y)` or a mapping with the columns of a frame in a model's order; anything else as it is.
-
-    Args:
-        data: data, or one batch of them.
-        columns: the names that the model was fitted on, or None.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.naming import aligned
-        >>> x, y = aligned((pd.DataFrame({"b": [2.0], "a": [1.0]}), [0.5]), ("a", "b"))
-        >>> x.to_numpy().tolist()
-        [[1.0, 2.0]]
-    """
+    """Returns `(x, y)` or a mapping with the columns of a frame in a model's order; anything else as it is."""
     if isinstance(data, tuple) and len(data) == 2:
         return by_name(data[0], columns), data[1]
     if isinstance(data, Mapping) and "x" in data:

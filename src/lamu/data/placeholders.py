@@ -26,19 +26,7 @@ _FEWEST = 10  # other values
 
 
 def placeholders(levels: Collection[str], numbers: bool) -> tuple[str, ...]:
-    """Returns those of a column's texts that stand for a missing value.
-
-    Args:
-        levels: the different texts.
-        numbers: whether the others are numbers, among which words such as "unknown" are missing values too.
-
-    Examples:
-        >>> from lamu.data.placeholders import placeholders
-        >>> placeholders(["#DIV/0!", "?", "unknown", "ox"], numbers=False), placeholders(["-", "+"], numbers=False)
-        (('#DIV/0!', '?'), ())
-        >>> placeholders(["unknown", "3"], numbers=True)
-        ('unknown',)
-    """
+    """Returns those of a column's texts that stand for a missing value."""
     marks = () if "+" in levels else _MARKS
     known = lambda level: _ERROR.fullmatch(level) or level in marks or (numbers and level.lower() in _AMONG_NUMBERS)
     return tuple(level for level in levels if known(level))
@@ -46,40 +34,19 @@ def placeholders(levels: Collection[str], numbers: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Sentinels:
-    """Numbers of a column that stand for a missing value, with how many rows have each.
+    """Numbers of a column that stand for a missing value, with how many rows have each."""
 
-    Attributes:
-        certain: those of which the evidence is overwhelming.
-        suspected: those that a person should look at.
-        low: the smallest of the other numbers.
-        high: the largest of the other numbers.
-    """
-
-    certain: dict[float, int]
-    suspected: dict[float, int]
-    low: float
-    high: float
+    certain: dict[float, int]  # those of which the evidence is overwhelming
+    suspected: dict[float, int]  # those that a person should look at
+    low: float  # the smallest of the other numbers
+    high: float  # the largest of the other numbers
 
 
 def sentinels(values: np.ndarray) -> Sentinels:
-    """Returns the numbers that stand for a missing value, such as −999, 99 or 9999.
-
-    One is certain where at least three rows have it, and it is three times the range of the other numbers or more away
-    from them. It is suspected where it is that far and fewer rows have it, where it is half of the range away, and
-    where it alone is below zero.
-
-    Args:
-        values: the column, NaN where a value is missing.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.placeholders import sentinels
-        >>> found = sentinels(np.array([*range(20), -999, -999, -999.0]))
-        >>> found.certain, found.suspected, found.high
-        ({-999.0: 3}, {}, 19.0)
-        >>> sentinels(np.array([*range(99), 99, 99, 99.0])).suspected
-        {}
-    """
+    """Returns the numbers that stand for a missing value, such as −999, 99 or 9999."""
+    # One is certain where at least three rows have it, and it is three times the range of the other numbers or more
+    # away from them. It is suspected where it is that far and fewer rows have it, where it is half of the range away,
+    # and where it alone is below zero.
     left = values[np.isfinite(values)]
     certain: dict[float, int] = {}
     suspected: dict[float, int] = {}

@@ -1,9 +1,9 @@
-"""What float32 keeps of numbers that came in 64 bits: columns that would lose their spread are refused or re-centred.
+"""What float32 keeps of numbers that came in 64 bits: columns that would lose their spread are refused or centred."""
 
-Seven digits are plenty for a column that is counted from near zero. A column far from zero beside its own spread (Unix
-seconds of one day, 1e12 ± 1) becomes constant, and of a target beyond 1e15 or below 1e-15 the variance is infinite or
-zero. `lamu.fit` refuses both; the command line counts such a column from an origin, in a unit, of its own.
-"""
+# Seven digits are plenty for a column that is counted from near zero. A column far from zero beside its own spread
+# (Unix seconds of one day, 1e12 ± 1) becomes constant, and of a target beyond 1e15 or below 1e-15 the variance is
+# infinite or zero. `lamu.fit` refuses both; the command line counts such a column from an origin, in a unit, of its
+# own.
 
 from __future__ import annotations
 
@@ -26,17 +26,7 @@ _NOISE = 64  # units of rounding in which a column still is a constant
 
 
 def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
-    """Returns where a column begins and how far it runs, where float32 cannot hold it as it is; else None.
-
-    Args:
-        values: float64 `[rows]`, NaN where one is missing.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.precision import origin_and_unit
-        >>> origin_and_unit(np.array([1e12, 1e12 + 3.0])), origin_and_unit(np.array([3.0, 5.0]))
-        ((1000000000000.0, 3.0), None)
-    """
+    """Returns where a column begins and how far it runs, where float32 cannot hold it as it is; else None."""
     present = values[np.isfinite(values)]
     if not len(present):
         return None
@@ -48,29 +38,9 @@ def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
 
 
 def refuse_lost(name: str, values: Any, target: bool = False) -> None:
-    """Raises a ValueError where an array has a column of which JAX's dtype would keep too little.
-
-    Of an array that is on a device nothing can be said but that squares of targets are out of range: what it lost, it
-    lost before.
-
-    Args:
-        name: how the message calls the array.
-        values: real numbers `[rows, ...]`.
-        target: whether they are targets, whose predictions come back in the same units and whose squares must be held.
-
-    Raises:
-        ValueError: with the range of the first such column, and what to do.
-
-    Examples:
-        >>> import jax, numpy as np
-        >>> from lamu.data.precision import refuse_lost
-        >>> with jax.enable_x64(False):
-        ...     try:
-        ...         refuse_lost("y", np.array([1e12, 1e12 + 3.0]), target=True)
-        ...     except ValueError as error:
-        ...         print(str(error)[:54])
-        y runs from 1000000000000 to 1000000000003, too far fr
-    """
+    """Raises a ValueError where an array has a column of which JAX's dtype would keep too little."""
+    # Of an array that is on a device nothing can be said but that squares of targets are out of range: what it lost, it
+    # lost before.
     dtype = jax.dtypes.canonicalize_dtype(np.float64)
     kept = np.finfo(dtype)
     if isinstance(values, jax.Array):
@@ -108,17 +78,7 @@ def refuse_lost(name: str, values: Any, target: bool = False) -> None:
 
 
 def crowded_from(values: np.ndarray) -> int | None:
-    """Returns the smallest of whole numbers that even float64 would not tell apart; None where it does.
-
-    Args:
-        values: whole numbers `[rows]`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.precision import crowded_from
-        >>> crowded_from(2**62 + np.arange(5)), crowded_from(np.arange(5))
-        (4611686018427387904, None)
-    """
+    """Returns the smallest of whole numbers that even float64 would not tell apart; None where it does."""
     if not len(values):
         return None
     low, high = int(values.min()), int(values.max())
@@ -153,10 +113,9 @@ def _outside(spread: Any, kept: Any) -> bool:
 
 
 def _told_apart(column: np.ndarray, spread: float, dtype: Any) -> bool:
-    """Whether a narrower dtype tells all numbers of a column apart, and moves none by more than a part of the range.
-
-    Whole numbers below 2**24 are the same in float32; and of few rows two may be near each other that are not crowded.
-    """
+    """Whether a narrower dtype tells all numbers of a column apart, and moves none by more than a part of the range."""
+    # Whole numbers below 2**24 are the same in float32; and of few rows two may be near each other that are not
+    # crowded.
     column = np.asarray(column)
     kept = column.astype(dtype).astype(np.float64)
     if np.array_equal(kept, column.astype(np.float64)):

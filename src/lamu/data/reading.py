@@ -1,8 +1,7 @@
-"""How the cells of each column are read: numbers in disguise, codes with leading zeros, marks of missing values.
+"""How the cells of each column are read: numbers in disguise, codes with leading zeros, marks of missing values."""
 
-A file is read the same way when it is learned from and when it is predicted: what was decided for a column is part of
-the encoding.
-"""
+# A file is read the same way when it is learned from and when it is predicted: what was decided for a column is part of
+# the encoding.
 
 from __future__ import annotations
 
@@ -28,55 +27,18 @@ _MOST_QUOTED = 5
 
 @dataclass(frozen=True)
 class Reading:
-    """How a column of numbers is read.
+    """How a column of numbers is read."""
 
-    Attributes:
-        name: the column.
-        unit: the currency, percent sign or unit that its numbers have in the file; empty for none.
-        decimal: "." or ","; empty where no number tells.
-        missing: the numbers that stand for a missing value.
-
-    Examples:
-        >>> from lamu.data.reading import Reading
-        >>> Reading("price", unit="€", decimal=",").missing
-        ()
-    """
-
-    name: str
-    unit: str = ""
-    decimal: str = ""
-    missing: tuple[float, ...] = ()
+    name: str  # the column
+    unit: str = ""  # the currency, percent sign or unit that its numbers have in the file; empty for none
+    decimal: str = ""  # "." or ","; empty where no number tells
+    missing: tuple[float, ...] = ()  # the numbers that stand for a missing value
 
 
 def read_cells(
     source: Source, missing: Collection[str] | None = None, as_words: Collection[str] = (), counts: Collection[str] = ()
 ) -> tuple[Source, tuple[Reading, ...]]:
-    """Returns a table to learn from with numbers and missing values in the place of the texts that stand for them.
-
-    Args:
-        source: the table.
-        missing: the texts and numbers that are missing values in every column, beside error cells and marks such as
-            "?"; where it is empty, these are none either; None where numbers such as −999, far from all others, are
-            missing values.
-        as_words: the columns that hold classes, whatever they look like.
-        counts: the columns in which every number is meant.
-
-    Returns:
-        The table, with a note for each column that was changed, and how columns of numbers were read.
-
-    Raises:
-        DataError: for numbers in several units, or with several decimal signs.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.reading import read_cells
-        >>> from lamu.data.sources import Source
-        >>> table, readings = read_cells(Source("the table", pd.DataFrame({"price": ["$2,675", "$80", "?"]}), None))
-        >>> table.frame["price"].tolist(), readings[0].unit
-        ([2675.0, 80.0, nan], '$')
-        >>> table.notes[0]
-        "the column 'price' has '?' (1), taken as missing values"
-    """
+    """Returns a table to learn from with numbers and missing values in the place of the texts that stand for them."""
     columns: dict[str, Any] = {}
     notes: list[str] = []
     readings: list[Reading] = []
@@ -118,26 +80,7 @@ def read_cells(
 def read_again(
     source: Source, known: Mapping[str, tuple[Any, ...]], readings: Sequence[Reading], missing: Collection[str] | None
 ) -> Source:
-    """Returns a table to predict, its columns read as they were when the model was fitted.
-
-    Args:
-        source: the table.
-        known: by column the levels that training had; nothing for a column of numbers.
-        readings: how columns of numbers were read.
-        missing: as for `read_cells`.
-
-    Raises:
-        DataError: for numbers in another unit than they had, or that another decimal sign makes others.
-
-    Examples:
-        >>> import pandas as pd
-        >>> from lamu.data.reading import Reading, read_again
-        >>> from lamu.data.sources import Source
-        >>> frame = pd.DataFrame({"price": ["$1,200", "80"], "zip": [2139, 10001]})
-        >>> known = {"price": (), "zip": ("02139", "10001")}
-        >>> read_again(Source("new.csv", frame, None), known, [Reading("price", "$")], None).frame.values.tolist()
-        [[1200.0, '02139'], [80.0, '10001']]
-    """
+    """Returns a table to predict, its columns read as they were when the model was fitted."""
     by_name = {each.name: each for each in readings}
     columns: dict[str, Any] = {}
     notes: list[str] = []

@@ -17,25 +17,9 @@ class UnscaledWeights(UserWarning):
 
 
 def warn_of_scale(weight: Any, name: str = "weight", stacklevel: int = 3) -> None:
-    """Warns of weights by which the rows count as far fewer or far more than they are.
-
-    Rows without weight are none. A sum above twice the number of rows is no cause where all weights are whole numbers,
-    which count repeated rows.
-
-    Args:
-        weight: what each row counts, `[N]`, not negative.
-        name: how the message calls it.
-        stacklevel: of the warning.
-
-    Examples:
-        >>> import numpy as np, warnings
-        >>> from lamu.data.row_weights import warn_of_scale
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warnings.simplefilter("always")
-        ...     warn_of_scale(np.full(40, 1 / 40))
-        >>> str(caught[0].message)[:51]
-        'weight sums to 1 over 40 rows, so that they count a'
-    """
+    """Warns of weights by which the rows count as far fewer or far more than they are."""
+    # Rows without weight are none. A sum above twice the number of rows is no cause where all weights are whole
+    # numbers, which count repeated rows.
     weight = np.asarray(weight, np.float64)
     rows, total = int(np.count_nonzero(weight)), float(weight.sum())
     if total < _FEW * rows:

@@ -14,21 +14,7 @@ __all__ = ["read"]
 
 
 def read(data: Any, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
-    """Returns data as rows.
-
-    Args:
-        data: `(x, y)`, a mapping with `x`, `y` and what else `Arrays.of` takes, a re-iterable of batches, or rows.
-        columns: the names of the inputs, in whose order the columns of frames are taken; None for as they come.
-
-    Raises:
-        TypeError: for data of another kind.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.data.rows import read
-        >>> read((np.ones((3, 2)), np.zeros(3))).count
-        3
-    """
+    """Returns data as rows."""
     if isinstance(data, Arrays | Stream):
         return data
     if isinstance(data, str | bytes):

@@ -36,26 +36,13 @@ KNOWN = "a .csv, .parquet, .arrow, .feather or .npz file"
 
 @dataclass(frozen=True)
 class Source:
-    """An opened table, before anybody asks what its columns mean.
+    """An opened table, before anybody asks what its columns mean."""
 
-    Attributes:
-        name: how messages call it.
-        frame: a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values.
-        target: the target's column, where the kind of source fixes it.
-        notes: what was left out.
-        marked: by column, what stands for a missing value in it beside the words of `MISSING`.
-
-    Examples:
-        >>> from lamu.data.sources import open_source
-        >>> source = open_source("iris")
-        >>> source.name, source.target, len(source.names)
-        ("the bundled set 'iris'", 'target', 5)
-    """
-
-    name: str
-    frame: Any
-    target: str | None
-    notes: tuple[str, ...] = ()
+    name: str  # how messages call it
+    frame: Any  # a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values
+    target: str | None  # the target's column, where the kind of source fixes it
+    notes: tuple[str, ...] = ()  # what was left out
+    # By column, what stands for a missing value in it beside the words of `MISSING`.
     marked: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -65,26 +52,8 @@ class Source:
 
 
 def open_source(data: Any, text: Collection[str] = (), separator: str | None = None) -> Source:
-    """Opens a table.
-
-    Args:
-        data: a file, the name of a bundled set, or a frame of pandas or polars.
-        text: the columns of a CSV file that are read as text whatever they look like, since `"01"` is not 1 there.
-        separator: what stands between the fields of a CSV file, one character or "tab"; the most frequent of comma,
-            semicolon, tab and | in its first line where None.
-
-    Returns:
-        The table.
-
-    Raises:
-        DataError: for a file that is missing, empty, unreadable, irregular or of an unknown type, or a separator that
-            is none.
-
-    Examples:
-        >>> from lamu.data.sources import open_source
-        >>> open_source("diabetes").frame.shape
-        (442, 11)
-    """
+    """Opens a table."""
+    # `text`: the columns of a CSV file that are read as text whatever they look like, since `"01"` is not 1 there.
     if names_of(data) is not None:
         return _frame(data)
     if not isinstance(data, str | os.PathLike):
@@ -185,10 +154,9 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
 
 
 def _in_chunks(path: Path, options: dict[str, Any]) -> Any:
-    """Returns a frame that was read some rows at a time, column by column; None where its chunks differ in kind.
-
-    A column of numbers here and words there is read anew in one piece, since which of the two it is decides about all.
-    """
+    """Returns a frame that was read some rows at a time, column by column; None where its chunks differ in kind."""
+    # A column of numbers here and words there is read anew in one piece, since which of the two it is decides about
+    # all.
     import pandas as pd
 
     chunks = list(pd.read_csv(path, chunksize=_CHUNK, **options))

@@ -10,22 +10,7 @@ __all__ = ["elsewhere", "nearest"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the end of a sentence about an unknown name: the nearest known one, or all of them where none is near.
-
-    Args:
-        name: what was asked for.
-        known: the names that exist.
-
-    Returns:
-        A clause that fits behind a semicolon.
-
-    Examples:
-        >>> from lamu.data.spelling import nearest
-        >>> nearest("digit", ["digits", "iris"])
-        "did you mean 'digits'?"
-        >>> nearest("xyz", ["digits", "iris"])
-        "choose one of 'digits', 'iris'"
-    """
+    """Returns the end of a sentence about an unknown name: the nearest known one, or all of them where none is near."""
     names = list(known)
     by_folded = {candidate.casefold(): candidate for candidate in names}
     close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.5)
@@ -35,23 +20,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def elsewhere(owner: Any, name: str, places: Mapping[str, str]) -> Any:
-    """Answers for an attribute that an object lacks, in its `__getattr__`: says where what is meant can be found.
-
-    Args:
-        owner: the object.
-        name: the attribute.
-        places: by name what to write in its place.
-
-    Raises:
-        AttributeError: always; of a property that raised one itself it is the property's.
-
-    Examples:
-        >>> from lamu.data.spelling import elsewhere
-        >>> elsewhere(3, "predict", {"predict": "fit.posterior.predict(x)"})
-        Traceback (most recent call last):
-            ...
-        AttributeError: int has no 'predict'; write fit.posterior.predict(x)
-    """
+    """Answers for an attribute that an object lacks, in its `__getattr__`: says where what is meant can be found."""
     if name in places:
         raise AttributeError(f"{type(owner).__name__} has no {name!r}; write {places[name]}", name=name, obj=owner)
     return object.__getattribute__(owner, name)

@@ -355,10 +355,8 @@ def _read_again(source: Source, encoding: Encoding) -> Source:
 
 
 def _of_text(encoding: Encoding) -> tuple[str, ...]:
-    """Returns the columns that are read as text even where all that is there looks like numbers.
-
-    These are columns of words, and of numbers with a decimal comma, in which 1.234 is more than a thousand.
-    """
+    """Returns the columns that are read as text even where all that is there looks like numbers."""
+    # These are columns of words, and of numbers with a decimal comma, in which 1.234 is more than a thousand.
     words = [name for name, known in zip(encoding.columns, encoding.levels, strict=True) if known]
     labels = [encoding.target] if any(isinstance(label, str) for label in encoding.labels) else []
     commas = [each.name for each in encoding.readings if each.decimal == ","]

@@ -20,23 +20,7 @@ MOST_CLASSES = 20  # more distinct values than this are taken for numbers, or fo
 
 
 def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[Any, ...], tuple[str, ...]]:
-    """Returns the task of a target, its labels, and a note where its type leaves a doubt.
-
-    Args:
-        source: the table; the target has no missing values.
-        target: the target's column.
-        task: "regression", "binary" or "classes"; None where the type decides.
-
-    Raises:
-        DataError: for an unknown task, dates, a constant, a word among numbers, identifiers, and a task that does not
-            suit the values.
-
-    Examples:
-        >>> from lamu.data.sources import open_source
-        >>> from lamu.data.targets import decide
-        >>> decide(open_source("iris"), "target", "regression")
-        ('regression', (), ())
-    """
+    """Returns the task of a target, its labels, and a note where its type leaves a doubt."""
     if task is not None and task not in TASKS:
         raise DataError(f"there is no task {task!r}; {nearest(task, TASKS)}")
     number = _is_of_numbers(source, target, task)
@@ -75,22 +59,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[An
 
 
 def targets(source: Source, encoding: Encoding) -> np.ndarray:
-    """Returns y: float64 for regression, the indices of the classes, int32, otherwise.
-
-    Args:
-        source: the table; the target has no missing values.
-        encoding: the target's name, task and labels.
-
-    Raises:
-        DataError: for a value that is no number, or infinite, or none of the labels.
-
-    Examples:
-        >>> from lamu.data import Encoding
-        >>> from lamu.data.sources import open_source
-        >>> from lamu.data.targets import targets
-        >>> targets(open_source("iris"), Encoding("target", "classes", (2, 1, 0), ()))[:3].tolist()
-        [2, 2, 2]
-    """
+    """Returns y: float64 for regression, the indices of the classes, int32, otherwise."""
     values, target = source.frame[encoding.target], encoding.target
     if encoding.task != "regression":
         if any(isinstance(label, str) for label in encoding.labels):

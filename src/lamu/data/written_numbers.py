@@ -49,46 +49,20 @@ _CODE = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Written:
-    """A number that a text holds.
+    """A number that a text holds."""
 
-    Attributes:
-        point: its value where a point is the decimal sign; NaN where the text is no number then.
-        comma: its value where a comma is.
-        unit: its currency, percent sign or unit, as it is written; empty for none.
-        signs: what stands in the text beside digits, a decimal sign and a minus.
-        factor: what a sign such as M multiplies the number by; one where there is none.
-
-    Examples:
-        >>> from lamu.data.written_numbers import written
-        >>> found = written("(1,200 kg)")
-        >>> found.point, found.comma, found.unit, found.signs
-        (-1200.0, -1.2, 'kg', ('kg', ',', '( )'))
-    """
-
-    point: float
-    comma: float
-    unit: str
-    signs: tuple[str, ...]
-    factor: float = 1.0
+    point: float  # its value where a point is the decimal sign; NaN where the text is no number then
+    comma: float  # its value where a comma is
+    unit: str  # its currency, percent sign or unit, as it is written; empty for none
+    signs: tuple[str, ...]  # what stands in the text beside digits, a decimal sign and a minus
+    factor: float = 1.0  # what a sign such as M multiplies the number by; one where there is none
 
 
 @lru_cache(2**16)
 def written(text: str) -> Written | None:
-    """Returns the number that a text holds; None for one that holds something else.
-
-    Thousands may be parted by commas, points, blanks or apostrophes; a minus may stand behind, and brackets are one;
-    `k`, `M` and `B` are thousands, millions and billions. A unit is one of the usual ones, or a word behind a blank.
-
-    Args:
-        text: the text, without blanks around it.
-
-    Examples:
-        >>> from lamu.data.written_numbers import written
-        >>> [written(text).point for text in ("$1.5M", "12 %", "-2,675", "1e3")]
-        [1500000.0, 12.0, -2675.0, 1000.0]
-        >>> [written(text) for text in ("2nd floor", "10-20", "4x4", "12:30", "<5", "A12")]
-        [None, None, None, None, None, None]
-    """
+    """Returns the number that a text holds; None for one that holds something else."""
+    # Thousands may be parted by commas, points, blanks or apostrophes; a minus may stand behind, and brackets are one;
+    # `k`, `M` and `B` are thousands, millions and billions. A unit is one of the usual ones, or a word behind a blank.
     text = text.translate(_PLAIN)
     if text.lower().lstrip("+-") in ("inf", "infinity"):
         value = float(text)
@@ -113,16 +87,7 @@ def written(text: str) -> Written | None:
 
 
 def is_code(levels: tuple[str, ...]) -> bool:
-    """Returns whether texts are codes of digits rather than numbers: one begins with a zero that another digit follows.
-
-    Args:
-        levels: the different texts of a column.
-
-    Examples:
-        >>> from lamu.data.written_numbers import is_code
-        >>> is_code(("02139", "10001")), is_code(("0.5", "0")), is_code(("00.5", "02"))
-        (True, False, False)
-    """
+    """Returns whether texts are codes of digits and not numbers: one begins with a zero that another digit follows."""
     padded = any(len(level) > 1 and level[0] == "0" and _CODE.fullmatch(level) for level in levels)
     return padded and not any(not _CODE.fullmatch(level) and written(level) is not None for level in levels)
 

@@ -1,8 +1,7 @@
-r"""Bonnet's and Price's theorems: a Gaussian's gradient in μ, from \(E_q[\nabla\ell]\) and \(E_q[\nabla^2\ell]\).
+r"""Bonnet's and Price's theorems: a Gaussian's gradient in μ, from \(E_q[\nabla\ell]\) and \(E_q[\nabla^2\ell]\)."""
 
-For a `Gaussian` the Hessian is an operator of its precision's structure; for a plate of vectors, `MultivariateNormal`,
-it is the block of each vector.
-"""
+# For a `Gaussian` the Hessian is an operator of its precision's structure; for a plate of vectors,
+# `MultivariateNormal`, it is the block of each vector.
 
 from __future__ import annotations
 
@@ -32,11 +31,9 @@ def at_point(belief: Any, loss: Callable[[Params], Any], theta: Params) -> tuple
 
 
 def in_expectation(belief: Any, value: Any, gradient: Params, hessian: Any) -> ValueAndGradient:
-    r"""Returns \(\nabla_{\mu_1} = E[\nabla\ell] - E[\nabla^2\ell] m\), \(\nabla_{\mu_2} = \tfrac12 E[\nabla^2\ell]\).
-
-    Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
-    Hessian's diagonal, which is what its operator holds.
-    """
+    r"""Returns \(\nabla_{\mu_1} = E[\nabla\ell] - E[\nabla^2\ell]m\), \(\nabla_{\mu_2} = \tfrac12 E[\nabla^2\ell]\)."""
+    # Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
+    # Hessian's diagonal, which is what its operator holds.
     if isinstance(belief, MultivariateNormal):
         first = jax.tree.map(lambda g, H, m: g - (H @ m[..., None])[..., 0], gradient, hessian, belief.mean)
         values = (first, tree.scale(hessian, 0.5))

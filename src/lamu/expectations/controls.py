@@ -1,10 +1,9 @@
-r"""Control variates of the score-function estimator: baselines subtracted from the losses that weight the scores.
+"""Control variates of the score-function estimator: baselines subtracted from the losses that weight the scores."""
 
-With \(s_i = T(\theta_i) - \mu\) the score and \(\psi_i = F^{-1} s_i\) the natural one, every estimate here is a
-weighted sum \(\sum_i c_i\, \psi_i\): a control turns the S losses into the S weights \(c_i\). Scores are zero on
-average, so that taking a number off the losses changes no mean, as long as it does not depend on the draw that it is
-taken off.
-"""
+# With \(s_i = T(\theta_i) - \mu\) the score and \(\psi_i = F^{-1} s_i\) the natural one, every estimate here is a
+# weighted sum \(\sum_i c_i\, \psi_i\): a control turns the S losses into the S weights \(c_i\). Scores are zero on
+# average, so that taking a number off the losses changes no mean, as long as it does not depend on the draw that it is
+# taken off.
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ class Delta(Expectation):
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
     ) -> Evaluation:
-        """Returns value, gradient and curvature at the mean."""
         return curvature.evaluate(loss, belief.mean, belief, structure, key)
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:

@@ -1,8 +1,7 @@
-r"""From a gradient in λ to one in μ, \(\nabla_\mu = F^{-1} \nabla_\lambda\), member by member.
+r"""From a gradient in λ to one in μ, \(\nabla_\mu = F^{-1} \nabla_\lambda\), member by member."""
 
-\(d\mu = F\, d\lambda\) with \(F = \nabla^2 A(\lambda)\) the Fisher matrix, which is block diagonal over the members of
-a batch of beliefs: one small system each (two equations for a Gamma or a Beta), whatever the number of parameters.
-"""
+# \(d\mu = F\, d\lambda\) with \(F = \nabla^2 A(\lambda)\) the Fisher matrix, which is block diagonal over the members
+# of a batch of beliefs: one small system each (two equations for a Gamma or a Beta), whatever the number of parameters.
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-r"""Latin hypercube draws: in every coordinate, one draw in each of S slices of equal probability.
+"""Latin hypercube draws: in every coordinate, one draw in each of S slices of equal probability."""
 
-Draw i falls in slice \(\pi_j(i)\) of coordinate j, for a random permutation \(\pi_j\). Keeping a permutation a
-coordinate would take S numbers a coordinate; instead \(\pi_j(i) = a_j i + b_j\) in the field of S elements, with random
-\(a_j \ne 0\) and \(b_j\). A pair of draws then has in each coordinate exactly the law that it has under a uniformly
-random permutation (any two different slices, alike likely), and the variance of an average depends on pairs alone.
-"""
+# Draw i falls in slice \(\pi_j(i)\) of coordinate j, for a random permutation \(\pi_j\). Keeping a permutation a
+# coordinate would take S numbers a coordinate; instead \(\pi_j(i) = a_j i + b_j\) in the field of S elements, with
+# random \(a_j \ne 0\) and \(b_j\). A pair of draws then has in each coordinate exactly the law that it has under a
+# uniformly random permutation (any two different slices, alike likely), and the variance of an average depends on pairs
+# alone.
 
 from __future__ import annotations
 

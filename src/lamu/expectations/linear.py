@@ -107,7 +107,6 @@ class Quadrature(Expectation):
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
     ) -> Evaluation:
-        """Returns the expected value, gradient and Hessian, by quadrature."""
         _require_linear(loss, curvature, "Quadrature()")
         # The prior, where it is not in the belief exactly, and the network's state come with one pass at the mean.
         outputs = loss.outputs(belief.mean)

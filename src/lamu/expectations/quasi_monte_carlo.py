@@ -1,14 +1,13 @@
-r"""Quasi-Monte Carlo draws: a Sobol sequence, scrambled by the key.
+"""Quasi-Monte Carlo draws: a Sobol sequence, scrambled by the key."""
 
-A Sobol point of index i in coordinate j is the exclusive or of the direction numbers \(V_{jb}\) over the bits b of i.
-The scramble multiplies the bits of every coordinate by a random lower triangular matrix with ones on its diagonal, and
-adds a random shift, all in the field of two elements:
-
-\[ u_j = 2^{-32} \Big( \bigoplus_b i_b\, L_j V_{jb} \oplus s_j \Big) \]
-
-The shift alone makes every point uniform on the cube, hence the average unbiased; the matrix keeps a bad pair of
-coordinates from being bad for every key.
-"""
+# A Sobol point of index i in coordinate j is the exclusive or of the direction numbers \(V_{jb}\) over the bits b of i.
+# The scramble multiplies the bits of every coordinate by a random lower triangular matrix with ones on its diagonal,
+# and adds a random shift, all in the field of two elements:
+#
+# \[ u_j = 2^{-32} \Big( \bigoplus_b i_b\, L_j V_{jb} \oplus s_j \Big) \]
+#
+# The shift alone makes every point uniform on the cube, hence the average unbiased; the matrix keeps a bad pair of
+# coordinates from being bad for every key.
 
 from __future__ import annotations
 

@@ -1,24 +1,23 @@
-r"""Relaxed draws of binary and categorical beliefs: continuous points in place of the corners.
+"""Relaxed draws of binary and categorical beliefs: continuous points in place of the corners."""
 
-A draw of a Bernoulli is one where \(\lambda + \epsilon > 0\), for a logistic \(\epsilon\); a draw of a Categorical is
-the largest of \(\log\pi_k + \epsilon_k\), for Gumbel \(\epsilon_k\). The relaxed draw has a sigmoid or a softmax of
-width τ where these have a step:
-
-| belief | relaxed draw w | x |
-|---|---|---|
-| `Bernoulli`, {0, 1} | \(\sigma(x)\) | \((\lambda + \epsilon)/\tau\) |
-| `Binary`, {−1, +1} | \(2\sigma(x) - 1\) | \((2\lambda + \epsilon)/\tau\) |
-| `Categorical` | softmax of x | \((\log\pi + \epsilon)/\tau\) |
-
-and the gradient of \(\ell(w)\) goes back through it: for a coin with logit \(\lambda'\)
-
-\[ \nabla_\mu = \ell'(w)\, F^{-1} \frac{\partial w}{\partial\lambda}
-   = \ell'(w)\, \frac{\sigma'(x)}{\tau\, \sigma'(\lambda')} \]
-
-taken as one ratio, so that neither part vanishes alone; for a Categorical, with u the gradient in \(\log\pi\), by its
-known inverse Fisher matrix \(u_k/\pi_k - u_K/\pi_K\). In BayesBiNN's notation the second row is
-\(w = \tanh((\lambda + \delta)/\tau)\), and the ratio \((1 - w^2)/(\tau\,(1 - \tanh^2\lambda))\).
-"""
+# A draw of a Bernoulli is one where \(\lambda + \epsilon > 0\), for a logistic \(\epsilon\); a draw of a Categorical is
+# the largest of \(\log\pi_k + \epsilon_k\), for Gumbel \(\epsilon_k\). The relaxed draw has a sigmoid or a softmax of
+# width τ where these have a step:
+#
+# | belief | relaxed draw w | x |
+# |---|---|---|
+# | `Bernoulli`, {0, 1} | \(\sigma(x)\) | \((\lambda + \epsilon)/\tau\) |
+# | `Binary`, {−1, +1} | \(2\sigma(x) - 1\) | \((2\lambda + \epsilon)/\tau\) |
+# | `Categorical` | softmax of x | \((\log\pi + \epsilon)/\tau\) |
+#
+# and the gradient of \(\ell(w)\) goes back through it: for a coin with logit \(\lambda'\)
+#
+# \[ \nabla_\mu = \ell'(w)\, F^{-1} \frac{\partial w}{\partial\lambda}
+#    = \ell'(w)\, \frac{\sigma'(x)}{\tau\, \sigma'(\lambda')} \]
+#
+# taken as one ratio, so that neither part vanishes alone; for a Categorical, with u the gradient in \(\log\pi\), by its
+# known inverse Fisher matrix \(u_k/\pi_k - u_K/\pi_K\). In BayesBiNN's notation the second row is \(w = \tanh((\lambda
+# + \delta)/\tau)\), and the ratio \((1 - w^2)/(\tau\,(1 - \tanh^2\lambda))\).
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-r"""Samplers of a Monte Carlo average: independent, antithetic and quasi-Monte Carlo draws, each with the law q.
+"""Samplers of a Monte Carlo average: independent, antithetic and quasi-Monte Carlo draws, each with the law q."""
 
-A draw depends on the key, on its index and on the count, and on nothing else, so that draws are made one after the
-other and memory does not grow with S. Every draw has the law q by itself, which keeps any average unbiased; draws of
-one average may depend on each other, which is the whole point.
-"""
+# A draw depends on the key, on its index and on the count, and on nothing else, so that draws are made one after the
+# other and memory does not grow with S. Every draw has the law q by itself, which keeps any average unbiased; draws of
+# one average may depend on each other, which is the whole point.
 
 from __future__ import annotations
 

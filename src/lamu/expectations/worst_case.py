@@ -55,7 +55,6 @@ class WorstCase(Expectation):
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
     ) -> Evaluation:
-        """Returns value, gradient and curvature at the worst point."""
         first, second = jax.random.split(key)
         data = loss.of_the_data()
         ascent = data.gradient(belief.mean, first)

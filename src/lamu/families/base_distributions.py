@@ -21,13 +21,9 @@ __all__ = ["BaseDistribution", "Quantile", "Radial", "StandardLaplace", "Standar
 
 @runtime_checkable
 class BaseDistribution(Protocol):
-    r"""A base distribution: the distribution of z, with density p(z).
+    """A base distribution: the distribution of z, with density p(z)."""
 
-    Attributes:
-        symmetric: whether a sign may be changed at any coordinate without a change of the law.
-    """
-
-    symmetric: bool
+    symmetric: bool  # whether a sign may be changed at any coordinate without a change of the law
 
     def draw(self, key: RandomKey, like: Params) -> Params:
         """Returns z in the space of `like`."""
@@ -48,14 +44,7 @@ class BaseDistribution(Protocol):
 
 @record
 class StandardNormal:
-    r"""\(z \sim N(0, 1)\): a diagonal Gaussian belief.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.base_distributions import StandardNormal
-        >>> round(float(StandardNormal().entropy(jnp.zeros(2))), 4)
-        2.8379
-    """
+    r"""\(z \sim N(0, 1)\): a diagonal Gaussian belief."""
 
     symmetric = True
 
@@ -78,14 +67,7 @@ class StandardNormal:
 
 @record
 class StandardLogistic:
-    r"""\(z = \log u - \log(1 - u)\), the logistic distribution: tails like those of a Laplace, smooth at the centre.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.base_distributions import StandardLogistic
-        >>> float(StandardLogistic().entropy(jnp.zeros(3)))
-        6.0
-    """
+    r"""\(z = \log u - \log(1 - u)\), the logistic distribution: tails like those of a Laplace, smooth at the centre."""
 
     symmetric = True
 
@@ -108,14 +90,7 @@ class StandardLogistic:
 
 @record
 class StandardLaplace:
-    r"""\(p(z) = \tfrac12 e^{-|z|}\).
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.base_distributions import StandardLaplace
-        >>> round(float(StandardLaplace().entropy(jnp.zeros(1))), 4)
-        1.6931
-    """
+    r"""\(p(z) = \tfrac12 e^{-|z|}\)."""
 
     symmetric = True
 
@@ -138,29 +113,16 @@ class StandardLaplace:
 
 @record
 class Quantile:
-    r"""Any law of independent coordinates, by its inverse distribution function: \(z = F^{-1}(u)\), u uniform.
+    r"""Any law of independent coordinates, by its inverse distribution function: \(z = F^{-1}(u)\), u uniform."""
 
-    Density and entropy follow from it, with \(Q = F^{-1}\):
+    # Density and entropy follow from it, with \(Q = F^{-1}\):
+    #
+    # \[ \log p(z) = -\log Q'(F(z)), \qquad H = \int_0^1 \log Q'(u)\, du \]
+    #
+    # the first with F by bisection, the second by quadrature.
 
-    \[ \log p(z) = -\log Q'(F(z)), \qquad H = \int_0^1 \log Q'(u)\, du \]
-
-    the first with F by bisection, the second by quadrature.
-
-    Attributes:
-        function: Q, increasing, elementwise on arrays of numbers in (0, 1), by JAX. A belief that is to be saved needs
-            a record with `__call__` here, since functions are not written to disk.
-
-    Raises:
-        ValueError: for a function that does not increase.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.base_distributions import Quantile
-        >>> gumbel = Quantile(lambda u: -jnp.log(-jnp.log(u)))
-        >>> round(float(gumbel.entropy(jnp.zeros(()))), 2)  # 1 + Euler's constant
-        1.58
-    """
-
+    # Q, increasing, elementwise on arrays of numbers in (0, 1), by JAX. A belief that is to be saved needs a record
+    # with `__call__` here, since functions are not written to disk.
     function: Callable[[Any], Any] = static()
 
     def __post_init__(self) -> None:
@@ -215,23 +177,15 @@ class Quantile:
 
 @record
 class Radial:
-    r"""\(z = \frac{e}{\lVert e \rVert}\, r\) for each leaf, e standard normal, r a standard normal number.
+    r"""\(z = \frac{e}{\lVert e \rVert}\, r\) for each leaf, e standard normal, r a standard normal number."""
 
-    A Gaussian in D dimensions has its mass in a shell of radius \(\sqrt D\), away from its mean; here the distance from
-    the mean is of order one, whatever D is, and draws do not lose what the mean knows. With n coordinates in a leaf and
-    \(R = \lVert z \rVert\):
-
-    \[ \log p(z) = \log \Gamma(\tfrac n2) - \tfrac n2 \log \pi - \tfrac12 \log 2\pi - \tfrac12 R^2 - (n - 1) \log R \]
-
-    Source: Farquhar, Osborne & Gal (2020).
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.families.base_distributions import Radial
-        >>> z = Radial().draw(jax.random.key(0), jnp.zeros(10_000))
-        >>> bool(jnp.linalg.norm(z) < 5.0)
-        True
-    """
+    # A Gaussian in D dimensions has its mass in a shell of radius \(\sqrt D\), away from its mean; here the distance
+    # from the mean is of order one, whatever D is, and draws do not lose what the mean knows. With n coordinates in a
+    # leaf and \(R = \lVert z \rVert\):
+    #
+    # \[ \log p(z) = \log \Gamma(\tfrac n2) - \tfrac n2 \log \pi - \tfrac12 \log 2\pi - \tfrac12 R^2 - (n - 1) \log R \]
+    #
+    # Source: Farquhar, Osborne & Gal (2020).
 
     symmetric = True
 

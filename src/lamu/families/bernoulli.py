@@ -37,7 +37,6 @@ class Bernoulli(ExponentialFamily):
     unbounded: ClassVar[bool] = True
 
     def to_natural(self) -> Any:
-        """Returns the logit."""
         return self.logit
 
     @classmethod
@@ -56,7 +55,6 @@ class Bernoulli(ExponentialFamily):
         return total(jax.nn.softplus, values)
 
     def statistics(self, theta: Params) -> Any:
-        """Returns θ."""
         return theta
 
     @property
@@ -112,7 +110,6 @@ class Binary(ExponentialFamily):
         return total(lambda half: jax.nn.softplus(2.0 * half) - half, values)
 
     def statistics(self, theta: Params) -> Any:
-        """Returns θ."""
         return theta
 
     @property

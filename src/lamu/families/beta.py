@@ -121,7 +121,6 @@ class Dirichlet(ExponentialFamily):
         return cls(_guess(values))
 
     def statistics(self, theta: Params) -> Any:
-        """Returns log θ."""
         return jax.tree.map(jnp.log, theta)
 
     @property
@@ -139,12 +138,10 @@ class Dirichlet(ExponentialFamily):
 
 
 def _guess(mu: Array) -> Array:
-    r"""Returns α near the one with \(\psi(\alpha_k) - \psi(\sum_j \alpha_j) = \mu_k\).
-
-    The sum is what it is where all α are large, and ψ is inverted roughly.
-
-    Source: Minka (2000), "Estimating a Dirichlet distribution", appendix C.
-    """
+    r"""Returns α near the one with \(\psi(\alpha_k) - \psi(\sum_j \alpha_j) = \mu_k\)."""
+    # The sum is what it is where all α are large, and ψ is inverted roughly.
+    #
+    # Source: Minka (2000), "Estimating a Dirichlet distribution", appendix C.
     room = jnp.maximum(1.0 - jnp.sum(jnp.exp(mu)), jnp.finfo(mu.dtype).eps)
     y = mu + digamma((mu.size - 1) / (2.0 * room))
     large = jnp.exp(jnp.minimum(y, 80.0)) + 0.5

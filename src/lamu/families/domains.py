@@ -21,12 +21,9 @@ __all__ = ["Domain", "Positive", "PositiveDefinite", "Real"]
 
 @dataclass(frozen=True)
 class Domain(abc.ABC):
-    """The set that holds one textbook parameter.
+    """The set that holds one textbook parameter."""
 
-    Attributes:
-        event: how many trailing axes of the parameter belong to one member of the family; the others are batch axes.
-    """
-
+    # How many trailing axes of the parameter belong to one member of the family; the others are batch axes.
     event: int = 0
 
     def fault(self, value: Any, belief: Any) -> str | None:
@@ -48,7 +45,7 @@ class Real(Domain):
     """Every finite number."""
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
-        """Returns the straight step."""
+        # Returns the straight step.
         return value + tree.cast(rate, value) * direction
 
     def _fault(self, value: np.ndarray, belief: Any) -> str | None:
@@ -57,10 +54,9 @@ class Real(Domain):
 
 @dataclass(frozen=True)
 class Positive(Domain):
-    r"""Numbers above a floor, zero unless the belief says otherwise.
+    """Numbers above a floor, zero unless the belief says otherwise."""
 
-    With s the distance from the floor, the step is \(s + \rho d + \rho^2 d^2 / (2 s)\) and so never below \(s/2\).
-    """
+    # With s the distance from the floor, the step is \(s + \rho d + \rho^2 d^2 / (2 s)\) and so never below \(s/2\).
 
     above: Callable[[Any], float] | None = None
 
@@ -69,7 +65,7 @@ class Positive(Domain):
         return 0.0 if self.above is None else self.above(belief)
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
-        """Returns the second-order retraction."""
+        # Returns the second-order retraction.
         floor = self.floor(belief)
         return floor + retracted(Diagonal(value - floor), Diagonal(direction), rate).values
 
@@ -86,7 +82,7 @@ class PositiveDefinite(Domain):
     event: int = 2
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
-        """Returns the second-order retraction."""
+        # Returns the second-order retraction.
         symmetric = (direction + jnp.swapaxes(direction, -1, -2)) / 2.0
         member = lambda s, d: retracted(Dense(s), Dense(d), rate).matrix
         return jnp.vectorize(member, signature="(n,n),(n,n)->(n,n)")(value, symmetric)

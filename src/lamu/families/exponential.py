@@ -1,23 +1,24 @@
-r"""Exponential families: one file a family, and the mathematics that is the same for all of them.
+"""Exponential families: one file a family, and the mathematics that is the same for all of them."""
 
-\[ q(\theta) = h(\theta) \exp\big( \langle \lambda, T(\theta) \rangle - A(\lambda) \big), \qquad
-   \mu = E_q[T(\theta)] = \nabla A(\lambda) \]
-
-| on paper | in code |
-|---|---|
-| \(\lambda\) | `q.natural()`, a `NaturalParameters` |
-| \(\mu\) | `q.expectation()`, an `ExpectationParameters` |
-| \(T(\theta)\) | `q.statistics(theta)`, a tree like the values of λ and μ |
-| \(A(\lambda)\) | `q.log_partition()` |
-| \(h(\theta)\) | one everywhere, its constant in A, except for the Poisson family |
-| \(\nabla_\mu E_q[\ell]\) | `jax.grad(lambda mu: expected_loss(mu.family()))(q.expectation())` |
-
-**Batches.** A parameter is an array, or a tree of arrays, of independent members; trailing axes belong to one member
-where the family is about vectors or matrices. Densities, entropies and divergences are sums over the members, in nats.
-
-**Matrices.** The statistic of a symmetric matrix is the full matrix, paired by the trace, off-diagonal entries counted
-twice as they stand. **The simplex.** A Categorical belief is minimal: λ and μ leave the last category out.
-"""
+# \[ q(\theta) = h(\theta) \exp\big( \langle \lambda, T(\theta) \rangle - A(\lambda) \big), \qquad
+#    \mu = E_q[T(\theta)] = \nabla A(\lambda) \]
+#
+# | on paper | in code |
+# |---|---|
+# | \(\lambda\) | `q.natural()`, a `NaturalParameters` |
+# | \(\mu\) | `q.expectation()`, an `ExpectationParameters` |
+# | \(T(\theta)\) | `q.statistics(theta)`, a tree like the values of λ and μ |
+# | \(A(\lambda)\) | `q.log_partition()` |
+# | \(h(\theta)\) | one everywhere, its constant in A, except for the Poisson family |
+# | \(\nabla_\mu E_q[\ell]\) | `jax.grad(lambda mu: expected_loss(mu.family()))(q.expectation())` |
+#
+# **Batches.** A parameter is an array, or a tree of arrays, of independent members; trailing axes belong to one member
+# where the family is about vectors or matrices. Densities, entropies and divergences are sums over the members, in
+# nats.
+#
+# **Matrices.** The statistic of a symmetric matrix is the full matrix, paired by the trace, off-diagonal entries
+# counted
+# twice as they stand. **The simplex.** A Categorical belief is minimal: λ and μ leave the last category out.
 
 from __future__ import annotations
 

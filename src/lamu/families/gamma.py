@@ -1,8 +1,7 @@
-r"""Beliefs about positive numbers: Gamma for rates and precisions, inverse Gamma for variances, Exponential for waits.
+"""Beliefs of positive numbers: Gamma for rates and precisions, inverse Gamma for variances, Exponential for waits."""
 
-From μ back to λ there is no formula: the shape is the root of an increasing function of one variable,
-\(\psi(a) - \log a = E\log\theta - \log E\theta\), found by bisection.
-"""
+# From μ back to λ there is no formula: the shape is the root of an increasing function of one variable, \(\psi(a) -
+# \log a = E\log\theta - \log E\theta\), found by bisection.
 
 from __future__ import annotations
 
@@ -65,7 +64,6 @@ class Gamma(ExponentialFamily):
         return total(lambda a, b: gammaln(a + 1.0) - (a + 1.0) * jnp.log(-b), *values)
 
     def statistics(self, theta: Params) -> Any:
-        """Returns (log θ, θ)."""
         return jax.tree.map(jnp.log, theta), theta
 
     @property
@@ -174,7 +172,6 @@ class Exponential(ExponentialFamily):
         return total(lambda natural: -jnp.log(-natural), values)
 
     def statistics(self, theta: Params) -> Any:
-        """Returns θ."""
         return theta
 
     @property
@@ -188,10 +185,9 @@ class Exponential(ExponentialFamily):
 
 
 def gamma_shape(gap: Array, dimension: int = 1) -> Array:
-    r"""Returns the a at which \(\sum_{j<p} \psi(a - j/2) - p \log a\) is the given gap, for p dimensions.
-
-    It is \(E\log\theta - \log E\theta\) of Gamma, and its matrix counterpart of Wishart; NaN where it is not negative.
-    """
+    r"""Returns the a at which \(\sum_{j<p} \psi(a - j/2) - p \log a\) is the given gap, for p dimensions."""
+    # It is \(E\log\theta - \log E\theta\) of Gamma, and its matrix counterpart of Wishart; NaN where it is not
+    # negative.
     least, p = (dimension - 1) / 2.0, float(dimension)
     halves = [j / 2.0 for j in range(dimension)]
 

@@ -1,19 +1,19 @@
-r"""The Gaussian \(N(m, S^{-1})\) over any operator: an exponential family where the operator is a `Structure`.
+r"""The Gaussian \(N(m, S^{-1})\) over any operator: an exponential family where the operator is a `Structure`."""
 
-| on paper | in code |
-|---|---|
-| \(m, S\) | `Gaussian(mean, precision)` |
-| \(\lambda = (S m, -\tfrac12 S)\) | `q.natural().values`, a vector and an operator of the structure |
-| \(\mu = (m, \Sigma + m m^\top)\) | `q.expectation().values`, likewise |
-| \(T(\theta) = (\theta, \theta\theta^\top)\) | `q.statistics(theta)`, likewise |
-| \(A(\lambda) = \tfrac12 m^\top S m - \tfrac12 \log\det S\) | `q.log_partition()` |
-
-**One convention for matrices.** The statistic of a dense Gaussian is the full symmetric matrix \(\theta\theta^\top\),
-paired with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand, and so leaf by leaf for a matrix a
-leaf; the diagonal Gaussian's is \(\theta^2\) coordinate by coordinate; the scalar Gaussian's is
-\(\lVert\theta\rVert^2\), one number. The base measure is \((2\pi)^{-D/2}\), a constant, so that
-\(\nabla_\mu H(q) = -\lambda\) exactly.
-"""
+# | on paper | in code |
+# |---|---|
+# | \(m, S\) | `Gaussian(mean, precision)` |
+# | \(\lambda = (S m, -\tfrac12 S)\) | `q.natural().values`, a vector and an operator of the structure |
+# | \(\mu = (m, \Sigma + m m^\top)\) | `q.expectation().values`, likewise |
+# | \(T(\theta) = (\theta, \theta\theta^\top)\) | `q.statistics(theta)`, likewise |
+# | \(A(\lambda) = \tfrac12 m^\top S m - \tfrac12 \log\det S\) | `q.log_partition()` |
+#
+# **One convention for matrices.** The statistic of a dense Gaussian is the full symmetric matrix \(\theta\theta^\top\),
+# paired with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand, and so leaf by leaf for a matrix
+# a
+# leaf; the diagonal Gaussian's is \(\theta^2\) coordinate by coordinate; the scalar Gaussian's is
+# \(\lVert\theta\rVert^2\), one number. The base measure is \((2\pi)^{-D/2}\), a constant, so that
+# \(\nabla_\mu H(q) = -\lambda\) exactly.
 
 from __future__ import annotations
 
@@ -130,11 +130,9 @@ class Gaussian(ExponentialFamily):
     # What is known in closed form, for any operator.
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ."""
         return tree.add(self.mean, self.precision.sample(key, self.mean))
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
         belief = Gaussian(self.mean, self.precision.factored())
         return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))
 
@@ -177,10 +175,6 @@ class Gaussian(ExponentialFamily):
 
         For \(d = -(\nabla_\mu E_q[\ell] + \lambda)\) it is `lamu.rule.gaussian_step` with the improved rule's
         retraction, in which \(-(d_1 + 2 d_2 m) = E_q[\nabla\ell]\); it agrees with the straight step to O(ρ²).
-
-        Args:
-            direction: d, natural or expectation parameters of the same structure.
-            rate: ρ.
 
         Source: Lin, Schmidt & Khan (2020).
         """

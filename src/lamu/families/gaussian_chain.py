@@ -1,24 +1,24 @@
-r"""A joint Gaussian over a series \(x_1, \ldots, x_T\), whose log-partition is the recursion of a Kalman smoother.
+r"""A joint Gaussian over a series \(x_1, \ldots, x_T\), whose log-partition is the recursion of a Kalman smoother."""
 
-| on paper | in code |
-|---|---|
-| \(x_1 \sim N(b_1, Q_1^{-1}),\; x_{t+1} \mid x_t \sim N(A_t x_t + b_{t+1}, Q_{t+1}^{-1})\) | `GaussianChain(b, A, Q)` |
-| \(T(x) = (x_t,\; x_t x_t^\top,\; x_t x_{t+1}^\top)\) | `q.statistics(x)` |
-| \(\lambda = (h_t,\; -\tfrac12 P_{t,t},\; -P_{t,t+1})\), P the precision of the whole series | `q.natural().values` |
-| \(A(\lambda)\): eliminates one time after the other | `q.log_partition()` |
-| \(\mu = \nabla A(\lambda)\): the smoother | `q.expectation().values` |
-
-What is known about \(x_t\) adds to λ at t: an observation \(y_t \sim N(C x_t, R)\) adds \(C^\top R^{-1} y_t\) to
-\(h_t\) and \(-\tfrac12 C^\top R^{-1} C\) to the block beside it, and a missing one adds nothing.
-
-**The recursion.** It integrates \(x_T\) out, then \(x_{T-1}\), and so on to the first, which leaves the precision and
-the linear term of \(x_t\) given the time before,
-
-\[ Q_t = P_{t,t} - P_{t,t+1} Q_{t+1}^{-1} P_{t+1,t}, \qquad g_t = h_t - P_{t,t+1} Q_{t+1}^{-1} g_{t+1}, \qquad
-   A = \sum_t \tfrac12 g_t^\top Q_t^{-1} g_t - \tfrac12 \log\det Q_t + \tfrac d2 \log 2\pi \]
-
-and so the textbook parameters too. A is differentiated automatically: the pass back is the smoother's other half.
-"""
+# | on paper | in code |
+# |---|---|
+# | \(x_1 \sim N(b_1, Q_1^{-1}),\; x_{t+1} \mid x_t \sim N(A_t x_t + b_{t+1}, Q_{t+1}^{-1})\) | `GaussianChain(b, A, Q)`
+# |
+# | \(T(x) = (x_t,\; x_t x_t^\top,\; x_t x_{t+1}^\top)\) | `q.statistics(x)` |
+# | \(\lambda = (h_t,\; -\tfrac12 P_{t,t},\; -P_{t,t+1})\), P the precision of the whole series | `q.natural().values` |
+# | \(A(\lambda)\): eliminates one time after the other | `q.log_partition()` |
+# | \(\mu = \nabla A(\lambda)\): the smoother | `q.expectation().values` |
+#
+# What is known about \(x_t\) adds to λ at t: an observation \(y_t \sim N(C x_t, R)\) adds \(C^\top R^{-1} y_t\) to
+# \(h_t\) and \(-\tfrac12 C^\top R^{-1} C\) to the block beside it, and a missing one adds nothing.
+#
+# **The recursion.** It integrates \(x_T\) out, then \(x_{T-1}\), and so on to the first, which leaves the precision and
+# the linear term of \(x_t\) given the time before,
+#
+# \[ Q_t = P_{t,t} - P_{t,t+1} Q_{t+1}^{-1} P_{t+1,t}, \qquad g_t = h_t - P_{t,t+1} Q_{t+1}^{-1} g_{t+1}, \qquad
+#    A = \sum_t \tfrac12 g_t^\top Q_t^{-1} g_t - \tfrac12 \log\det Q_t + \tfrac d2 \log 2\pi \]
+#
+# and so the textbook parameters too. A is differentiated automatically: the pass back is the smoother's other half.
 
 from __future__ import annotations
 
@@ -128,7 +128,6 @@ class GaussianChain(ExponentialFamily):
 
     @property
     def given(self) -> Any:
-        """The lengths."""
         return self.length
 
     def to_natural(self) -> Any:

@@ -20,35 +20,22 @@ __all__ = ["LinearNormalGamma"]
 
 @record
 class LinearNormalGamma:
-    r"""Each output of a linear layer with its noise, \(p(w_k, \tau_k)\).
+    r"""Each output of a linear layer with its noise, \(p(w_k, \tau_k)\)."""
 
-    \[ \tau_k \sim \mathrm{Gamma}(a_k, b_k), \qquad w_k \mid \tau_k \sim N\big(m_k, (\tau_k \Lambda_k)^{-1}\big) \]
+    # \[ \tau_k \sim \mathrm{Gamma}(a_k, b_k), \qquad w_k \mid \tau_k \sim N\big(m_k, (\tau_k \Lambda_k)^{-1}\big) \]
+    #
+    # Conjugate to \(y_k = w_k^\top \phi(x) + \varepsilon_k\) with \(\varepsilon_k \sim N(0, 1/\tau_k)\). θ is a
+    # model's: the weights under "network", and under "likelihood" the logarithms of the deviations, \(-\tfrac12 \log
+    # \tau_k\), as `lamu.likelihoods.Gaussian()` has them.
+    #
+    # Source: Bishop (2006), exercise 3.12; Gelman et al. (2013), section 14.2.
 
-    Conjugate to \(y_k = w_k^\top \phi(x) + \varepsilon_k\) with \(\varepsilon_k \sim N(0, 1/\tau_k)\). θ is a model's:
-    the weights under "network", and under "likelihood" the logarithms of the deviations,
-    \(-\tfrac12 \log \tau_k\), as `lamu.likelihoods.Gaussian()` has them.
-
-    Attributes:
-        location: m, the layer's weights, leaves with the outputs for their last axis.
-        root: the lower triangular root of Λ, `[outputs, in, in]`, in units of the noise; the bias is the first of the
-            inputs. Of a root single precision holds what it would lose of Λ.
-        shape: a, `[outputs]`, positive.
-        rate: b, `[outputs]`, positive.
-
-    Source: Bishop (2006), exercise 3.12; Gelman et al. (2013), section 14.2.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.linear_normal_gamma import LinearNormalGamma
-        >>> belief = LinearNormalGamma.of(jnp.ones((1, 1)), jnp.ones((1, 1, 1)), jnp.full(1, 2.0), jnp.full(1, 3.0))
-        >>> belief.noise_variance.tolist()
-        [3.0]
-    """
-
-    location: Params
+    location: Params  # m, the layer's weights, leaves with the outputs for their last axis
+    # The lower triangular root of Λ, `[outputs, in, in]`, in units of the noise; the bias is the first of the inputs.
+    # Of a root single precision holds what it would lose of Λ.
     root: Array
-    shape: Array
-    rate: Array
+    shape: Array  # a, `[outputs]`, positive
+    rate: Array  # b, `[outputs]`, positive
 
     kind = "curved"
 
@@ -102,31 +89,18 @@ class LinearNormalGamma:
         return jnp.sum(gammaln(self.shape) - self.shape * jnp.log(self.rate) - determinants / 2)
 
     def spread(self, phi: Array) -> Array:
-        r"""Returns \(\phi^\top \Lambda_k^{-1} \phi\), each output's variance in units of its noise, `[rows, outputs]`.
-
-        Args:
-            phi: features `[rows, in]`.
-        """
+        r"""Returns \(\phi^\top \Lambda_k^{-1} \phi\), the outputs' variances in units of noise, `[rows, outputs]`."""
         white = jax.vmap(lambda r: solve_triangular(r, phi.T, lower=True))(self.root)
         return jnp.sum(white**2, axis=1).T
 
     def after(self, gram: Array, cross: Array, squares: Array, weight: Array, around: Params) -> LinearNormalGamma:
-        r"""Returns the belief after rows, \(\lambda + \sum_i w_i t(x_i, y_i)\) in coordinates that lose no digits.
-
-        With \(v = m - u\) for weights u near the answer and residuals \(r_i = y_i - u^\top \phi_i\),
-
-        \[ \Lambda \leftarrow \Lambda + \sum_i w_i \phi_i \phi_i^\top, \quad
-           \Lambda v \leftarrow \Lambda v + \sum_i w_i r_i \phi_i, \quad a \leftarrow a + \tfrac12 \sum_i w_i, \quad
-           b \leftarrow b + \tfrac12 \Big( \sum_i w_i (r_i - v^\top \phi_i)^2
-           + (v - v_0)^\top \Lambda_0 (v - v_0) \Big) \]
-
-        Args:
-            gram: \(\sum_i w_i \phi_i \phi_i^\top\), `[in, in]`.
-            cross: \(\sum_i w_i \phi_i r_{ik}\), `[in, outputs]`.
-            squares: \(\sum_i w_i r_{ik}^2\), `[outputs]`.
-            weight: \(\sum_i w_i\).
-            around: u, weights of the layer.
-        """
+        r"""Returns the belief after rows, \(\lambda + \sum_i w_i t(x_i, y_i)\) in coordinates that lose no digits."""
+        # With \(v = m - u\) for weights u near the answer and residuals \(r_i = y_i - u^\top \phi_i\),
+        #
+        # \[ \Lambda \leftarrow \Lambda + \sum_i w_i \phi_i \phi_i^\top, \quad
+        #    \Lambda v \leftarrow \Lambda v + \sum_i w_i r_i \phi_i, \quad a \leftarrow a + \tfrac12 \sum_i w_i, \quad
+        #    b \leftarrow b + \tfrac12 \Big( \sum_i w_i (r_i - v^\top \phi_i)^2
+        #    + (v - v_0)^\top \Lambda_0 (v - v_0) \Big) \]
         centre, unravel = self._matrix(around)
         before = (self._matrix(self.location)[0] - centre).T
 

@@ -21,29 +21,14 @@ __all__ = ["LocationScale"]
 
 @record
 class LocationScale:
-    r"""The belief of \(\theta = m + s z\) for z of a given base distribution.
+    r"""The belief of \(\theta = m + s z\) for z of a given base distribution."""
 
-    \[ \log q(\theta) = \log p\Big(\frac{\theta - m}{s}\Big) - \sum_j \log s_j, \qquad H(q) = H(z) + \sum_j \log s_j \]
+    # \[ \log q(\theta) = \log p\Big(\frac{\theta - m}{s}\Big) - \sum_j \log s_j, \qquad H(q) = H(z) + \sum_j \log s_j
+    # \]
 
-    Attributes:
-        location: m, a point of parameter space.
-        scale: s, a positive vector of the space.
-        base_distribution: the distribution of z, one of `lamu.families.base_distributions`.
-
-    Raises:
-        ValueError: for a scale that is not positive.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.location_scale import LocationScale
-        >>> from lamu.families.base_distributions import StandardLogistic
-        >>> belief = LocationScale(jnp.zeros(2), jnp.full(2, 0.5), StandardLogistic())
-        >>> round(float(belief.entropy()), 4)
-        2.6137
-    """
-
-    location: Params
-    scale: Params
+    location: Params  # m, a point of parameter space
+    scale: Params  # s, a positive vector of the space
+    # The distribution of z, one of `lamu.families.base_distributions`.
     base_distribution: BaseDistribution = StandardNormal()
 
     kind = "location-scale"

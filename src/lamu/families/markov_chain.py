@@ -1,16 +1,15 @@
-r"""A chain of categories \(z_1, \ldots, z_T\), whose log-partition is the forward algorithm of a hidden Markov model.
+r"""A chain of categories \(z_1, \ldots, z_T\); its log-partition is the forward algorithm of a hidden Markov model."""
 
-| on paper | in code |
-|---|---|
-| \(p(z_1 = k) = \pi_k,\; p(z_{t+1} = k \mid z_t = j) = P_t(j, k)\) | `MarkovChain(log π, log P)` |
-| \(T(z) = (z_{tj},\; z_{tj} z_{t+1,k}),\; j, k < K\) | `q.statistics(z)` |
-| \(A(\lambda)\): sums one time after the other out | `q.log_partition()` |
-| \(\mu = \nabla A(\lambda)\): forward–backward | `q.expectation().values` |
-
-A category is a one-hot vector. As `Categorical`, the family is minimal: λ and μ leave the last category out, of every
-\(z_t\) and of both sides of every pair. The evidence of an observation, \(\log p(y_t \mid z_t = k)\), adds to λ at t
-its difference from the last category's, and the last category's is a constant of the bound.
-"""
+# | on paper | in code |
+# |---|---|
+# | \(p(z_1 = k) = \pi_k,\; p(z_{t+1} = k \mid z_t = j) = P_t(j, k)\) | `MarkovChain(log π, log P)` |
+# | \(T(z) = (z_{tj},\; z_{tj} z_{t+1,k}),\; j, k < K\) | `q.statistics(z)` |
+# | \(A(\lambda)\): sums one time after the other out | `q.log_partition()` |
+# | \(\mu = \nabla A(\lambda)\): forward–backward | `q.expectation().values` |
+#
+# A category is a one-hot vector. As `Categorical`, the family is minimal: λ and μ leave the last category out, of every
+# \(z_t\) and of both sides of every pair. The evidence of an observation, \(\log p(y_t \mid z_t = k)\), adds to λ at t
+# its difference from the last category's, and the last category's is a constant of the bound.
 
 from __future__ import annotations
 
@@ -106,7 +105,6 @@ class MarkovChain(ExponentialFamily):
 
     @property
     def given(self) -> Any:
-        """The lengths."""
         return self.length
 
     def to_natural(self) -> Any:

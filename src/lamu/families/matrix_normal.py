@@ -102,11 +102,7 @@ class MatrixNormal(ExponentialFamily):
         return theta, jax.tree.map(lambda X, V: X @ V @ _transpose(X), theta, self.column_precision)
 
     def kl(self, other: MatrixNormal) -> Array:
-        r"""Returns \(KL(q \,\|\, p)\) in nats; both precisions of p may differ from q's.
-
-        Args:
-            other: p.
-        """
+        r"""Returns \(KL(q \,\|\, p)\) in nats; both precisions of p may differ from q's."""
 
         def leaf(M: Array, U: Array, V: Array, M2: Array, U2: Array, V2: Array) -> Array:
             away, (r, c) = M - M2, M.shape[-2:]
@@ -121,7 +117,6 @@ class MatrixNormal(ExponentialFamily):
         return total(leaf, *ours, other.mean, other.row_precision, other.column_precision)
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns a matrix."""
 
         def draw(k: RandomKey, M: Array, U: Array, V: Array) -> Array:
             left, right = jnp.linalg.cholesky(U), jnp.linalg.cholesky(V)

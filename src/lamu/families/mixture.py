@@ -1,17 +1,18 @@
-r"""A mixture of Gaussians: the minimal conditional exponential family of Lin, Khan & Schmidt (2019).
+"""A mixture of Gaussians: the minimal conditional exponential family of Lin, Khan & Schmidt (2019)."""
 
-With z the component, \(q(z, \theta) = \pi_z N(\theta \mid m_z, S_z^{-1})\), two minimal exponential families, one for z
-and one for θ given z, make
-
-| on paper | in code |
-|---|---|
-| \(\lambda_z = \log \pi_k / \pi_K\), \(\lambda_k = (S_k m_k, -\tfrac12 S_k)\) | `NaturalMixture(weights, components)` |
-| \(\mu_z = \pi_k\), \(\mu_k = E_q[1_{z=k} T(\theta)] = \pi_k (m_k, \Sigma_k + m_k m_k^\top)\) | `ExpectationMixture` |
-
-The Fisher matrix of q(z, θ) is block diagonal in these λ, and \(F^{-1}\nabla_\lambda = \nabla_\mu\) block by block,
-where each block of μ moves alone and the λ of the others are held (\(\mu_k\) has \(\pi_k\) in it too): the rule moves
-the weights and every component as if each were by itself, with gradients in the expectations of the joint.
-"""
+# With z the component, \(q(z, \theta) = \pi_z N(\theta \mid m_z, S_z^{-1})\), two minimal exponential families, one for
+# z and one for θ given z, make
+#
+# | on paper | in code |
+# |---|---|
+# | \(\lambda_z = \log \pi_k / \pi_K\), \(\lambda_k = (S_k m_k, -\tfrac12 S_k)\) | `NaturalMixture(weights, components)`
+# |
+# | \(\mu_z = \pi_k\), \(\mu_k = E_q[1_{z=k} T(\theta)] = \pi_k (m_k, \Sigma_k + m_k m_k^\top)\) | `ExpectationMixture`
+# |
+#
+# The Fisher matrix of q(z, θ) is block diagonal in these λ, and \(F^{-1}\nabla_\lambda = \nabla_\mu\) block by block,
+# where each block of μ moves alone and the λ of the others are held (\(\mu_k\) has \(\pi_k\) in it too): the rule moves
+# the weights and every component as if each were by itself, with gradients in the expectations of the joint.
 
 from __future__ import annotations
 

@@ -109,10 +109,6 @@ class MultivariateNormal(ExponentialFamily):
         \[ \Lambda' = \Lambda + \rho\Delta + \tfrac12\rho^2 \Delta \Lambda^{-1} \Delta, \qquad
            m' = m + \rho\, \Lambda'^{-1} (d_1 + 2 d_2 m), \qquad \Delta = -2 d_2 \]
 
-        Args:
-            direction: d, a tree like the values of λ, or natural or expectation parameters.
-            rate: ρ.
-
         Source: Lin, Schmidt & Khan (2020), equation 12.
         """
         first, second = values_of(direction)
@@ -139,7 +135,6 @@ class MultivariateNormal(ExponentialFamily):
         return ExpectationParameters((self.mean, second), (), type(self))
 
     def log_partition(self) -> Array:
-        r"""Returns A."""
 
         def leaf(m: Array, S: Array) -> Array:
             quadratic = jnp.sum(m * _product(S, m), axis=-1)
@@ -164,14 +159,7 @@ class MultivariateNormal(ExponentialFamily):
         return total(lambda S: (S.shape[-1] * (1.0 + math.log(2.0 * math.pi)) - _logdet(S)) / 2.0, self.precision)
 
     def kl(self, other: Any) -> Array:
-        r"""Returns KL(q ‖ p) in nats, a sum over the members.
-
-        Args:
-            other: p, a MultivariateNormal of the same shapes.
-
-        Raises:
-            TypeError: if it is of another family.
-        """
+        """Returns KL(q ‖ p) in nats, a sum over the members."""
         if not isinstance(other, MultivariateNormal):
             return super().kl(other)
 

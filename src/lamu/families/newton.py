@@ -1,8 +1,7 @@
-r"""From μ to λ where no formula leads there: Newton's method on the convex \(A(\lambda) - \langle\lambda, \mu\rangle\).
+r"""From μ to λ without a formula: Newton's method on the convex \(A(\lambda) - \langle\lambda, \mu\rangle\)."""
 
-The step is \(\lambda + F^{-1}(\mu - \nabla A(\lambda))\), taken by the family's retraction, which cannot leave the
-domain, and halved until the objective falls. The result is differentiated by the implicit function theorem.
-"""
+# The step is \(\lambda + F^{-1}(\mu - \nabla A(\lambda))\), taken by the family's retraction, which cannot leave the
+# domain, and halved until the objective falls. The result is differentiated by the implicit function theorem.
 
 from __future__ import annotations
 
@@ -32,12 +31,7 @@ class _Search(NamedTuple):
 
 
 def natural_from_expectation(family: Any, values: Any) -> Any:
-    r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN where there is none.
-
-    Args:
-        family: the class of the family, with `events`, `partition`, `guess` and `retract`.
-        values: μ, a tree, or a tuple of trees where the family has more than one statistic.
-    """
+    r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN where there is none."""
     components = values if len(family.events) > 1 else (values,)
     structure = jax.tree.structure(components[0])
     found = [_leaf(family, leaves) for leaves in zip(*map(jax.tree.leaves, components), strict=True)]
@@ -101,14 +95,7 @@ def _solve(linear: Callable[[Array], Array], target: Array) -> Array:
 
 
 def increasing_root(function: Callable[[Array], Array], target: Array, low: float, high: float) -> Array:
-    """Returns the t in [low, high] at which an elementwise increasing function is `target`, by bisection.
-
-    Args:
-        function: increasing, elementwise.
-        target: the value to meet, of any shape.
-        low: below every root.
-        high: above every root.
-    """
+    """Returns the t in [low, high] at which an elementwise increasing function is `target`, by bisection."""
 
     def search(excess: Callable[[Array], Array], start: Array) -> Array:
         def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:

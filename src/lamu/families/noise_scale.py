@@ -18,25 +18,13 @@ __all__ = ["NoiseScale"]
 
 @record
 class NoiseScale:
-    r"""A belief about the log of a noise's deviation whose precision is Gamma: \(\log\sigma = -\tfrac12 \log\gamma\).
+    r"""A belief about the log of a noise deviation whose precision is Gamma: \(\log\sigma = -\tfrac12 \log\gamma\)."""
 
-    Its mean is the one whose σ² is \(E[1/\gamma] = b / (a - 1)\), since that is the noise that a prediction has, or the
-    mode about which it was made.
+    # Its mean is the one whose σ² is \(E[1/\gamma] = b / (a - 1)\), since that is the noise that a prediction has, or
+    # the mode about which it was made.
 
-    Attributes:
-        precision: the Gamma of γ, one number an output.
-        mode: log σ of the mode that Laplace's method has found; None where there is none.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.noise_scale import NoiseScale
-        >>> from lamu.families import Gamma
-        >>> round(float(NoiseScale(Gamma(jnp.array([5.0]), jnp.array([1.0]))).mean["log_scale"][0]), 4)
-        -0.6931
-    """
-
-    precision: Gamma
-    mode: Any = None
+    precision: Gamma  # the Gamma of γ, one number an output
+    mode: Any = None  # log σ of the mode that Laplace's method has found; None where there is none
 
     kind = "transformed"
 

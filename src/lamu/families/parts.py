@@ -57,16 +57,7 @@ class Parts:
 
 
 def united(trees: list[Params]) -> Params:
-    """Returns one tree of several that have None, or no branch, where another one has leaves.
-
-    Args:
-        trees: each with leaves of its own.
-
-    Examples:
-        >>> from lamu.families.parts import united
-        >>> united([{"a": 1.0, "b": None}, {"b": 2.0}])
-        {'a': 1.0, 'b': 2.0}
-    """
+    """Returns one tree of several that have None, or no branch, where another one has leaves."""
     whole = trees[0]
     for other in trees[1:]:
         whole = _joined(whole, other)

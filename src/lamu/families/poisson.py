@@ -1,8 +1,7 @@
-r"""Beliefs about counts.
+"""Beliefs about counts."""
 
-The one family here whose base measure, \(h(\theta) = 1/\theta!\), is not constant: \(\nabla_\mu H = -\lambda\) does not
-hold, and the rule has to be read in its first form, with the gradient of the entropy.
-"""
+# The one family here whose base measure, \(h(\theta) = 1/\theta!\), is not constant: \(\nabla_\mu H = -\lambda\) does
+# not hold, and the rule has to be read in its first form, with the gradient of the entropy.
 
 from __future__ import annotations
 
@@ -65,7 +64,6 @@ class Poisson(ExponentialFamily):
         return total(jnp.exp, values)
 
     def statistics(self, theta: Params) -> Any:
-        """Returns θ."""
         return theta
 
     def log_base_measure(self, theta: Params) -> Array:

@@ -15,42 +15,18 @@ __all__ = ["checked_lengths", "full_lengths", "times"]
 
 
 def times(length: Array, steps: int) -> Array:
-    """Returns which of the times belong to each series, `[..., steps]`.
-
-    Args:
-        length: the number of times of each series `[...]`.
-        steps: the number of times with the padding.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families.series import times
-        >>> times(jnp.array(2), 3).tolist()
-        [True, True, False]
-    """
+    """Returns which of the times belong to each series, `[..., steps]`."""
     shape = (*length.shape, steps)
     return jax.lax.broadcasted_iota(length.dtype, shape, length.ndim) < length[..., None]
 
 
 def full_lengths(series: Any) -> Any:
-    """Returns the lengths of series without padding, leaf by leaf.
-
-    Args:
-        series: arrays `[..., T]`.
-    """
+    """Returns the lengths of series without padding, leaf by leaf."""
     return jax.tree.map(lambda leaf: jnp.full(leaf.shape[:-1], leaf.shape[-1], jnp.int32), series)
 
 
 def checked_lengths(length: Any, series: Any, name: str) -> Any:
-    """Returns given lengths as a tree of whole numbers.
-
-    Args:
-        length: a number, an array `[...]`, or a tree of them.
-        series: arrays `[..., T]`.
-        name: whose lengths they are, for the error.
-
-    Raises:
-        ValueError: for a length that is no whole number from 1 to T.
-    """
+    """Returns given lengths as a tree of whole numbers."""
     single = jax.tree.structure(0) == jax.tree.structure(length)
     trees = jax.tree.map(lambda _: length, series) if single else length
 

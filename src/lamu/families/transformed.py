@@ -16,22 +16,7 @@ __all__ = ["transformed"]
 
 
 def transformed(belief: Any, constraints: Constraints) -> Any:
-    """Returns the belief about θ = g(u) of one about u, which stands at `network`; draws become draws.
-
-    Args:
-        belief: about all parameters.
-        constraints: g.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.constraints import Constraints
-        >>> from lamu.families import Point
-        >>> from lamu.families.transformed import transformed
-        >>> constraints = Constraints.of({"sigma": "positive"}, {"sigma": 1.0})
-        >>> point = Point({"network": {"sigma": jnp.zeros(())}, "likelihood": {}})
-        >>> float(transformed(point, constraints).mean["network"]["sigma"])
-        1.0
-    """
+    """Returns the belief about θ = g(u) of one about u, which stands at `network`; draws become draws."""
     if isinstance(belief, Draws):
         return replace(belief, samples=_constrained(constraints, belief.samples))
     if isinstance(belief, Product):

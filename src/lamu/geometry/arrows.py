@@ -1,8 +1,7 @@
-r"""How the rule moves: a precision S towards its target H, or λ towards \(-\nabla_\mu E_q[\ell]\).
+r"""How the rule moves: a precision S towards its target H, or λ towards \(-\nabla_\mu E_q[\ell]\)."""
 
-Along the straight line of the rule, bent to stay positive, or without forgetting. With \(\lambda_2 = -\tfrac12 S\) and
-\(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) the two are one step.
-"""
+# Along the straight line of the rule, bent to stay positive, or without forgetting. With \(\lambda_2 = -\tfrac12 S\)
+# and \(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) the two are one step.
 
 from __future__ import annotations
 

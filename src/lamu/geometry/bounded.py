@@ -132,17 +132,7 @@ class Shortened:
 
 
 def largest_share(divergence: Callable[[Any], Array], epsilon: Number) -> Array:
-    """Returns the largest t in [0, 1] at which a divergence that grows from zero is at most ε, by bisection.
-
-    Args:
-        divergence: of t, a scalar; NaN counts as too much.
-        epsilon: ε.
-
-    Examples:
-        >>> from lamu.geometry.bounded import largest_share
-        >>> round(float(largest_share(lambda t: t * t, 0.25)), 6)
-        0.5
-    """
+    """Returns the largest t in [0, 1] at which a divergence that grows from zero is at most ε, by bisection."""
     whole = divergence(jnp.ones(()))
     bound = jnp.asarray(epsilon, whole.dtype)
 

@@ -1,11 +1,10 @@
-r"""Groups that act on a belief: \(\theta = g \cdot \epsilon\), and a step is \(g \leftarrow g \exp(-\rho X)\).
+r"""Groups that act on a belief: \(\theta = g \cdot \epsilon\), and a step is \(g \leftarrow g \exp(-\rho X)\)."""
 
-X is the gradient of \(E_q[\bar\ell] - H(q)/\kappa\) in the group's algebra, which the chain rule through
-\(\theta = g \exp(tX) \cdot \epsilon\) gives from one gradient at a draw. The exponential map never leaves the group: a
-scale stays positive and a sign stays what it was, whatever the rate is.
-
-Source: Kıral, Möllenhoff & Khan (2023), the additive, multiplicative and affine rows.
-"""
+# X is the gradient of \(E_q[\bar\ell] - H(q)/\kappa\) in the group's algebra, which the chain rule through \(\theta = g
+# \exp(tX) \cdot \epsilon\) gives from one gradient at a draw. The exponential map never leaves the group: a scale stays
+# positive and a sign stays what it was, whatever the rate is.
+#
+# Source: Kıral, Möllenhoff & Khan (2023), the additive, multiplicative and affine rows.
 
 from __future__ import annotations
 
@@ -103,7 +102,6 @@ class Additive(Group):
             raise ValueError(f"Additive(scale={self.scale!r}) has no noise to move; give a positive number")
 
     def start(self, mean: Params, concentration: Any) -> Params:
-        """Returns the weights."""
         return mean
 
     def noise(self, key: RandomKey, element: Params) -> Params:
@@ -115,7 +113,6 @@ class Additive(Group):
         return tree.add(element, noise, self.scale)
 
     def pull(self, element: Params, noise: Params, gradient: Params, concentration: Any) -> Params:
-        """Returns the gradient."""
         return gradient
 
     def move(self, element: Params, pull: Params, rate: Any) -> Params:
@@ -179,7 +176,6 @@ class Multiplicative(Group):
         return tuple(jax.tree.map(one, w, e, gradient) for w, e in zip(element, noise, strict=True))
 
     def move(self, element: tuple[Params, ...], pull: tuple[Params, ...], rate: Any) -> tuple[Params, ...]:
-        """Returns w exp(−ρ X)."""
         return jax.tree.map(lambda w, x: w * jnp.exp(-tree.cast(rate, w) * x), element, pull)
 
     def belief(self, element: tuple[Params, ...]) -> Multiplied:
@@ -282,7 +278,6 @@ class Affine(Group):
         return Placement(shift, jax.tree.map(lambda v, e: v * e - 1.0, shift, noise))
 
     def move(self, element: Placement, pull: Placement, rate: Any) -> Placement:
-        """Returns (A, b) exp(−ρ X)."""
 
         def shifted(b: Any, a: Any, v: Any, u: Any) -> Any:
             return b - a * v * _flow(u / 2, tree.cast(rate, b))
@@ -326,7 +321,6 @@ class ClippedAffine(Affine):
 
     @property
     def departure(self) -> str:
-        """That of `Affine`, and this one."""
         return ", ".join(word for word in (super().departure, "clipped steps") if word)
 
     def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
@@ -362,18 +356,15 @@ class FullAffine(Affine):
     """
 
     def start(self, mean: Params, concentration: Any) -> Placement:
-        """Returns the weights, with the initial curvature's width."""
         vector, _ = tree.ravel(mean)
         width = jnp.full_like(vector, (concentration * self.hess_init) ** -0.5)
         return Placement(mean, jnp.diag(width))
 
     def act(self, element: Placement, noise: Params) -> Params:
-        """Returns b + A ε."""
         vector, unravel = tree.ravel(noise)
         return tree.add(element.shift, unravel(element.scale @ vector))
 
     def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
-        """Returns (V, U)."""
         vector, unravel = tree.ravel(gradient)
         shift = tree.cast(concentration, vector) * (element.scale.T @ vector)
         outer = jnp.outer(shift, tree.ravel(noise)[0])

@@ -41,56 +41,38 @@ def Bernoulli(probability: Any) -> BernoulliFactor:
 
 @record
 class BernoulliFactor(Factor):
-    """Zeros and ones. Use `Bernoulli`.
+    """Zeros and ones. Use `Bernoulli`."""
 
-    Attributes:
-        probability: p.
-    """
-
-    probability: Any
+    probability: Any  # p
 
     kind = Bits
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The probability."""
         return {"probability": self.probability}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of p."""
         return self.probability.shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability."""
         p = self.probability.of_kind(Chance, at)
         value = jnp.asarray(x.value, jnp.result_type(p.log))
         return summed(value * p.log + (1.0 - value) * p.log_complement, observed)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns the probability, and p(1 − p)."""
+        # Returns the probability, and p(1 − p).
         p = self.probability.of_kind(Chance, at)
         chance = jax.nn.sigmoid(p.log - p.log_complement)
         return chance, chance * (1.0 - chance)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for anything but zeros and ones."""
+        # Raises a ValueError for anything but zeros and ones.
         refuse_other_than_events(name, value, observed)
 
 
 def refuse_other_than_events(name: str, value: np.ndarray, observed: np.ndarray) -> None:
-    """Raises a ValueError for anything but zeros and ones.
-
-    Args:
-        name: what the variable is called.
-        value: `[N, ...]`.
-        observed: whether each entry is there.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.graphs.bernoulli import refuse_other_than_events
-        >>> refuse_other_than_events("y", np.array([0.0, 1.0]), np.array([True, True]))
-    """
+    """Raises a ValueError for anything but zeros and ones."""
     bad = observed & (value != 0) & (value != 1)
     if bad.any():
         raise ValueError(f"{name} is {value[bad][0]:g} in a row; give zeros and ones")

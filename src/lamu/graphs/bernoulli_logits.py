@@ -48,41 +48,36 @@ def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
 
 @record
 class BernoulliLogitsFactor(Factor):
-    """Zeros and ones with log odds. Use `BernoulliLogits`.
+    """Zeros and ones with log odds. Use `BernoulliLogits`."""
 
-    Attributes:
-        logits: f.
-    """
-
-    logits: Any
+    logits: Any  # f
 
     kind = Bits
     affine = False
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The log odds."""
+        # The log odds.
         return {"logits": self.logits}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of f."""
         return self.logits.shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability at a known f, or its bound."""
+        # Returns the log probability at a known f, or its bound.
         mean, square = self._moments(at)
         value = jnp.asarray(x.value, mean.dtype)
         return summed((value - 0.5) * mean - _log_two_cosh(square), observed)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        r"""Returns p and p(1 − p), with f's variance by MacKay's \(p \approx \sigma(m / \sqrt{1 + \pi s^2/8})\)."""
+        # Returns p and p(1 − p), with f's variance by MacKay's \(p \approx \sigma(m / \sqrt{1 + \pi s^2/8})\).
         mean, square = self._moments(at)
         p = jax.nn.sigmoid(mean / jnp.sqrt(1.0 + jnp.pi * jnp.maximum(square - mean**2, 0.0) / 8.0))
         return p, p * (1.0 - p)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for anything but zeros and ones."""
+        # Raises a ValueError for anything but zeros and ones.
         refuse_other_than_events(name, value, observed)
 
     def _moments(self, at: Environment) -> tuple[Array, Array]:

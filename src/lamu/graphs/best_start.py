@@ -17,29 +17,12 @@ _STARTS, _SWEEPS, _ROWS = 16, 40, 2_000
 
 
 def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature: Any) -> dict[str, Any]:
-    r"""Returns the beliefs of the start whose bound is best after coordinate ascent on some rows, by name.
-
-    \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p]/T, \qquad
-       \mathcal L = E_q[\log p]/T + H(q) \]
-
-    A step on a minibatch moves a component little once ρ has fallen, so that one that starts between two groups of rows
-    stays there. Sixteen starts, forty sweeps over at most 2,000 rows.
-
-    Args:
-        target: what is learned; no row draws its latents.
-        key: a random key.
-        batch: the first batch.
-        temperature: T.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.graphs.best_start import best_start
-        >>> graph = lamu.graphs.models.GaussianMixture(2, 1)
-        >>> y = jnp.tile(jnp.array([[-3.0], [-3.1], [-2.9], [3.0], [3.1], [2.9]]), (20, 1))
-        >>> found = best_start(graph, jax.random.key(0), graph.read({"y": y}).full(), 1.0)
-        >>> [round(abs(float(mean))) for mean in found["part"].mean["mean"][:, 0]]
-        [3, 3]
-    """
+    """Returns the beliefs of the start whose bound is best after coordinate ascent on some rows, by name."""
+    # \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p]/T, \qquad
+    #    \mathcal L = E_q[\log p]/T + H(q) \]
+    #
+    # A step on a minibatch moves a component little once ρ has fallen, so that one that starts between two groups of
+    # rows stays there. Sixteen starts, forty sweeps over at most 2,000 rows.
     rows = jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
     T = jnp.asarray(temperature, batch.weight.dtype)
 

@@ -54,40 +54,32 @@ def Beta(a: Any, b: Any) -> BetaFactor:
 
 @record
 class BetaFactor(Factor):
-    """Probabilities, each of one event. Use `Beta`.
+    """Probabilities, each of one event. Use `Beta`."""
 
-    Attributes:
-        a: of the event.
-        b: of its complement.
-    """
-
-    a: Any
-    b: Any
+    a: Any  # of the event
+    b: Any  # of its complement
 
     kind = Chance
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """None."""
+        # None.
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that both are broadcast to."""
         return np.broadcast_shapes(jnp.shape(self.a), jnp.shape(self.b))
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density."""
         a, b = self.a, self.b
         return summed((a - 1.0) * x.log + (b - 1.0) * x.log_complement - betaln(a, b), observed)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns the mean and the variance."""
         total = self.a + self.b
         return self.a / total, self.a * self.b / (total**2 * (total + 1.0))
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for numbers outside of (0, 1)."""
+        # Raises a ValueError for numbers outside of (0, 1).
         bad = observed & ~((value > 0) & (value < 1))
         if bad.any():
             raise ValueError(f"{name} is {value[bad][0]:g} in a row; give probabilities between 0 and 1")

@@ -47,11 +47,7 @@ def Categorical(probabilities: Any) -> CategoricalFactor:
 
 @record
 class CategoricalFactor(Factor):
-    """One of K categories. Use `Categorical`.
-
-    Attributes:
-        probabilities: π.
-    """
+    """One of K categories. Use `Categorical`."""
 
     probabilities: Any
 
@@ -59,52 +55,39 @@ class CategoricalFactor(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The probabilities."""
         return {"probabilities": self.probabilities}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of π."""
+        # That of π.
         return self.probabilities.shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the inner product of one-hot vectors and log π."""
+        # Returns the inner product of one-hot vectors and log π.
         log = self.probabilities.of_kind(Simplex, at).log
         products = x.probabilities * log
         return jnp.sum(products) if observed is None else summed(products, observed[..., None])
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns the probabilities, and those of each category against the others."""
+        # Returns the probabilities, and those of each category against the others.
         p = jax.nn.softmax(self.probabilities.of_kind(Simplex, at).log, axis=-1)
         return p, p * (1.0 - p)
 
     def statistics(self, value: Any) -> Categories:
-        """Returns one-hot vectors of whole numbers."""
+        # Returns one-hot vectors of whole numbers.
         shape = self.shape
         assert shape is not None
         return Categories(jax.nn.one_hot(jnp.asarray(value).astype(jnp.int32), shape[-1], dtype=jnp.result_type(float)))
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for numbers that are no category."""
+        # Raises a ValueError for numbers that are no category.
         shape = self.shape
         assert shape is not None
         refuse_other_than_categories(name, value, observed, shape[-1])
 
 
 def refuse_other_than_categories(name: str, value: np.ndarray, observed: np.ndarray, count: int) -> None:
-    """Raises a ValueError for numbers that are no category.
-
-    Args:
-        name: what the variable is called.
-        value: `[N, ...]`.
-        observed: whether each entry is there.
-        count: how many categories there are.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.graphs.categorical import refuse_other_than_categories
-        >>> refuse_other_than_categories("z", np.array([0, 2]), np.array([True, True]), 3)
-    """
+    """Raises a ValueError for numbers that are no category."""
     bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= count))
     if bad.any():
         first = value[bad][0]

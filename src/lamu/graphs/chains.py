@@ -1,19 +1,18 @@
-r"""Markov chains over the latents of rows and what is missing in them.
+"""Markov chains over the latents of rows and what is missing in them."""
 
-\[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
-   \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
-   z \leftarrow \text{a trajectory of } p(z \mid y_\mathrm{obs}), \qquad
-   y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
-
-The encoder's proposal makes the large moves, and those of categories. Where much is missing it is next to never
-accepted, because what was drawn for the holes ties z down; the trajectory (`lamu.graphs.trajectories`) moves latents
-that are real numbers with the holes summed out, by a step that each row's warm-up finds. The limit is
-\(p(z, y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A draw that is not finite, or
-has no density, is not accepted.
-
-Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, for α = 1; van Dyk & Park
-(2008) for steps with something summed out.
-"""
+# \[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
+#    \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
+#    z \leftarrow \text{a trajectory of } p(z \mid y_\mathrm{obs}), \qquad
+#    y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
+#
+# The encoder's proposal makes the large moves, and those of categories. Where much is missing it is next to never
+# accepted, because what was drawn for the holes ties z down; the trajectory (`lamu.graphs.trajectories`) moves latents
+# that are real numbers with the holes summed out, by a step that each row's warm-up finds. The limit is \(p(z,
+# y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A draw that is not finite, or has
+# no density, is not accepted.
+#
+# Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, for α = 1; van Dyk &
+# Park (2008) for steps with something summed out.
 
 from __future__ import annotations
 
@@ -50,19 +49,7 @@ def chains_of_rows(
     warmup: int,
     first: Any = 0,
 ) -> Any:
-    """Returns what is kept of every sweep of a chain a row, `[rows, draws, ...]`.
-
-    Args:
-        graph: the graph.
-        statistics: T(θ) by name, of all that rows share.
-        data: arrays by name, `[rows, ...]`.
-        key: a random key.
-        kept: a function of the row with its holes filled in, of all statistics at values of its latents, of the
-            variables that were filled in, and of the values of the latents, by name.
-        draws: how many sweeps are kept.
-        warmup: how many are not, before.
-        first: the number of the first row: what a row draws depends on the key and its number.
-    """
+    """Returns what is kept of every sweep of a chain a row, `[rows, draws, ...]`."""
     at, dtype = Environment(dict(statistics)), dtype_of(statistics)
     sites, local = in_dtype(graph.in_rows, dtype), graph.local or {}
     corrected = all(each.has_density for each in local.values())
@@ -148,51 +135,14 @@ def chains_of_rows(
 def drawn_latents(
     local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey
 ) -> tuple[dict[str, Any], Array]:
-    """Returns values of all latents of a row from the beliefs of their locals, and log q of them in nats.
-
-    Args:
-        local: a local by the name of a latent.
-        row: the row.
-        at: the statistics of what all rows share.
-        key: a random key.
-
-    Examples:
-        >>> import jax
-        >>> from lamu import graphs
-        >>> from lamu.graphs.chains import drawn_latents
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.joint import Row
-        >>> from lamu.graphs.program import Site
-        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
-        >>> list(drawn_latents({}, row, Environment({}), jax.random.key(0))[0])
-        ['z']
-    """
+    """Returns values of all latents of a row from the beliefs of their locals, and log q of them in nats."""
     return _along(local, row, at, key, lambda proposal, key: proposal.draw(key))
 
 
 def log_proposal(
     local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey, values: Mapping[str, Any]
 ) -> Array:
-    """Returns log q of given values of all latents in nats.
-
-    Args:
-        local: a local by the name of a latent.
-        row: the row.
-        at: the statistics of what all rows share.
-        key: of what is random in the beliefs themselves; that of `drawn_latents` for the same q.
-        values: by name.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu import graphs
-        >>> from lamu.graphs.chains import log_proposal
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.joint import Row
-        >>> from lamu.graphs.program import Site
-        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
-        >>> round(float(log_proposal({}, row, Environment({}), jax.random.key(0), {"z": jnp.zeros(())})), 4)
-        -0.9189
-    """
+    """Returns log q of given values of all latents in nats."""
     own = lambda proposal: {name: values[name] for name in proposal.names}
     return _along(local, row, at, key, lambda proposal, key: (own(proposal), proposal.log_prob(own(proposal))))[1]
 
@@ -219,25 +169,14 @@ def _finite(values: Any) -> Array:
 
 
 def with_values(row: Row, values: Mapping[str, Any]) -> Row:
-    """Returns the row in which latents have values.
-
-    Args:
-        row: the row.
-        values: by name.
-    """
+    """Returns the row in which latents have values."""
     for name, value in values.items():
         row = row.given(name, value)
     return row
 
 
 def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tuple[dict[str, Any], Environment]:
-    """Returns a draw of every variable of a new row in the order of the program, by name, and all statistics.
-
-    Args:
-        graph: a graph without inputs.
-        statistics: T(θ) by name.
-        key: a random key.
-    """
+    """Returns a draw of every variable of a new row in the order of the program, by name, and all statistics."""
     at, values = Environment(dict(statistics)), {}
     for number, site in enumerate(in_dtype(graph.in_rows, dtype_of(statistics))):
         values[site.name] = drawn_site(site, at, jax.random.fold_in(key, number))
@@ -248,13 +187,7 @@ def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tupl
 
 
 def drawn_site(site: Site, at: Environment, key: RandomKey) -> Array:
-    """Returns a draw of a variable of a row, given all that it depends on.
-
-    Args:
-        site: the variable.
-        at: the statistics of its arguments.
-        key: a random key.
-    """
+    """Returns a draw of a variable of a row, given all that it depends on."""
     if isinstance(site.factor, Potential | LearnedPrior):
         return site.factor.sample(key, at)
     zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics))

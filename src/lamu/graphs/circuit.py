@@ -58,17 +58,7 @@ def Circuit(chance: Any, *weights: Any) -> CircuitFactor:
 
 
 def levels(entries: int, components: int) -> list[tuple[int, int, int]]:
-    """Returns the shapes of a circuit's weights, from the leaves up.
-
-    Args:
-        entries: D.
-        components: K.
-
-    Examples:
-        >>> from lamu.graphs.circuit import levels
-        >>> levels(5, 3)
-        [(2, 3, 3), (1, 3, 3), (1, 1, 3)]
-    """
+    """Returns the shapes of a circuit's weights, from the leaves up."""
     shapes, regions = [], entries
     while regions > 1:
         pairs, odd = divmod(regions, 2)
@@ -79,15 +69,10 @@ def levels(entries: int, components: int) -> list[tuple[int, int, int]]:
 
 @record
 class CircuitFactor(Factor):
-    """Zeros and ones by sums and products. Use `Circuit`.
+    """Zeros and ones by sums and products. Use `Circuit`."""
 
-    Attributes:
-        chance: of the leaves.
-        weights: of the sums, a level each.
-    """
-
-    chance: Any
-    weights: Any
+    chance: Any  # of the leaves
+    weights: Any  # of the sums, a level each
 
     kind = Counts
     affine = False
@@ -95,16 +80,16 @@ class CircuitFactor(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """Chance and weights."""
+        # Chance and weights.
         return {"chance": self.chance} | {f"weights {level}": weight for level, weight in enumerate(self.weights)}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The D entries."""
+        # The D entries.
         return self.chance.shape[:-1]
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability of the row, or its bound."""
+        # Returns the log probability of the row, or its bound.
         p, T = self.chance.of_kind(Chance, at), at.temperature
         one = jnp.asarray(x.value, p.log.dtype)[:, None]
         leaves = one * p.log + (1.0 - one) * p.log_complement
@@ -119,5 +104,5 @@ class CircuitFactor(Factor):
         return T * value[0, 0]
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for anything but zeros and ones."""
+        # Raises a ValueError for anything but zeros and ones.
         refuse_other_than_events(name, value, observed)

@@ -1,8 +1,7 @@
-r"""What is missing in rows as a mixture over draws of their latents and of what all rows share.
+"""What is missing in rows as a mixture over draws of their latents and of what all rows share."""
 
-\[ p(y_\mathrm{mis} \mid y_\mathrm{obs}) \approx \frac1S \sum_s p(y_\mathrm{mis} \mid z_s, \theta_s), \qquad
-   \theta_s \sim q(\theta), \quad z_s \sim p(z \mid y_\mathrm{obs}, \theta_s) \]
-"""
+# \[ p(y_\mathrm{mis} \mid y_\mathrm{obs}) \approx \frac1S \sum_s p(y_\mathrm{mis} \mid z_s, \theta_s), \qquad
+#    \theta_s \sim q(\theta), \quad z_s \sim p(z \mid y_\mathrm{obs}, \theta_s) \]
 
 from __future__ import annotations
 
@@ -40,50 +39,25 @@ _WARMUP = 50  # sweeps of a chain before its draws are kept
 
 @record
 class DrawnEntries:
-    """One variable of some rows by draws: what is observed, and the law of what is not, given each draw.
+    """One variable of some rows by draws: what is observed, and the law of what is not, given each draw."""
 
-    Attributes:
-        value: `[N, ...]`, some value where an entry is missing.
-        observed: whether each entry is there; None where all are, of which the rest is None too.
-        law: of one entry.
-        f: the outputs of the law, `[S, N, entries, outputs]`.
-        dispersions: its parameters, leaves `[S, N, entries, ...]`.
-    """
-
-    value: Any
-    observed: Any
-    law: Likelihood | None
-    f: Any
-    dispersions: Any
+    value: Any  # `[N, ...]`, some value where an entry is missing
+    observed: Any  # whether each entry is there; None where all are, of which the rest is None too
+    law: Likelihood | None  # of one entry
+    f: Any  # the outputs of the law, `[S, N, entries, outputs]`
+    dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
 
 
 def needs_draws(graph: Any) -> bool:
-    """Whether what is missing in rows has no closed form: latents are drawn, or networks or likelihoods stand below.
-
-    Args:
-        graph: the graph.
-    """
+    """Whether what is missing in rows has no closed form: latents are drawn, or networks or likelihoods stand below."""
     drawn = any(local.random or not local.has_density for local in (graph.local or {}).values())
     return drawn or bool(graph.networks) or any(isinstance(site.factor, Potential) for site in graph.in_rows)
 
 
 def completed_by_draws(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
-    """Returns every observed variable of rows by name.
-
-    Of a point one chain a row makes all draws; of another belief every draw of θ has chains of its own. What the
-    observed entries of a row say of θ is left out: the belief is about θ as the training rows left it.
-
-    Args:
-        graph: the graph.
-        belief: about the shared variables.
-        rows: the rows.
-        samples: S.
-        key: for the draws.
-
-    Raises:
-        TypeError: for a variable with missing entries whose factor has no law of one entry.
-        ValueError: where the draws take more than `lamu.memory.limit()`.
-    """
+    """Returns every observed variable of rows by name."""
+    # Of a point one chain a row makes all draws; of another belief every draw of θ has chains of its own. What the
+    # observed entries of a row say of θ is left out: the belief is about θ as the training rows left it.
     of_theta, of_rows = jax.random.split(key)
     theta, graph = _values(graph, belief, samples, of_theta), graph.at_values()
     count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
@@ -104,19 +78,7 @@ def completed_by_draws(graph: Any, belief: Any, rows: Arrays, samples: int, key:
 
 
 def new_rows(graph: Any, belief: Any, n: int, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
-    """Returns the variables that no other one of a row depends on, of n rows of which nothing is observed, by name.
-
-    Args:
-        graph: a graph whose rows have no inputs.
-        belief: about the shared variables.
-        n: how many rows.
-        samples: S, draws of θ and of the latents of every row.
-        key: for the draws.
-
-    Raises:
-        TypeError: for rows with inputs, or a variable whose factor has no law of one entry.
-        ValueError: where the draws take more than `lamu.memory.limit()`.
-    """
+    """Returns the variables that no other one of a row depends on, of n rows of which nothing is observed, by name."""
     if graph.columns:
         raise TypeError(
             f"a row has the input {graph.columns[0]!r}, which no model draws; give rows by name, with NaN for what is "
@@ -146,21 +108,7 @@ def new_rows(graph: Any, belief: Any, n: int, samples: int, key: RandomKey) -> d
 
 
 def law_of(site: Site) -> Likelihood:
-    """Returns the law of one entry of a variable, as a likelihood.
-
-    Args:
-        site: the variable.
-
-    Raises:
-        TypeError: where it has none.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.completions import law_of
-        >>> from lamu.graphs.program import Site
-        >>> law_of(Site("x", graphs.Normal(0.0, 1.0), (), True)).name
-        'Gaussian'
-    """
+    """Returns the law of one entry of a variable, as a likelihood."""
     factor = site.factor
     if isinstance(factor, Potential):
         return factor.of_entry

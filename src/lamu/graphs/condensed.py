@@ -1,12 +1,11 @@
-r"""Fewer rows with the same sums: where a row's bound is quadratic in what it observes, two moments say all.
+"""Fewer rows with the same sums: where a row's bound is quadratic in what it observes, two moments say all."""
 
-\[ \sum_i w_i\, b(y_i) = \sum_j w'_j\, b(y'_j) \quad\text{for every quadratic } b, \qquad
-   \sum_j w'_j = \sum_i w_i,\; \sum_j w'_j y'_j = \sum_i w_i y_i,\;
-   \sum_j w'_j y'_j y_j'^\top = \sum_i w_i y_i y_i^\top \]
-
-2 D rows do, at the mean plus and minus the scaled eigenvectors of the scatter. Gaussian latents with one observed
-vector are such rows: their covariance is that of every row, and their mean linear in y.
-"""
+# \[ \sum_i w_i\, b(y_i) = \sum_j w'_j\, b(y'_j) \quad\text{for every quadratic } b, \qquad
+#    \sum_j w'_j = \sum_i w_i,\; \sum_j w'_j y'_j = \sum_i w_i y_i,\;
+#    \sum_j w'_j y'_j y_j'^\top = \sum_i w_i y_i y_i^\top \]
+#
+# 2 D rows do, at the mean plus and minus the scaled eigenvectors of the scatter. Gaussian latents with one observed
+# vector are such rows: their covariance is that of every row, and their mean linear in y.
 
 from __future__ import annotations
 
@@ -27,21 +26,7 @@ __all__ = ["condensed"]
 
 
 def condensed(sites: tuple[Site, ...], local: Mapping[str, Local], batch: Batch) -> Batch | None:
-    """Returns fewer rows that stand for all of a batch, or None where the bound of a row is not quadratic.
-
-    Args:
-        sites: the sites of a row.
-        local: a local by the name of a latent.
-        batch: the rows.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.graphs.condensed import condensed
-        >>> graph = lamu.graphs.models.FactorAnalysis(1, 2)
-        >>> batch = graph.read({"y": jnp.arange(20.0).reshape(10, 2)}).full()
-        >>> condensed(graph.in_rows, {}, batch).y["y"].shape
-        (4, 2)
-    """
+    """Returns fewer rows that stand for all of a batch, or None where the bound of a row is not quadratic."""
     drawn = any(each.random for each in local.values())
     if drawn or not _quadratic(sites, batch):
         return None

@@ -20,25 +20,9 @@ __all__ = ["fixed", "statistics_under"]
 
 
 def statistics_under(sites: tuple[Site, ...], beliefs: tuple[Any, ...]) -> dict[str, Statistics]:
-    r"""Returns \(E_q[T(\theta)]\) by name, of shared variables that meet exact factors alone.
-
-    A factor is affine in the statistics of each argument, so that F at μ is the expectation, and a likelihood's is by
-    quadrature. A network sees values.
-
-    Args:
-        sites: the sites of the graph.
-        beliefs: products of conjugate families by name, Gaussians with a diagonal precision over coordinates, or
-            others, of which no expectation is known.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.families import Gamma, Product
-        >>> from lamu.graphs.conditioning import statistics_under
-        >>> m = graphs.Program()
-        >>> rate = m.sample("rate", Gamma(1.0, 1.0))
-        >>> float(statistics_under(m.sites, (Product({"rate": Gamma(3.0, 2.0)}),))["rate"].value)
-        1.5
-    """
+    r"""Returns \(E_q[T(\theta)]\) by name, of shared variables that meet exact factors alone."""
+    # A factor is affine in the statistics of each argument, so that F at μ is the expectation, and a likelihood's is by
+    # quadrature. A network sees values.
     open_to = frozenset().union(*(_open(site) for site in sites))
     found: dict[str, Statistics] = {}
     for site in sites:
@@ -55,12 +39,7 @@ def statistics_under(sites: tuple[Site, ...], beliefs: tuple[Any, ...]) -> dict[
 
 
 def fixed(site: Site, dispersions: Params) -> Site:
-    """Returns a site whose likelihood has known dispersions, where they are given.
-
-    Args:
-        site: the site.
-        dispersions: by the names of targets.
-    """
+    """Returns a site whose likelihood has known dispersions, where they are given."""
     factor = site.factor
     if not isinstance(factor, Potential) or site.name not in dispersions:
         return site

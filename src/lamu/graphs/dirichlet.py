@@ -49,11 +49,7 @@ def Dirichlet(concentration: Any) -> DirichletFactor:
 
 @record
 class DirichletFactor(Factor):
-    """Probabilities that sum to one. Use `Dirichlet`.
-
-    Attributes:
-        concentration: α.
-    """
+    """Probabilities that sum to one. Use `Dirichlet`."""
 
     concentration: Any
 
@@ -62,22 +58,21 @@ class DirichletFactor(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """None."""
+        # None.
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of α."""
+        # That of α.
         return jnp.shape(self.concentration)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density."""
         alpha = self.concentration
         constant = gammaln(jnp.sum(alpha, axis=-1)) - jnp.sum(gammaln(alpha), axis=-1)
         return jnp.sum(constant) + jnp.sum((alpha - 1.0) * x.log)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for numbers that are not positive, or do not sum to one."""
+        # Raises a ValueError for numbers that are not positive, or do not sum to one.
         bad = observed & ~(value > 0)
         if bad.any():
             raise ValueError(f"{name} is {value[bad][0]:g} in a row; give probabilities above zero")

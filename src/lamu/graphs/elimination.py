@@ -20,33 +20,10 @@ __all__ = ["eliminated", "first_local", "require_key", "require_summed", "settle
 def eliminated(
     local: Mapping[str, Local], row: Row, at: Environment, key: Any, natural: dict[str, Any] | None = None
 ) -> Eliminated:
-    """Returns the row's log density or bound in nats, and λ of every latent by name.
-
-    The locals that the program's user named come first, in the order of the program, each after those that it is given,
-    and leave what remains to the next; the last is exact where the latents that are left do not meet, and lets them
-    take turns where they do.
-
-    Args:
-        local: a local by the name of a latent.
-        row: the row.
-        at: the statistics of what all rows share.
-        key: for locals that draw; None where there are none.
-        natural: what `settled` has returned; found here where None or empty.
-
-    Raises:
-        ValueError: for a local that is given what no other one draws.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.elimination import eliminated
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.joint import Row, shape_of
-        >>> from lamu.graphs.program import Site
-        >>> sites = (Site("z", graphs.Normal(0.0, 1.0), (), True),)
-        >>> bound, natural = eliminated({}, Row.of(sites, (), {}, 1.0, float), Environment({}), None)
-        >>> round(abs(float(bound)), 6), list(natural)
-        (0.0, ['z'])
-    """
+    """Returns the row's log density or bound in nats, and λ of every latent by name."""
+    # The locals that the program's user named come first, in the order of the program, each after those that it is
+    # given, and leave what remains to the next; the last is exact where the latents that are left do not meet, and lets
+    # them take turns where they do.
     if natural:
         return bound_at(natural, row, at), natural
     name, first, others = first_local(local, row)
@@ -55,47 +32,14 @@ def eliminated(
 
 
 def settled(local: Mapping[str, Local], row: Row, at: Environment) -> dict[str, Any]:
-    """Returns λ of the latents of a row that take turns before any other leaves; nothing where another leaves first.
-
-    No gradient passes this iteration, so that it can run over all rows before `eliminated`, and in other blocks.
-
-    Args:
-        local: a local by the name of a latent.
-        row: the row.
-        at: the statistics of what all rows share.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.elimination import settled
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.joint import Row
-        >>> from lamu.graphs.program import Site
-        >>> alone = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
-        >>> settled({}, alone, Environment({}))
-        {}
-    """
+    """Returns λ of the latents of a row that take turns before any other leaves; nothing where another leaves first."""
+    # No gradient passes this iteration, so that it can run over all rows before `eliminated`, and in other blocks.
     _, first, _ = first_local(local, row)
     return first.settled(row, at) if isinstance(first, Coordinate) else {}
 
 
 def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[str, Local]]:
-    """Returns the local that takes its latents out first, after their name, and those that are left to the rest.
-
-    Args:
-        local: a local by the name of a latent.
-        row: the row.
-
-    Raises:
-        ValueError: for a local that is given what no other one draws.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.elimination import first_local
-        >>> from lamu.graphs.joint import Row
-        >>> from lamu.graphs.program import Site
-        >>> first_local({}, Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float))
-        ('', ExactElimination(), {})
-    """
+    """Returns the local that takes its latents out first, after their name, and those that are left to the rest."""
     # One whose latents meet nothing has a closed form, whatever its turns.
     names = [site.name for site in row.latent if site.name in local]
     names = [name for name in names if row.coupled or local[name].random]
@@ -111,28 +55,14 @@ def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[
 
 
 def require_key(local: Mapping[str, Local], key: Any) -> Any:
-    """Returns the key, or where it is None a fixed one for locals that draw, which makes a fixed function of the bound.
-
-    Args:
-        local: a local by the name of a latent.
-        key: a random key, or None.
-
-    Examples:
-        >>> from lamu.graphs.elimination import require_key
-        >>> require_key({}, None)
-    """
+    """Returns the key, or where it is None a fixed one for locals that draw: a fixed function of the bound."""
     if not any(each.random for each in local.values()):
         return None
     return jax.random.key(0) if key is None else key
 
 
 def require_summed(local: Mapping[str, Local], row: Row) -> None:
-    """Raises a TypeError where latents of a row meet that take turns, so that at a point only a bound is known.
-
-    Args:
-        local: a local by the name of a latent.
-        row: a row.
-    """
+    """Raises a TypeError where latents of a row meet that take turns, so that at a point only a bound is known."""
     for name, taken in local.items():
         site = next((site for site in row.latent if site.name == name), None)
         if site is not None and not isinstance(taken, Coordinate):

@@ -23,27 +23,10 @@ _NOTHING = 1e-12  # of a weight at a point
 def empty_components(
     sites: tuple[Site, ...], belief: Any, temperature: Number, rows: Number | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the components that hold less than one row, by the name of their weight; they are what their prior says.
-
-    Weights are a Dirichlet's or by breaking sticks. A state of a Markov series holds times, and a topic words: less
-    than one of all rows together leaves it empty. A point, which counts nothing, needs to be told the number of rows;
-    without it, and for states of a series, a component is empty whose weight is zero.
-
-    Args:
-        sites: of the program.
-        belief: about the shared variables, a product by name or a point.
-        temperature: T, at which it was made.
-        rows: how many rows a point was fitted to; None where nobody said.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.families import Dirichlet, Product
-        >>> from lamu.graphs.empty import empty_components
-        >>> sites = lamu.graphs.models.LatentClass(3, (2,)).sites
-        >>> q = Product({"network": Product({"weight": Dirichlet(jnp.array([5.0, 1.2, 3.0]))})})
-        >>> empty_components(sites, q, 1.0)
-        {'weight': (1,)}
-    """
+    """Returns the components that hold less than one row, by the name of their weight; they are as their prior says."""
+    # Weights are a Dirichlet's or by breaking sticks. A state of a Markov series holds times, and a topic words: less
+    # than one of all rows together leaves it empty. A point, which counts nothing, needs to be told the number of rows;
+    # without it, and for states of a series, a component is empty whose weight is zero.
     known = _Known({site.name: site.factor for site in sites}, belief, temperature, rows)
     found: dict[str, tuple[int, ...]] = {}
     for site in sites:

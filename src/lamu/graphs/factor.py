@@ -125,22 +125,7 @@ class Factor(ABC):
 
 
 def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
-    """Returns an argument, after a check that it has the statistics that the factor takes.
-
-    Args:
-        value: an expression, a number or an array.
-        kind: the statistics.
-        of: what the argument is called, for instance "the precision of Normal".
-
-    Raises:
-        TypeError: for a variable of another kind.
-
-    Examples:
-        >>> from lamu.graphs.factor import argument
-        >>> from lamu.graphs.statistics import Positive
-        >>> float(argument(2.0, Positive, "the rate of Poisson").value)
-        2.0
-    """
+    """Returns an argument, after a check that it has the statistics that the factor takes."""
     if not isinstance(value, Expression):
         given = np.asarray(value)
         if kind.constraint.get("") == "positive" and given.dtype != object and not np.all(given > 0):
@@ -157,16 +142,5 @@ def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
 
 
 def summed(values: Array, observed: Any) -> Array:
-    """Returns the sum of the entries that are there.
-
-    Args:
-        values: one number an entry.
-        observed: whether each is there; None where all are.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.graphs.factor import summed
-        >>> float(summed(jnp.array([1.0, 2.0]), jnp.array([True, False])))
-        1.0
-    """
+    """Returns the sum of the entries that are there."""
     return jnp.sum(values if observed is None else jnp.where(observed, values, jnp.zeros_like(values)))

@@ -59,69 +59,53 @@ def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
 
 @record
 class GammaFactor(Factor):
-    """Positive numbers. Use `Gamma`.
+    """Positive numbers. Use `Gamma`."""
 
-    Attributes:
-        a: the shape.
-        rate: b.
-    """
-
-    a: Any
-    rate: Any
+    a: Any  # the shape
+    rate: Any  # b
 
     kind = Positive
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The rate."""
         return {"rate": self.rate}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape that both are broadcast to."""
         return None if self.rate.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.rate.shape)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density."""
         b, a = self.rate.of_kind(Positive, at), self.a
         return summed(a * b.log - gammaln(a) + (a - 1.0) * x.log - b.value * x.value, observed)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for numbers that are not positive."""
+        # Raises a ValueError for numbers that are not positive.
         _require_positive(name, value, observed)
 
 
 @record
 class InverseGammaFactor(Factor):
-    """Variances. Use `InverseGamma`.
+    """Variances. Use `InverseGamma`."""
 
-    Attributes:
-        a: the shape.
-        scale: b.
-    """
-
-    a: Any
-    scale: Any
+    a: Any  # the shape
+    scale: Any  # b
 
     kind = Reciprocal
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The scale."""
         return {"scale": self.scale}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape that both are broadcast to."""
         return None if self.scale.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.scale.shape)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density."""
         b, a = self.scale.of_kind(Positive, at), self.a
         return summed(a * b.log - gammaln(a) - (a + 1.0) * x.log - b.value * x.inverse, observed)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for numbers that are not positive."""
+        # Raises a ValueError for numbers that are not positive.
         _require_positive(name, value, observed)
 
 

@@ -82,25 +82,15 @@ def GaussianChain(
 
 @record
 class GaussianChainFactor(Factor):
-    """A series of vectors. Use `GaussianChain`.
-
-    Attributes:
-        transition: A.
-        precision: Q.
-        first_mean: m₁.
-        first_precision: P₁.
-        steps: T.
-        is_matrix: whether Q is a matrix, and not a diagonal.
-        is_associative: whether the recursions are associative scans.
-    """
+    """A series of vectors. Use `GaussianChain`."""
 
     transition: Any
-    precision: Any
-    first_mean: Any
-    first_precision: Any
-    steps: int = static()
-    is_matrix: bool = static()
-    is_associative: bool = static(default=False)
+    precision: Any  # Q
+    first_mean: Any  # m₁
+    first_precision: Any  # P₁
+    steps: int = static()  # T
+    is_matrix: bool = static()  # whether Q is a matrix, and not a diagonal
+    is_associative: bool = static(default=False)  # whether the recursions are associative scans
 
     misses = False
 
@@ -111,16 +101,15 @@ class GaussianChainFactor(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The precision."""
         return {"precision": self.precision}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Times and numbers of each."""
+        # Times and numbers of each.
         return self.steps, self.transition.shape[0]
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density of the whole series."""
+        # Returns the log density of the whole series.
         A, d, log2pi = self.transition, self.transition.shape[0], math.log(2.0 * math.pi)
         logdet, Q = self._precision(at)
         before, after = jnp.sum(x.outer[:-1], axis=0), jnp.sum(x.outer[1:], axis=0)

@@ -1,10 +1,10 @@
-r"""A graph: variables in plates and rows with conjugate factors, as a target.
+"""A graph: variables in plates and rows with conjugate factors, as a target."""
 
-\[ \log p(\theta, D) = \sum_g \log p(\theta_g \mid \theta) + \sum_i \log \int p(x_i, z_i \mid \theta)\, dz_i \]
-
-θ are the variables that all rows share, by name at `params["network"]`; the latents z of a row leave before the row is
-a loss (`lamu.graphs.Local`). Algorithms in λ work with \(E_q\) of the same function (`row_bounds`, `shared_log_joint`).
-"""
+# \[ \log p(\theta, D) = \sum_g \log p(\theta_g \mid \theta) + \sum_i \log \int p(x_i, z_i \mid \theta)\, dz_i \]
+#
+# θ are the variables that all rows share, by name at `params["network"]`; the latents z of a row leave before the row
+# is a loss (`lamu.graphs.Local`). Algorithms in λ work with \(E_q\) of the same function (`row_bounds`,
+# `shared_log_joint`).
 
 from __future__ import annotations
 
@@ -144,7 +144,6 @@ class Graph(GraphMessages):
 
     @property
     def name(self) -> str:
-        """A graph."""
         return "a graph"
 
     @property
@@ -187,7 +186,6 @@ class Graph(GraphMessages):
         return sum((own[name].log_prior(part) for name, part in dispersions.items()), jnp.zeros(()))
 
     def dispersion_information(self, dispersions: Params) -> Params:
-        """Returns the Fisher information of a row about each dispersion."""
         own = likelihoods_of(self.in_rows)
         return {name: own[name].dispersion_information(part) for name, part in dispersions.items()}
 
@@ -257,7 +255,6 @@ class Graph(GraphMessages):
         return replace(self, sites=tuple(sites))
 
     def fitted_to(self, rows: Any) -> Graph:
-        """Returns the graph of a point that was fitted to so many rows."""
         return replace(self, fitted_rows=rows)
 
     def of_theta(self) -> Graph:
@@ -284,15 +281,10 @@ class Graph(GraphMessages):
         return rows
 
     def rows(self, data: Any) -> Arrays:
-        """Returns data as rows in memory."""
         return self.read(data)
 
     def inputs(self, x: Any) -> Any:
-        """Returns rows of which NaN is asked for, checked; a number of new rows as it is.
-
-        Raises:
-            ValueError: for a number of rows below one, or data that `read` refuses.
-        """
+        """Returns rows of which NaN is asked for, checked; a number of new rows as it is."""
         if isinstance(x, int) and not isinstance(x, bool):
             if x < 1:
                 raise ValueError(f"{x!r} new rows are none; ask for at least one")
@@ -307,7 +299,6 @@ class Graph(GraphMessages):
         return True
 
     def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
-        """Returns means and variances of rows given what they hold, by name."""
         return completed(self, expected_statistics(self, belief, samples, key), rows, key)
 
     def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:

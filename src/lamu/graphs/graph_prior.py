@@ -26,66 +26,39 @@ __all__ = ["GraphPrior", "completed", "supports"]
 
 @record
 class GraphPrior(Prior):
-    """The density of what all rows share, of real coordinates.
+    """The density of what all rows share, of real coordinates."""
 
-    Networks have a prior of their own, and what encoders learn has none. Coordinates that are held at a value are put
-    beside the free ones, so that variables that depend on them keep their priors.
+    # Networks have a prior of their own, and what encoders learn has none. Coordinates that are held at a value are put
+    # beside the free ones, so that variables that depend on them keep their priors.
 
-    Attributes:
-        sites: the shared sites.
-        constraints: how the variables come of the coordinates.
-        weights: the prior of the networks' weights.
-        networks: their names.
-        frozen: coordinates that are held, or None.
-        expected: statistics under a belief of variables that are held, by name, or None.
-
-    Examples:
-        >>> from lamu.constraints import Constraints
-        >>> from lamu.families import Gamma
-        >>> from lamu.graphs.graph_prior import GraphPrior
-        >>> from lamu.graphs.prior import Known
-        >>> from lamu.graphs.program import Site
-        >>> prior = GraphPrior((Site("rate", Known(Gamma(1.0, 1.0)), (), False),), Constraints())
-        >>> float(prior.log_prob({"rate": 2.0}))
-        -2.0
-    """
-
-    sites: Any
-    constraints: Constraints
-    weights: Prior = Normal(1.0)
-    networks: tuple[str, ...] = static(default=())
-    frozen: Any = None
-    expected: Any = None
+    sites: Any  # the shared sites
+    constraints: Constraints  # how the variables come of the coordinates
+    weights: Prior = Normal(1.0)  # the prior of the networks' weights
+    networks: tuple[str, ...] = static(default=())  # their names
+    frozen: Any = None  # coordinates that are held, or None
+    expected: Any = None  # statistics under a belief of variables that are held, by name, or None
 
     def check(self, params: Params) -> None:
-        """Raises what the prior of the networks' weights raises."""
+        # Raises what the prior of the networks' weights raises.
         if self.networks:
             self.weights.check(self._of_networks(params))
 
     def log_prob(self, params: Params) -> Array:
-        """Returns log p(θ) with the Jacobian, in nats."""
+        # Returns log p(θ) with the Jacobian, in nats.
         value, volume = self.of_variables(params), self._volume(params)
         free = self._of_networks(params)
         beside = self.weights.log_prob(free) if jax.tree.leaves(free) else jnp.zeros(())
         return value + beside.astype(value.dtype) + volume.astype(value.dtype)
 
     def of_variables(self, params: Params) -> Array:
-        """Returns the log density of the shared variables in nats, without Jacobian and networks.
-
-        Args:
-            params: the free coordinates.
-        """
+        """Returns the log density of the shared variables in nats, without Jacobian and networks."""
         theta = self.constraints.constrain(completed(params, self.frozen))[0]
         with lenient():
             statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites} | (self.expected or {})
         return log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
 
     def exponential(self, params: Params) -> Any:
-        """Returns the product of the variables' own beliefs.
-
-        Raises:
-            TypeError: for a variable with arguments: what its prior says then depends on the others.
-        """
+        # Returns the product of the variables' own beliefs.
         own = {}
         for site in self.sites:
             if site.name not in params:
@@ -99,15 +72,14 @@ class GraphPrior(Prior):
         return Product(own)
 
     def given(self, frozen: Params) -> GraphPrior:
-        """Returns the prior beside coordinates that are held."""
+        # Returns the prior beside coordinates that are held.
         return replace(self, frozen=frozen)
 
     def gaussian(self, params: Params) -> Gaussian | None:
-        """Returns the coordinates that are independent and Gaussian, with None in the place of the others.
-
-        Such are networks' weights under a Gaussian prior, and variables of normal factors that are no arguments of
-        others, given what is held.
-        """
+        # Returns the coordinates that are independent and Gaussian, with None in the place of the others.
+        #
+        # Such are networks' weights under a Gaussian prior, and variables of normal factors that are no arguments of
+        # others, given what is held.
         arguments = frozenset().union(*(site.factor.names for site in self.sites))
         normal = {s.name: s for s in self.sites if isinstance(s.factor, NormalFactor) and s.name not in arguments}
         own = self._of_networks(params)
@@ -145,7 +117,7 @@ class GraphPrior(Prior):
         return self.constraints.constrain({name: params[name] for name in variables})[1]
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, variable after variable, as coordinates."""
+        # Returns a draw, variable after variable, as coordinates.
         drawn: dict[str, Any] = {}
         at = Environment({})
         for number, site in enumerate(self.sites):
@@ -162,23 +134,14 @@ class GraphPrior(Prior):
 
 
 def completed(free: Params, frozen: Params | None) -> Params:
-    """Returns free coordinates and those that are held in one tree.
-
-    Args:
-        free: with None where a coordinate is held.
-        frozen: with None where one is free; None where all are.
-    """
+    """Returns free coordinates and those that are held in one tree."""
     if frozen is None:
         return free
     return jax.tree.map(lambda a, b: b if a is None else a, free, frozen, is_leaf=lambda leaf: leaf is None)
 
 
 def supports(sites: tuple[Site, ...]) -> tuple[tuple[str, Any], ...]:
-    """Returns the constraints of the variables by path.
-
-    Args:
-        sites: the shared sites.
-    """
+    """Returns the constraints of the variables by path."""
     table: dict[str, Any] = {}
     for site in sites:
         for below, constraint in site.kind.constraint.items():

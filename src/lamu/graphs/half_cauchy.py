@@ -1,7 +1,6 @@
-r"""A scale with heavy tails, by an auxiliary variable that makes it conjugate.
+"""A scale with heavy tails, by an auxiliary variable that makes it conjugate."""
 
-\[ s \sim C^+(0, A) \quad\Leftrightarrow\quad s^2 \mid a \sim IG(\tfrac12, 1/a), \quad a \sim IG(\tfrac12, 1/A^2) \]
-"""
+# \[ s \sim C^+(0, A) \quad\Leftrightarrow\quad s^2 \mid a \sim IG(\tfrac12, 1/a), \quad a \sim IG(\tfrac12, 1/A^2) \]
 
 from __future__ import annotations
 

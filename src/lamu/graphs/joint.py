@@ -1,9 +1,8 @@
-r"""The one function F of statistics: the log joint of a row, and of what all rows share.
+"""The one function F of statistics: the log joint of a row, and of what all rows share."""
 
-\[ F = \sum_a \log p(x_a \mid \text{arguments}) \]
-
-at \(T(\theta)\) the log joint itself, at \(\mu\) its expectation under a belief whose variables are independent.
-"""
+# \[ F = \sum_a \log p(x_a \mid \text{arguments}) \]
+#
+# at \(T(\theta)\) the log joint itself, at \(\mu\) its expectation under a belief whose variables are independent.
 
 from __future__ import annotations
 
@@ -28,23 +27,7 @@ __all__ = ["Row", "log_joint"]
 
 
 def log_joint(sites: tuple[Site, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
-    """Returns the sum of the log densities of some sites in nats.
-
-    Args:
-        sites: which.
-        at: the statistics of all variables.
-        observed: whether each entry is there, of those that miss some.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.joint import log_joint
-        >>> from lamu.graphs.program import Site
-        >>> from lamu.graphs.statistics import Numbers
-        >>> sites = (Site("x", graphs.Normal(0.0, 1.0), (), False),)
-        >>> round(float(log_joint(sites, Environment({"x": Numbers.of(0.0)}))), 4)
-        -0.9189
-    """
+    """Returns the sum of the log densities of some sites in nats."""
     known = observed or {}
     with lenient():  # the arguments of a factor broadcast as NumPy's do
         terms = [site.factor.log_density(at.statistics[site.name], at, known.get(site.name)) for site in sites]
@@ -53,36 +36,18 @@ def log_joint(sites: tuple[Site, ...], at: Environment, observed: Mapping[str, A
 
 @record
 class Row:
-    r"""One row: what it observes, and the variables that it leaves open.
+    """One row: what it observes, and the variables that it leaves open."""
 
-    Attributes:
-        sites: the sites of the row.
-        known: T of what is observed, by name.
-        observed: whether each entry is there, for those that miss some.
-        inputs: the inputs by name.
-        evidence: by name, what is added to the natural parameters of a latent: of a category that is missing in some
-            rows only, or by a network.
-        temperature: T.
-        data: what is observed as it came, by name, some value of the support where an entry is missing.
-        labelled: the categories with evidence that all rows hold, so that one value of each is left.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu import graphs
-        >>> from lamu.graphs.joint import Row
-        >>> from lamu.graphs.program import Site
-        >>> sites = (Site("z", graphs.Categorical(jnp.array([0.5, 0.5])), (), True),)
-        >>> [site.name for site in Row.of(sites, (), {}, 1.0, float).latent]
-        ['z']
-    """
-
-    sites: Any
-    known: Any
-    observed: Any
-    inputs: Any
+    sites: Any  # the sites of the row
+    known: Any  # T of what is observed, by name
+    observed: Any  # whether each entry is there, for those that miss some
+    inputs: Any  # the inputs by name
+    # By name, what is added to the natural parameters of a latent: of a category that is missing in some rows only, or
+    # by a network.
     evidence: Any
-    temperature: Any = 1.0
-    data: Any = None
+    temperature: Any = 1.0  # T
+    data: Any = None  # what is observed as it came, by name, some value of the support where an entry is missing
+    # The categories with evidence that all rows hold, so that one value of each is left.
     labelled: tuple[str, ...] = static(default=())
 
     @classmethod
@@ -94,15 +59,7 @@ class Row:
         temperature: Any,
         dtype: Any = None,
     ) -> Row:
-        """Returns the row that some data describe.
-
-        Args:
-            sites: the sites of the row.
-            inputs: the names of its inputs.
-            data: its arrays by name.
-            temperature: T.
-            dtype: of statistics.
-        """
+        """Returns the row that some data describe."""
         known, observed, evidence, raw = {}, {}, {}, {}
         labelled = []
         needed = frozenset().union(*(site.factor.names for site in sites))
@@ -147,12 +104,7 @@ class Row:
         return False
 
     def given(self, name: str, value: Any) -> Row:
-        """Returns the row in which a latent has a value, for locals that draw it.
-
-        Args:
-            name: the latent.
-            value: of the support; of a category a one-hot vector.
-        """
+        """Returns the row in which a latent has a value, for locals that draw it."""
         site = next(site for site in self.latent if site.name == name)
         with lenient():
             statistics = in_dtype(site.kind.of(value), dtype_of(self.known, value))
@@ -160,20 +112,12 @@ class Row:
         return replace(self, known=known)
 
     def zeros(self, at: Environment) -> dict[str, Any]:
-        """Returns the zero statistics of the latents.
-
-        Args:
-            at: the statistics of what all rows share, for dtypes.
-        """
+        """Returns the zero statistics of the latents."""
         dtype = dtype_of(at, self.known)
         return {site.name: site.kind.zeros(shape_of(site), dtype) for site in self.latent}
 
     def evaluated(self, at: Environment) -> Row:
-        """Returns the row whose factors have computed what does not depend on its latents.
-
-        Args:
-            at: the statistics of what all rows share.
-        """
+        """Returns the row whose factors have computed what does not depend on its latents."""
         here = self.environment(at, {})
         with lenient():
             known = {
@@ -184,21 +128,11 @@ class Row:
         return replace(self, sites=tuple(replace(s, factor=known.get(s.name, s.factor)) for s in self.sites))
 
     def environment(self, at: Environment, latent: Mapping[str, Any]) -> Environment:
-        """Returns all statistics together.
-
-        Args:
-            at: the statistics of what all rows share.
-            latent: those of the latents.
-        """
+        """Returns all statistics together."""
         return Environment({**at.statistics, **self.known, **latent}, self.inputs, self.temperature)
 
     def log_joint(self, at: Environment, latent: Mapping[str, Any]) -> Array:
-        """Returns F of the row in nats.
-
-        Args:
-            at: the statistics of what all rows share.
-            latent: those of the latents.
-        """
+        """Returns F of the row in nats."""
         F = log_joint(self.sites, self.environment(at, latent), self.observed)
         # What a row knows of a category that has been given a value is one factor more.
         tied = [tree.dot(part, self.known[name]) for name, part in self.evidence.items() if name in self.known]
@@ -206,36 +140,13 @@ class Row:
 
 
 def prepared(sites: tuple[Site, ...], at: Environment) -> tuple[Site, ...]:
-    """Returns the sites of rows whose factors have computed what no row changes.
-
-    Args:
-        sites: the sites of a row.
-        at: the statistics of what all rows share.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.joint import prepared
-        >>> from lamu.graphs.program import Site
-        >>> prepared((Site("x", graphs.Normal(0.0, 1.0), (), True),), Environment({}))[0].name
-        'x'
-    """
+    """Returns the sites of rows whose factors have computed what no row changes."""
     with lenient():
         return tuple(replace(site, factor=site.factor.prepared(at)) for site in sites)
 
 
 def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
-    """Returns what the data say of a name, and which entries are there; None for all, and for no data.
-
-    Args:
-        data: arrays by name.
-        name: of a variable; one of several arrays has them as `name.ids` and `name.counts`.
-
-    Examples:
-        >>> from lamu.graphs.joint import value_of
-        >>> value_of({"y": 2.0}, "y"), value_of({}, "y")
-        ((2.0, None), (None, None))
-    """
+    """Returns what the data say of a name, and which entries are there; None for all, and for no data."""
     if f"{name}.ids" in data:
         return (data[f"{name}.ids"], data[f"{name}.counts"]), None
     value = data.get(name)
@@ -243,14 +154,8 @@ def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
 
 
 def shape_of(site: Site) -> tuple[int, ...]:
-    """Returns the shape of a latent variable.
-
-    Args:
-        site: its site.
-
-    Raises:
-        ValueError: where only the data would tell.
-    """
+    """Returns the shape of a latent variable."""
+    # `ValueError`: where only the data would tell.
     if site.shape is None:
         raise ValueError(
             f"{site.name!r} is not in the data, and its shape depends on an input; put it in the data, or give its "
@@ -260,18 +165,7 @@ def shape_of(site: Site) -> tuple[int, ...]:
 
 
 def in_dtype(values: Any, dtype: Any) -> Any:
-    """Returns a tree with its floating arrays in a dtype, and whole numbers as they are.
-
-    Args:
-        values: the tree.
-        dtype: the dtype.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.graphs.joint import in_dtype
-        >>> in_dtype(jnp.ones(2, jnp.float16), jnp.float32).dtype
-        dtype('float32')
-    """
+    """Returns a tree with its floating arrays in a dtype, and whole numbers as they are."""
     floating = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype) if floating(leaf) else leaf, values)
 

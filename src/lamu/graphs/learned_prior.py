@@ -97,12 +97,10 @@ class LearnedPrior(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The weights."""
         return {} if self.weights is None else {"weights": self.weights}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """D."""
         return (self.latents,)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
@@ -121,20 +119,16 @@ class LearnedPrior(Factor):
 
 @record
 class PriorWeights(Network):
-    """The weights of a prior among those of networks; a function of nothing.
-
-    Attributes:
-        prior: the prior.
-    """
+    """The weights of a prior among those of networks; a function of nothing."""
 
     prior: Any
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the first weights."""
+        # Returns the first weights.
         return self.prior.first(key, x.dtype), {}
 
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
-        """Raises a TypeError: there is no output."""
+        # Raises a TypeError: there is no output.
         raise TypeError("the weights of a prior are no network to be called; sample from the prior")

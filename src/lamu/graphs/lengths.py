@@ -1,8 +1,7 @@
-r"""Rows of different lengths, in blocks that are padded to about their own length.
+"""Rows of different lengths, in blocks that are padded to about their own length."""
 
-Documents come padded to the longest. Sorted by length and in blocks, a block needs the padding of its own longest row
-alone, and what an iteration reads again and again is small enough for a processor's cache.
-"""
+# Documents come padded to the longest. Sorted by length and in blocks, a block needs the padding of its own longest row
+# alone, and what an iteration reads again and again is small enough for a processor's cache.
 
 from __future__ import annotations
 
@@ -22,18 +21,7 @@ _AT_ONCE = 256  # rows whose gradients are taken together: enough for two thread
 
 
 def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, Any]) -> Any:
-    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, in blocks where lengths differ.
-
-    Args:
-        function: of the arrays of one row by name; those of a document are `name.ids` and `name.counts`.
-        data: arrays by name, `[rows, ...]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.graphs.lengths import over_rows
-        >>> over_rows(lambda row: row["y"] + 1.0, {"y": jnp.zeros(3)}).tolist()
-        [1.0, 1.0, 1.0]
-    """
+    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, in blocks where lengths differ."""
     documents = _documents(data)
     rows = jax.tree.leaves(data)[0].shape[0]
     if not documents or rows <= ROWS:
@@ -63,22 +51,9 @@ def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, A
 
 
 def in_blocks(function: Callable[..., Any], data: Mapping[str, Any], *beside: Any) -> Any:
-    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, documents in blocks of some rows.
-
-    Gradients pass, and so all blocks have one width: what the words of a document are looked up in fills a cache, and
-    not the memory.
-
-    Args:
-        function: of the arrays of one row by name, and what is beside them.
-        data: arrays by name, `[rows, ...]`.
-        *beside: trees, leaves `[rows, ...]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.graphs.lengths import in_blocks
-        >>> in_blocks(lambda row, z: row["y"] + z, {"y": jnp.zeros(3)}, jnp.ones(3)).tolist()
-        [1.0, 1.0, 1.0]
-    """
+    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, documents in blocks of some rows."""
+    # Gradients pass, and so all blocks have one width: what the words of a document are looked up in fills a cache, and
+    # not the memory.
     if not _documents(data) or len(jax.tree.leaves(data)[0]) <= _AT_ONCE:
         return jax.vmap(function)(data, *beside)
     return jax.lax.map(lambda row: function(*row), (dict(data), *beside), batch_size=_AT_ONCE)

@@ -1,14 +1,13 @@
-r"""Elimination of a row's latent variables: exactly, by coordinate ascent, or by a network.
+"""Elimination of a row's latent variables: exactly, by coordinate ascent, or by a network."""
 
-For given statistics of what all rows share, the best belief about a latent z is conjugate,
-
-\[ \lambda_z = \tfrac1T\, \partial F / \partial \mu_z, \qquad
-   \max_q \big( \tfrac1T E_q[\log p] + H(q) \big) = \tfrac1T F|_{\mu_z = 0} + A(\lambda_z) \]
-
-with A the log of the integral of \(e^{\langle\lambda, T(z)\rangle}\): a log-sum-exp for a category, the log-partition
-for a Gaussian. At \(T(\theta)\) the same line is the exact log density of the row. Latents that meet in a factor have
-no such line and take turns. The temperature divides log p, never the entropy.
-"""
+# For given statistics of what all rows share, the best belief about a latent z is conjugate,
+#
+# \[ \lambda_z = \tfrac1T\, \partial F / \partial \mu_z, \qquad
+#    \max_q \big( \tfrac1T E_q[\log p] + H(q) \big) = \tfrac1T F|_{\mu_z = 0} + A(\lambda_z) \]
+#
+# with A the log of the integral of \(e^{\langle\lambda, T(z)\rangle}\): a log-sum-exp for a category, the log-partition
+# for a Gaussian. At \(T(\theta)\) the same line is the exact log density of the row. Latents that meet in a factor have
+# no such line and take turns. The temperature divides log p, never the entropy.
 
 from __future__ import annotations
 
@@ -240,23 +239,7 @@ class Coordinate(Local):
 
 
 def bound_at(natural: dict[str, Any], row: Row, at: Environment) -> Array:
-    r"""Returns the row's bound in nats at beliefs about all of its latents, \(\tfrac1T E_q[\log p] + H(q)\).
-
-    Args:
-        natural: λ of every latent, by name.
-        row: the row.
-        at: the statistics of what all rows share.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.joint import Row
-        >>> from lamu.graphs.local import bound_at
-        >>> from lamu.graphs.program import Site
-        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
-        >>> round(abs(float(bound_at(graphs.Coordinate().settled(row, Environment({})), row, Environment({})))), 6)
-        0.0
-    """
+    r"""Returns the row's bound in nats at beliefs about all of its latents, \(\tfrac1T E_q[\log p] + H(q)\)."""
     moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
     with lenient():
         entropy = sum((part.log_partition() for part in natural.values()), -tree.dot(natural, moments))

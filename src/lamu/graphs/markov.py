@@ -59,19 +59,12 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
 
 @record
 class MarkovFactor(Factor):
-    """A series of categories. Use `Markov`.
-
-    Attributes:
-        initial: π.
-        transition: P.
-        steps: T.
-        is_associative: whether the recursions are associative scans.
-    """
+    """A series of categories. Use `Markov`."""
 
     initial: Any
-    transition: Any
-    steps: int = static()
-    is_associative: bool = static(default=False)
+    transition: Any  # P
+    steps: int = static()  # T
+    is_associative: bool = static(default=False)  # whether the recursions are associative scans
 
     misses = False
 
@@ -82,25 +75,25 @@ class MarkovFactor(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """Initial probabilities and those of a step."""
+        # Initial probabilities and those of a step.
         return {"initial": self.initial, "transition": self.transition}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Times and categories."""
+        # Times and categories.
         return None if self.initial.shape is None else (self.steps, self.initial.shape[-1])
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability of the whole series."""
+        # Returns the log probability of the whole series.
         initial, transition = (part.of_kind(Simplex, at).log for part in (self.initial, self.transition))
         return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))
 
     def statistics(self, value: Any) -> States:
-        """Returns one-hot vectors of whole numbers, and their pairs."""
+        # Returns one-hot vectors of whole numbers, and their pairs.
         assert self.shape is not None
         return self.kind.of(jax.nn.one_hot(value, self.shape[-1], dtype=jnp.result_type(float)))
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for numbers that are no category."""
+        # Raises a ValueError for numbers that are no category.
         assert self.shape is not None
         refuse_other_than_categories(name, value, observed, self.shape[-1])

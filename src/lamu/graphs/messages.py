@@ -36,23 +36,14 @@ G = TypeVar("G", bound="GraphMessages")
 
 
 class GraphMessages(MessageTarget):
-    """What a `lamu.Graph` says at statistics of what all rows share.
+    """What a `lamu.Graph` says at statistics of what all rows share."""
 
-    Attributes:
-        sites: the program's sites.
-        local: a local by the name of a latent, or None.
-        columns: the names of the inputs.
-        networks: the networks.
-        constraints: how the parameters come of coordinates.
-        given: statistics under a belief, by name, of variables that are held.
-    """
-
-    sites: Any
-    local: Any
-    columns: tuple[str, ...]
+    sites: Any  # the program's sites
+    local: Any  # a local by the name of a latent, or None
+    columns: tuple[str, ...]  # the names of the inputs
     networks: tuple[NetworkSite, ...]
-    constraints: Constraints | None
-    given: Any
+    constraints: Constraints | None  # how the parameters come of coordinates
+    given: Any  # statistics under a belief, by name, of variables that are held
 
     @property
     def shared(self) -> tuple[Site, ...]:
@@ -140,16 +131,11 @@ class GraphMessages(MessageTarget):
         return in_blocks(one, data, natural, jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
-        """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior.
-
-        Args:
-            statistics: T or μ of every shared variable, by name.
-        """
+        """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior."""
         return log_joint(in_dtype(self.shared, dtype_of(statistics)), Environment(dict(statistics)))
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The shared variables in groups that no factor brings together, in the order of the program."""
         names = {site.name for site in self.learned}
         groups = (tuple(name for name in group if name in names) for group in independent_groups(self.sites))
         return tuple(group for group in groups if group)
@@ -181,23 +167,14 @@ class GraphMessages(MessageTarget):
         return condensed(self.in_rows, self.local or {}, batch)
 
     def product(self, beliefs: Mapping[str, Any]) -> Product:
-        """Returns the product of the beliefs."""
         return Product(dict(beliefs))
 
     def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns μ of beliefs about the shared variables, by name, and the statistics of what is held.
-
-        Args:
-            beliefs: a belief by name.
-        """
+        """Returns μ of beliefs about the shared variables, by name, and the statistics of what is held."""
         return {**self.held(), **{site.name: site.kind.under(beliefs[site.name]) for site in self.learned}}
 
     def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns T(θ) of values of the shared variables, by name; of networks and locals their weights.
-
-        Args:
-            theta: a value by name.
-        """
+        """Returns T(θ) of values of the shared variables, by name; of networks and locals their weights."""
         with lenient():
             known = {site.name: site.kind.of(theta[site.name]) for site in self.shared if site.name in theta}
         return {**theta, **known, **(self.given or {})}

@@ -16,26 +16,7 @@ __all__ = ["table"]
 
 
 def table(graph: Any, observed: Iterable[str] | None) -> str:
-    """Returns each variable with its family, its factors, the verdict, and the method.
-
-    Args:
-        graph: the graph.
-        observed: the names of the data; where None those variables of a row that no other one depends on.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu import graphs
-        >>> from lamu.families import Gamma
-        >>> from lamu.graphs.methods import table
-        >>> def counts(m):
-        ...     rate = m.sample("rate", Gamma(1.0, 1.0))
-        ...     with m.rows():
-        ...         m.sample("y", graphs.Poisson(rate))
-        >>> print(table(lamu.Graph(counts), None))
-        variable  of        family   factors  verdict    method
-        rate      all rows  Gamma    rate, y  conjugate  exact message
-        y         a row     Poisson  y                   observed
-    """
+    """Returns each variable with its family, its factors, the verdict, and the method."""
     rows = graph.in_rows
     needed = frozenset().union(*(site.factor.names for site in rows))
     seen = {site.name for site in rows if site.name not in needed} if observed is None else set(observed)

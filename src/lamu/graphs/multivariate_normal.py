@@ -54,14 +54,9 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
 
 @record
 class MultivariateNormalFactor(Factor):
-    """A vector with a mean and a precision matrix. Use `MultivariateNormal`.
+    """A vector with a mean and a precision matrix. Use `MultivariateNormal`."""
 
-    Attributes:
-        mean: m.
-        precision: Λ.
-    """
-
-    mean: Any
+    mean: Any  # m
     precision: Any
 
     kind = Vectors
@@ -69,16 +64,14 @@ class MultivariateNormalFactor(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """Mean and precision."""
+        # Mean and precision.
         return {"mean": self.mean, "precision": self.precision}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of the mean."""
         return self.mean.shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density."""
         precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
         cross = x.first[..., :, None] * mean.first[..., None, :]
         both = cross + jnp.swapaxes(cross, -1, -2)  # symmetric, so that the message to Λ is
@@ -90,29 +83,22 @@ class MultivariateNormalFactor(Factor):
 
 @record
 class LocatedMultivariateNormal(Factor):
-    """A vector whose mean and precision matrix are one variable. Use `MultivariateNormal`.
+    """A vector whose mean and precision matrix are one variable. Use `MultivariateNormal`."""
 
-    Attributes:
-        of: the variable.
-    """
-
-    of: Any
+    of: Any  # the variable
 
     kind = Vectors
     misses = False
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The variable."""
         return {"mean and precision": self.of}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of the mean."""
         return self.of.shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density."""
         of = self.of.of_kind(LocatedVectors, at)
         square = jnp.sum(of.precision * x.outer) - 2.0 * jnp.sum(of.first * x.first) + jnp.sum(of.second)
         size = math.prod(jnp.shape(x.first))

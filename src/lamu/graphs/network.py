@@ -1,8 +1,7 @@
-r"""Networks inside a program: a variable of all rows whose value is a function, and what it returns.
+"""Networks inside a program: a variable of all rows whose value is a function, and what it returns."""
 
-The weights stand at `params["network"][name]`, and are their own statistics: a belief about them has no closed form,
-and enters by draws.
-"""
+# The weights stand at `params["network"][name]`, and are their own statistics: a belief about them has no closed form,
+# and enters by draws.
 
 from __future__ import annotations
 
@@ -23,31 +22,14 @@ __all__ = ["Applied", "Exp", "NetworkSite", "applications", "arguments", "exp", 
 
 @record
 class NetworkSite:
-    """A network of a program, which is called with expressions.
+    """A network of a program, which is called with expressions."""
 
-    Attributes:
-        name: where its weights stand.
-        network: the network.
-        widths: the numbers of its outputs: one, or several that come apart.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.graphs.network import NetworkSite
-        >>> mean, log_precision = NetworkSite("up", lamu.networks.MLP((8,)), (3, 3))([0.5, 1.0])
-        >>> mean.shape
-        (3,)
-    """
-
-    name: str = static()
+    name: str = static()  # where its weights stand
     network: Any
-    widths: tuple[int, ...] = static()
+    widths: tuple[int, ...] = static()  # the numbers of its outputs: one, or several that come apart
 
     def __call__(self, *inputs: Any) -> Any:
-        """Returns the outputs for some inputs; where there are several widths, a tuple of expressions.
-
-        Args:
-            *inputs: variables, inputs of rows and other expressions. Several are laid side by side as one vector.
-        """
+        """Returns the outputs for some inputs; where there are several widths, a tuple of expressions."""
         if not inputs:
             raise TypeError(f"the network {self.name!r} is called without inputs; give what it is a function of")
         whole = Applied(self, tuple(lifted(part) for part in inputs))
@@ -59,73 +41,62 @@ class NetworkSite:
 
 @record
 class Applied(Expression):
-    r"""What a network returns, \(f(w, x)\), at values of its inputs.
+    r"""What a network returns, \(f(w, x)\), at values of its inputs."""
 
-    A network is not affine in anything: for a belief about an input whose statistics are no value's, this is f at the
-    expected input. A latent of a row that it depends on needs a `Local` that draws it.
+    # A network is not affine in anything: for a belief about an input whose statistics are no value's, this is f at the
+    # expected input. A latent of a row that it depends on needs a `Local` that draws it.
 
-    Attributes:
-        of: the network.
-        inputs: x.
-    """
-
-    of: Any
-    inputs: Any
+    of: Any  # the network
+    inputs: Any  # x
 
     @property
     def names(self) -> frozenset[str]:
-        """The network's, and those of the inputs."""
+        # The network's, and those of the inputs.
         return frozenset({self.of.name}).union(*(part.names for part in self.inputs))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As many numbers as there are outputs."""
+        # As many numbers as there are outputs.
         return (sum(self.of.widths),)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns none: it is the mean of a Normal, the outputs of a likelihood, or, by `exp`, a precision."""
+        # Returns none: it is the mean of a Normal, the outputs of a likelihood, or, by `exp`, a precision.
         return ()
 
     def of_kind(self, kind: Any, at: Environment) -> Any:
-        """Returns T of the outputs."""
+        # Returns T of the outputs.
         return kind.of(self.first(at))
 
     def first(self, at: Environment) -> Array:
-        """Returns the outputs."""
         weights = at.statistics[self.of.name]
         return outputs(self.of.network, weights, {}, arguments(self.inputs, at)[None], None, False, None)[0][0]
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        """Returns the weighted sum of the squares."""
+        # Returns the weighted sum of the squares.
         return jnp.sum(weight * self.first(at) ** 2)
 
 
 @record
 class Exp(Expression):
-    r"""\(e^f\) of a network's outputs: precisions, whose logarithm is the network's.
+    r"""\(e^f\) of a network's outputs: precisions, whose logarithm is the network's."""
 
-    Attributes:
-        of: f.
-    """
-
-    of: Any
+    of: Any  # f
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of f."""
+        # Those of f.
         return self.of.names
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of f."""
         return self.of.shape
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns those of precisions."""
+        # Returns those of precisions.
         return (Positive,)
 
     def of_kind(self, kind: Any, at: Environment) -> Any:
-        """Returns (f, exp f)."""
+        # Returns (f, exp f).
         f = self.of.first(at)
         return Positive(f, jnp.exp(f))
 
@@ -156,18 +127,7 @@ def exp(f: Any) -> Exp:
 
 
 def applications(node: Any) -> Iterator[Applied]:
-    """Yields every call of a network below a node, inner ones first.
-
-    Args:
-        node: a site, a factor, an expression, or a tree of them.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.graphs.network import NetworkSite, applications
-        >>> up = NetworkSite("up", lamu.networks.MLP((8,)), (2,))
-        >>> [call.of.name for call in applications(up([1.0]))]
-        ['up']
-    """
+    """Yields every call of a network below a node, inner ones first."""
     for call in jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Applied)):
         if isinstance(call, Applied):
             yield from applications(call.inputs)
@@ -175,43 +135,13 @@ def applications(node: Any) -> Iterator[Applied]:
 
 
 def arguments(inputs: tuple[Expression, ...], at: Environment) -> Array:
-    """Returns what a network reads: the value of one input as it is, those of several as one vector.
-
-    Args:
-        inputs: the inputs.
-        at: where.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Environment, lifted
-        >>> from lamu.graphs.network import arguments
-        >>> arguments((lifted(1.0), lifted([2.0, 3.0])), Environment({})).tolist()
-        [1.0, 2.0, 3.0]
-    """
+    """Returns what a network reads: the value of one input as it is, those of several as one vector."""
     parts = [_value(part, at) for part in inputs]
     return parts[0] if len(parts) == 1 and parts[0].ndim else jnp.concatenate([jnp.ravel(part) for part in parts])
 
 
 def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...], at: Environment) -> dict[str, Params]:
-    """Returns fresh weights of every network by name, for inputs as large as its first call has them.
-
-    Args:
-        key: a random key.
-        sites: the sites of the program.
-        networks: its networks.
-        at: statistics of everything else in one row, for shapes.
-
-    Raises:
-        ValueError: for a network that nothing calls, one without inputs, or one with a state (batch statistics).
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.network import NetworkSite, first_weights
-        >>> up = NetworkSite("up", lamu.networks.Linear(), (2,))
-        >>> weights = first_weights(jax.random.key(0), up([1.0, 2.0, 3.0]), (up,), Environment({}))
-        >>> weights["up"]["layers"][0]["kernel"].shape
-        (3, 2)
-    """
+    """Returns fresh weights of every network by name, for inputs as large as its first call has them."""
     weights: dict[str, Params] = {}
     numbers = {network.name: number for number, network in enumerate(networks)}
     for call in applications(sites):

@@ -68,32 +68,26 @@ def _mean(mean: Any) -> Expression:
 
 @record
 class NormalFactor(Factor):
-    """Numbers with a mean and a precision. Use `Normal`.
+    """Numbers with a mean and a precision. Use `Normal`."""
 
-    Attributes:
-        mean: m.
-        precision: τ.
-    """
-
-    mean: Any
+    mean: Any  # m
     precision: Any
 
     kind = Numbers
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """Mean and precision."""
+        # Mean and precision.
         return {"mean": self.mean, "precision": self.precision}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape that both are broadcast to."""
         if self.mean.shape is None or self.precision.shape is None:
             return None
         return np.broadcast_shapes(self.mean.shape, self.precision.shape)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density; x may be `Numbers` or `Vectors`."""
+        # Returns the log density; x may be `Numbers` or `Vectors`.
         precision = self.precision.of_kind(Positive, at)
         first, shape = x.first, jnp.shape(x.first)
         log = summed(jnp.broadcast_to(precision.log - math.log(2.0 * math.pi), shape), observed)
@@ -104,7 +98,7 @@ class NormalFactor(Factor):
         return (log - square - self.mean.quadratic(weight, at)) / 2.0
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns E m, and the variance of m with that of the noise."""
+        # Returns E m, and the variance of m with that of the noise.
         mean = self.mean.first(at)
         square = jax.grad(lambda weight: self.mean.quadratic(weight, at))(jnp.zeros_like(mean))
         return mean, square - mean**2 + 1.0 / self.precision.of_kind(Positive, at).value
@@ -112,34 +106,26 @@ class NormalFactor(Factor):
 
 @record
 class LocatedNormal(Factor):
-    r"""Numbers whose mean and precision are one variable, \(\tfrac12(E\log\tau - \log 2\pi - E\tau(x - m)^2)\).
+    r"""Numbers whose mean and precision are one variable, \(\tfrac12(E\log\tau - \log 2\pi - E\tau(x - m)^2)\)."""
 
-    Attributes:
-        of: the variable.
-    """
-
-    of: Any
+    of: Any  # the variable
 
     kind = Numbers
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The variable."""
         return {"mean and precision": self.of}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The variable's."""
         return self.of.shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log density."""
         of = self.of.of_kind(Located, at)
         square = of.precision * x.second - 2.0 * of.first * x.first + of.second
         return summed(of.log - math.log(2.0 * math.pi) - square, observed) / 2.0
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns the mean, and the variance of the mean with that of the noise."""
         of = self.of.of_kind(Located, at)
         mean = of.first / of.precision
         return mean, (of.second - mean * of.first + 1.0) / of.precision

@@ -22,13 +22,7 @@ __all__ = ["first_dispersions", "first_parameters", "likelihoods_of"]
 
 
 def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
-    """Returns first parameters: all coordinates, those that are held at their values.
-
-    Args:
-        graph: the graph.
-        key: a random key.
-        batch: some rows.
-    """
+    """Returns first parameters: all coordinates, those that are held at their values."""
     constraints = graph.constraints or Constraints()
     frozen = {name: part for name, part in (graph.frozen or {}).items() if jax.tree.leaves(part)}
     weights, own = _fresh(graph, key, batch)
@@ -41,12 +35,7 @@ def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
 
 
 def first_dispersions(sites: tuple[Site, ...], batch: Batch) -> Params:
-    """Returns first dispersions by the names of targets, of likelihoods that learn some.
-
-    Args:
-        sites: the sites of a row.
-        batch: some rows.
-    """
+    """Returns first dispersions by the names of targets, of likelihoods that learn some."""
     dispersions = {
         name: likelihood.init(value_of(batch.y, name)[0])
         for name, likelihood in likelihoods_of(sites).items()
@@ -56,11 +45,7 @@ def first_dispersions(sites: tuple[Site, ...], batch: Batch) -> Params:
 
 
 def likelihoods_of(sites: tuple[Site, ...]) -> dict[str, Any]:
-    """Returns the likelihoods by the names of their targets.
-
-    Args:
-        sites: the sites of a row.
-    """
+    """Returns the likelihoods by the names of their targets."""
     return {site.name: site.factor.likelihood for site in sites if isinstance(site.factor, Potential)}
 
 

@@ -38,39 +38,32 @@ def Poisson(rate: Any) -> PoissonFactor:
 
 @record
 class PoissonFactor(Factor):
-    """Counts. Use `Poisson`.
+    """Counts. Use `Poisson`."""
 
-    Attributes:
-        rate: r.
-    """
-
-    rate: Any
+    rate: Any  # r
 
     kind = Counts
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The rate."""
         return {"rate": self.rate}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of r."""
         return self.rate.shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability."""
         rate = self.rate.of_kind(Positive, at)
         count = jnp.asarray(x.value, jnp.result_type(rate.log))
         return summed(count * rate.log - rate.value - gammaln(count + 1.0), observed)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns the rate twice."""
+        # Returns the rate twice.
         rate = self.rate.of_kind(Positive, at).value
         return rate, rate
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for anything but whole numbers from zero."""
+        # Raises a ValueError for anything but whole numbers from zero.
         bad = observed & ((value < 0) | (value != np.floor(value)))
         if bad.any():
             raise ValueError(f"{name} is {value[bad][0]:g} in a row; counts are whole numbers from 0")

@@ -1,9 +1,8 @@
-r"""A factor that is affine in nothing: a likelihood of outputs that expressions or networks compute.
+"""A factor that is affine in nothing: a likelihood of outputs that expressions or networks compute."""
 
-\[ E_q[\log p(y \mid f)] \approx \sum_k w_k \log p(y \mid f_k) \]
-
-where the outputs f have a mean and a variance under the belief, each entry by itself, or are known.
-"""
+# \[ E_q[\log p(y \mid f)] \approx \sum_k w_k \log p(y \mid f_k) \]
+#
+# where the outputs f have a mean and a variance under the belief, each entry by itself, or are known.
 
 from __future__ import annotations
 
@@ -30,13 +29,9 @@ __all__ = ["AtMean", "Observed", "Potential", "Quadrature"]
 
 @record
 class Observed(Statistics):
-    """A value that is always in the data, as it is.
+    """A value that is always in the data, as it is."""
 
-    Attributes:
-        value: y.
-    """
-
-    value: Any
+    value: Any  # y
 
     words = "targets of a likelihood"
 
@@ -51,11 +46,11 @@ class Observed(Statistics):
         raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
 
     def belief(self) -> Any:
-        """Raises a TypeError: targets have no belief."""
+        # Raises a TypeError: targets have no belief.
         raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
 
     def mode(self) -> Any:
-        """Raises a TypeError: targets have no belief."""
+        # Raises a TypeError: targets have no belief.
         raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
 
 
@@ -171,7 +166,6 @@ class Potential(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The outputs."""
         return {"outputs": self.outputs}
 
     @property

@@ -19,22 +19,9 @@ __all__ = ["Known"]
 
 @record
 class Known(Factor):
-    r"""\(\log p(x) = \langle\lambda_0, T(x)\rangle - A(\lambda_0)\) of a belief of `lamu.families`.
+    r"""\(\log p(x) = \langle\lambda_0, T(x)\rangle - A(\lambda_0)\) of a belief of `lamu.families`."""
 
-    Attributes:
-        belief: the prior, with the axes of its plate.
-
-    Examples:
-        >>> from lamu.families import Gamma
-        >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.prior import Known
-        >>> from lamu.graphs.statistics import Positive
-        >>> prior = Gamma(2.0, 1.0)
-        >>> bool(abs(Known(prior).log_density(Positive.of(0.5), Environment({})) - prior.log_prob(0.5)) < 1e-6)
-        True
-    """
-
-    belief: Any
+    belief: Any  # the prior, with the axes of its plate
 
     @property
     def kind(self) -> type[Statistics]:
@@ -43,25 +30,21 @@ class Known(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """None."""
+        # None.
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a draw; of the mean's, where there is a mean beside a precision."""
+        # The shape of a draw; of the mean's, where there is a mean beside a precision.
         drawn = jax.eval_shape(self.belief.sample, jax.random.key(0))
         return (drawn["mean"] if isinstance(drawn, dict) else drawn).shape
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns ⟨λ₀, T⟩ − A(λ₀), with the logarithm of a constant base measure."""
+        # Returns ⟨λ₀, T⟩ − A(λ₀), with the logarithm of a constant base measure.
         natural = self.kind(*jax.tree.leaves(self.belief.to_natural()))
         constant = self.belief.expected_log_base_measure() - self.belief.log_partition()
         return tree.dot(natural, x) + constant
 
     def repeated(self, plate: tuple[int, ...]) -> Known:
-        """Returns the prior of a plate of independent members.
-
-        Args:
-            plate: the leading axes.
-        """
+        """Returns the prior of a plate of independent members."""
         return Known(jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*plate, *jnp.shape(leaf))), self.belief))

@@ -46,29 +46,15 @@ _FACTORS = {
 
 @record
 class Site:
-    r"""A variable of a graph, and the factor that it is the child of.
-
-    Attributes:
-        name: its name.
-        factor: \(p(x \mid \text{arguments})\).
-        plate: the leading axes of independent members.
-        in_rows: whether every row has one of its own.
-        joint: whether its numbers meet in a product, so that a belief keeps them together.
-        taught: whether a local learns from the values of this category that rows hold, so that it stays a latent that
-            those tie down.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.program import Site
-        >>> Site("w", graphs.Normal(0.0, 1.0), (3,), False, False).shape
-        (3,)
-    """
+    """A variable of a graph, and the factor that it is the child of."""
 
     name: str = static()
-    factor: Factor
-    plate: tuple[int, ...] = static()
-    in_rows: bool = static()
-    joint: bool = static(default=False)
+    factor: Factor  # \(p(x \mid \text{arguments})\)
+    plate: tuple[int, ...] = static()  # the leading axes of independent members
+    in_rows: bool = static()  # whether every row has one of its own
+    joint: bool = static(default=False)  # whether its numbers meet in a product, so that a belief keeps them together
+    # Whether a local learns from the values of this category that rows hold, so that it stays a latent that those tie
+    # down.
     taught: bool = static(default=False)
 
     @property
@@ -293,10 +279,8 @@ def _instead(family: str) -> str:
 
 
 def _require_independent(name: str, factor: Factor) -> None:
-    """Raises a ValueError for two arguments with one variable, in whose statistics their product is not affine.
-
-    What a network reads has a value, so that nothing has to be affine in it.
-    """
+    """Raises a ValueError for two arguments with one variable, in whose statistics their product is not affine."""
+    # What a network reads has a value, so that nothing has to be affine in it.
     statistics = {
         key: argument.names - frozenset().union(*(call.names for call in applications(argument)))
         for key, argument in factor.arguments.items()
@@ -332,25 +316,7 @@ def _in_products(node: Any) -> frozenset[str]:
 
 
 def written(program: Callable[[Program], Any]) -> Program:
-    """Runs a program once, and returns it with its sites, inputs and networks.
-
-    Args:
-        program: a function of a `Program`.
-
-    Raises:
-        ValueError: for a program without a row.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.families import Beta
-        >>> from lamu.graphs.program import written
-        >>> def coin(m):
-        ...     p = m.sample("p", Beta(1.0, 1.0))
-        ...     with m.rows():
-        ...         m.sample("y", graphs.Bernoulli(p))
-        >>> [site.in_rows for site in written(coin).sites]
-        [False, True]
-    """
+    """Runs a program once, and returns it with its sites, inputs and networks."""
     m = Program()
     program(m)
     if not any(site.in_rows for site in m.sites):

@@ -16,11 +16,9 @@ __all__ = ["Independent", "Proposal", "Reshaped"]
 
 
 class Proposal(ABC):
-    r"""A belief \(q(z \mid y)\) about one or more latents of a row, as a chain of rows uses it.
+    r"""A belief \(q(z \mid y)\) about one or more latents of a row, as a chain of rows uses it."""
 
-    Attributes:
-        names: of the latents.
-    """
+    # `names`: of the latents.
 
     @property
     @abstractmethod
@@ -29,48 +27,26 @@ class Proposal(ABC):
 
     @abstractmethod
     def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
-        """Returns values of the latents by name, and the log density of all of them in nats.
-
-        Args:
-            key: a random key.
-        """
+        """Returns values of the latents by name, and the log density of all of them in nats."""
 
     @abstractmethod
     def log_prob(self, values: Mapping[str, Any]) -> Array:
-        """Returns the log density of given values in nats, a scalar.
-
-        Args:
-            values: by name.
-        """
+        """Returns the log density of given values in nats, a scalar."""
 
 
 @record
 class Independent(Proposal):
-    r"""\(\prod_k q_k(z_k \mid y)\), a belief by the name of each latent.
+    r"""\(\prod_k q_k(z_k \mid y)\), a belief by the name of each latent."""
 
-    Attributes:
-        beliefs: with `sample`, or `draw`, and `log_prob`.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.families import Gaussian
-        >>> from lamu.graphs.proposals import Independent
-        >>> from lamu.operators import Scalar
-        >>> q = Independent({"z": Gaussian(jnp.zeros(2), Scalar(1.0))})
-        >>> values, log_q = q.draw(jax.random.key(0))
-        >>> bool(log_q == q.log_prob(values))
-        True
-    """
-
-    beliefs: Any
+    beliefs: Any  # with `sample`, or `draw`, and `log_prob`
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the beliefs."""
+        # The names of the beliefs.
         return tuple(self.beliefs)
 
     def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
-        """Returns a draw of each, and the sum of the log densities."""
+        # Returns a draw of each, and the sum of the log densities.
         drawn = {
             name: _draw(belief, jax.random.fold_in(key, number))
             for number, (name, belief) in enumerate(self.beliefs.items())
@@ -78,45 +54,24 @@ class Independent(Proposal):
         return {name: value for name, (value, _) in drawn.items()}, _sum([log_q for _, log_q in drawn.values()])
 
     def log_prob(self, values: Mapping[str, Any]) -> Array:
-        """Returns the sum of the log densities."""
+        # Returns the sum of the log densities.
         return _sum([belief.log_prob(values[name]) for name, belief in self.beliefs.items()])
 
 
 @record
 class Reshaped:
-    """A belief about a vector as one about an array with the same entries.
+    """A belief about a vector as one about an array with the same entries."""
 
-    Attributes:
-        belief: about the vector.
-        shape: of the array.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.families import Gaussian
-        >>> from lamu.graphs.proposals import Reshaped
-        >>> from lamu.operators import Scalar
-        >>> Reshaped(Gaussian(jnp.zeros(6), Scalar(1.0)), (3, 2)).draw(jax.random.key(0))[0].shape
-        (3, 2)
-    """
-
-    belief: Any
-    shape: tuple[int, ...] = static()
+    belief: Any  # about the vector
+    shape: tuple[int, ...] = static()  # of the array
 
     def draw(self, key: RandomKey) -> tuple[Array, Array]:
-        """Returns an array and its log density in nats.
-
-        Args:
-            key: a random key.
-        """
+        """Returns an array and its log density in nats."""
         vector, log_q = _draw(self.belief, key)
         return jnp.reshape(vector, self.shape), log_q
 
     def log_prob(self, value: Array) -> Array:
-        """Returns the log density of an array in nats.
-
-        Args:
-            value: the array.
-        """
+        """Returns the log density of an array in nats."""
         return self.belief.log_prob(jnp.reshape(value, -1))
 
 

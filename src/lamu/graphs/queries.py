@@ -22,94 +22,25 @@ __all__ = ["completed", "expected_statistics", "local_beliefs", "row_log_prob", 
 
 
 def local_beliefs(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
-    """Returns the beliefs about the latents of rows, by name, with a leading axis of rows.
-
-    Args:
-        graph: the graph.
-        belief: about the shared variables.
-        rows: the rows.
-        samples: draws of a belief without closed forms.
-        key: for those.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu import graphs
-        >>> from lamu.graphs.queries import local_beliefs
-        >>> def levels(m):
-        ...     with m.rows():
-        ...         x = m.sample("x", graphs.Normal(0.0, precision=1.0))
-        ...         m.sample("y", graphs.Normal(x, precision=3.0))
-        >>> graph = lamu.Graph(levels)
-        >>> nothing = lamu.families.Product({"network": lamu.families.Product({})})
-        >>> found = local_beliefs(graph, nothing, graph.read({"y": jnp.array([4.0])}), 1, jax.random.key(0))
-        >>> found["x"].mean.tolist()
-        [3.0]
-    """
+    """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
     natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y, key)
     return {name: part.belief() for name, part in natural.items()}
 
 
 def row_log_prob(graph: Any, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
-    r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`.
-
-    Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
-    best bound.
-
-    Args:
-        graph: the graph.
-        belief: about the shared variables.
-        batch: the rows.
-        samples: S.
-        key: for the draws.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu import graphs
-        >>> from lamu.graphs.queries import row_log_prob
-        >>> def fixed(m):
-        ...     with m.rows():
-        ...         m.sample("y", graphs.Normal(0.0, precision=1.0))
-        >>> graph = lamu.Graph(fixed)
-        >>> nothing = lamu.families.Point({"network": {}, "likelihood": {}})
-        >>> batch = graph.read({"y": jnp.zeros(1)}).full()
-        >>> round(float(row_log_prob(graph, nothing, batch, 1, jax.random.key(0))[0]), 4)
-        -0.9189
-    """
+    r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`."""
+    # Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
+    # best bound.
     log_weights = row_log_weights(graph, belief, batch, samples, key)
     return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(float(len(log_weights)))
 
 
 def row_log_weights(graph: Any, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
-    r"""Returns the logarithms of estimates of the density of every row, `[S, N]` in nats.
-
-    One a draw of the shared variables where rows have closed forms; where locals draw latents, S importance weights
-    \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
-
-    Args:
-        graph: the graph.
-        belief: about the shared variables.
-        batch: the rows.
-        samples: S; of a point about rows with closed forms one.
-        key: for the draws.
-
-    Raises:
-        TypeError: where a local makes no density of a row.
-
-    Source: Burda, Grosse & Salakhutdinov (2016), equation 8.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu import graphs
-        >>> from lamu.graphs.queries import row_log_weights
-        >>> def fixed(m):
-        ...     with m.rows():
-        ...         m.sample("y", graphs.Normal(0.0, precision=1.0))
-        >>> graph = lamu.Graph(fixed)
-        >>> nothing = lamu.families.Point({"network": {}, "likelihood": {}})
-        >>> batch = graph.read({"y": jnp.zeros(1)}).full()
-        >>> row_log_weights(graph, nothing, batch, 1, jax.random.key(0)).shape
-        (1, 1)
-    """
+    """Returns the logarithms of estimates of the density of every row, `[S, N]` in nats."""
+    # One a draw of the shared variables where rows have closed forms; where locals draw latents, S importance weights
+    # \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
+    #
+    # Source: Burda, Grosse & Salakhutdinov (2016), equation 8.
     of_theta, of_rows = jax.random.split(key)
     theta = belief.draws(of_theta, samples)
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
@@ -127,26 +58,7 @@ def row_log_weights(graph: Any, belief: Any, batch: Batch, samples: int, key: Ra
 
 
 def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -> dict[str, Any]:
-    """Returns E_q[T] of the shared variables by name: known, or averaged over draws.
-
-    Args:
-        graph: the graph.
-        belief: about the shared variables.
-        samples: draws, where they are needed.
-        key: for those.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu import graphs
-        >>> from lamu.graphs.queries import expected_statistics
-        >>> def fixed(m):
-        ...     rate = m.sample("rate", lamu.families.Gamma(1.0, 1.0))
-        ...     with m.rows():
-        ...         m.sample("y", graphs.Poisson(rate))
-        >>> at = lamu.families.Point({"network": {"rate": 2.0}, "likelihood": {}})
-        >>> expected_statistics(lamu.Graph(fixed), at, 1, jax.random.key(0))["rate"].value
-        2.0
-    """
+    """Returns E_q[T] of the shared variables by name: known, or averaged over draws."""
     network = belief.factors["network"] if isinstance(belief, Product) else None
     if isinstance(network, Product):
         dispersions = belief.factors["likelihood"].mean if "likelihood" in belief.factors else {}
@@ -167,26 +79,7 @@ def _latents(graph: Any, statistics: Any, y: Any, key: RandomKey) -> dict[str, A
 
 @jax.jit
 def completed(graph: Any, statistics: Any, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
-    """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one.
-
-    Args:
-        graph: the graph.
-        statistics: of the shared variables by name.
-        rows: the rows; what is observed comes back with variance zero.
-        key: for locals that draw.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu import graphs
-        >>> from lamu.graphs.queries import completed
-        >>> def fixed(m):
-        ...     with m.rows():
-        ...         m.sample("y", graphs.Normal(0.0, precision=0.25))
-        >>> graph = lamu.Graph(fixed)
-        >>> mean, variance = completed(graph, {}, graph.read({"y": jnp.array([1.0, jnp.nan])}), jax.random.key(0))
-        >>> mean.tolist(), variance.tolist()
-        ([1.0, 0.0], [0.0, 4.0])
-    """
+    """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one."""
     at, dtype = Environment(statistics), dtype_of(statistics)
     sites = in_dtype(graph.in_rows, dtype)
 

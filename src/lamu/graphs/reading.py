@@ -22,27 +22,7 @@ __all__ = ["read", "require_observed"]
 
 
 def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays | Stream:
-    """Returns data as rows.
-
-    Args:
-        data: a mapping of arrays `[N, ...]` by name, or rows that were read before, or a stream of them.
-        sites: the sites of a row.
-        columns: the names of the inputs.
-
-    Raises:
-        TypeError: for data of another kind.
-        ValueError: for a name that the program does not have, an input that is lacking, a value outside the support of
-            its factor, or NaN where none may be: in an input, an entry of a joint factor, or a number on which other
-            variables of the row depend.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu import graphs
-        >>> from lamu.graphs.program import Site
-        >>> from lamu.graphs.reading import read
-        >>> read({"y": jnp.array([1.0, 2.0])}, (Site("y", graphs.Normal(0.0, 1.0), (), True),), ()).count
-        2
-    """
+    """Returns data as rows."""
     if isinstance(data, Arrays | Stream):
         return data
     if not isinstance(data, Mapping):
@@ -69,23 +49,7 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
 
 
 def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
-    """Raises a ValueError for a row of which every entry is missing: there is nothing that its latents explain.
-
-    Args:
-        rows: rows that were read.
-        sites: the sites of a row.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu import graphs
-        >>> from lamu.graphs.program import Site
-        >>> from lamu.graphs.reading import read, require_observed
-        >>> sites = (Site("y", graphs.Normal(0.0, 1.0), (), True),)
-        >>> require_observed(read({"y": jnp.array([1.0, jnp.nan])}, sites, ()), sites)
-        Traceback (most recent call last):
-            ...
-        ValueError: row 1 has no entry that is observed; drop it, or draw new rows by lamu.latent.generate(posterior, n)
-    """
+    """Raises a ValueError for a row of which every entry is missing: there is nothing that its latents explain."""
     fields = {field for site in sites for field in _fields(site)}
     parts = [part for name, part in rows.y.items() if name in fields]
     if not all(isinstance(part, Incomplete) for part in parts):
@@ -139,10 +103,8 @@ def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
 
 
 def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[Site, ...]) -> None:
-    """Raises a ValueError for a variable that others depend on and some rows lack, unless it is a category.
-
-    A category is then a latent of these rows, which has a sum; a number would enter the others' factors as zero.
-    """
+    """Raises a ValueError for a variable that others depend on and some rows lack, unless it is a category."""
+    # A category is then a latent of these rows, which has a sum; a number would enter the others' factors as zero.
     for site in sites:
         part = y.get(site.name)
         below = [other.name for other in sites if site.name in other.factor.names]

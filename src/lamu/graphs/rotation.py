@@ -1,17 +1,16 @@
-r"""Parameter expansion of factor models: the best rotation of the latent space, in closed form.
+"""Parameter expansion of factor models: the best rotation of the latent space, in closed form."""
 
-\[ z \to R z, \qquad W \to W R^{-1}, \qquad \alpha \to \text{its best belief for the new } W \]
-
-leave the likelihood of \(Wz\) as it is, and change the rest of the bound by a function of R alone. With
-\(S_z = \sum_i E[z_i z_i^\top]\), \(S_W = \sum_d E[w_d w_d^\top]\), n rows and D loadings it is, at T = 1,
-
-\[ f(R) = -\tfrac12 \mathrm{tr}\,R S_z R^\top + (n - D) \log|R| - \sum_k c\, \log\big(b + \tfrac12 M_{kk}\big), \qquad
-   M = R^{-\top} S_W R^{-1}, \quad c = a + \tfrac D2 \]
-
-for loadings with a precision \(\alpha_k \sim \mathrm{Gamma}(a, b)\) a column, and with \(-\tfrac12 \mathrm{tr}\,M\) in
-the place of the sum for loadings of unit precision. In the basis in which \(S_z/n\) is the identity and M diagonal,
-\(R = \mathrm{diag}(\sqrt u)\,Q^\top (S_z/n)^{-1/2}\), each \(u_k\) is the root of a quadratic.
-"""
+# \[ z \to R z, \qquad W \to W R^{-1}, \qquad \alpha \to \text{its best belief for the new } W \]
+#
+# leave the likelihood of \(Wz\) as it is, and change the rest of the bound by a function of R alone. With \(S_z =
+# \sum_i E[z_i z_i^\top]\), \(S_W = \sum_d E[w_d w_d^\top]\), n rows and D loadings it is, at T = 1,
+#
+# \[ f(R) = -\tfrac12 \mathrm{tr}\,R S_z R^\top + (n - D) \log|R| - \sum_k c\, \log\big(b + \tfrac12 M_{kk}\big), \qquad
+#    M = R^{-\top} S_W R^{-1}, \quad c = a + \tfrac D2 \]
+#
+# for loadings with a precision \(\alpha_k \sim \mathrm{Gamma}(a, b)\) a column, and with \(-\tfrac12 \mathrm{tr}\,M\)
+# in the place of the sum for loadings of unit precision. In the basis in which \(S_z/n\) is the identity and M
+# diagonal, \(R = \mathrm{diag}(\sqrt u)\,Q^\top (S_z/n)^{-1/2}\), each \(u_k\) is the root of a quadratic.
 
 from __future__ import annotations
 

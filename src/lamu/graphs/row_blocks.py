@@ -19,24 +19,7 @@ _AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it 
 
 
 def over_blocks(function: Callable[[Any, Array], Any], data: Any, axis: int = 0) -> Any:
-    """Returns the function of all rows, in blocks of one size that fit in `lamu.memory.budget()`.
-
-    Args:
-        function: of rows and of the number of the first of them; the result of a row depends on it and its number.
-        data: a tree of arrays, `[N, ...]`.
-        axis: where the rows stand in the results.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu import memory
-        >>> from lamu.graphs.row_blocks import over_blocks
-        >>> def numbered(rows, first):
-        ...     numbers = first + jnp.arange(len(rows["y"]), dtype=first.dtype)
-        ...     return rows["y"] + numbers.astype(rows["y"].dtype)
-        >>> with memory.within("64B"):
-        ...     over_blocks(numbered, {"y": jnp.zeros(5)}).tolist()
-        [0.0, 1.0, 2.0, 3.0, 4.0]
-    """
+    """Returns the function of all rows, in blocks of one size that fit in `lamu.memory.budget()`."""
     leaves = jax.tree.leaves(data)
     count, zero = leaves[0].shape[0], jnp.zeros((), jnp.int32)
     if any(isinstance(leaf, Tracer) for leaf in leaves):

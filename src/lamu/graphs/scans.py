@@ -6,19 +6,7 @@ __all__ = ["associative"]
 
 
 def associative(scan: str) -> bool:
-    """Returns whether a series is run by associative scans.
-
-    Args:
-        scan: "sequential" or "associative".
-
-    Raises:
-        ValueError: for another word.
-
-    Examples:
-        >>> from lamu.graphs.scans import associative
-        >>> associative("sequential")
-        False
-    """
+    """Returns whether a series is run by associative scans."""
     if scan not in ("sequential", "associative"):
         raise ValueError(f'scan={scan!r} is not known; give "sequential" or "associative"')
     return scan == "associative"

@@ -30,23 +30,11 @@ def first_beliefs(
     temperature: Any,
     given: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns beliefs about the shared variables after one update from random latents.
-
-    The latents of a row are a draw of their prior; shares are even, since a sparse draw would deal documents out to
-    topics at random. Of a category only K rows have one, each another: every category starts from one random row.
-    Shared numbers start at a draw, so that the sides of a product are not both zero, and so do the members of plates
-    that only a draw tells apart.
-
-    Args:
-        key: a random key.
-        shared: the sites of what all rows share.
-        in_rows: the sites of a row.
-        inputs: the names of the inputs.
-        blocks: the shared variables in the order of their updates.
-        batch: some rows.
-        temperature: T.
-        given: the statistics of networks, and of other variables that have a value.
-    """
+    """Returns beliefs about the shared variables after one update from random latents."""
+    # The latents of a row are a draw of their prior; shares are even, since a sparse draw would deal documents out to
+    # topics at random. Of a category only K rows have one, each another: every category starts from one random row.
+    # Shared numbers start at a draw, so that the sides of a product are not both zero, and so do the members of plates
+    # that only a draw tells apart.
     local_key, shared_key = jax.random.split(key)
     alike = {name: s.factor.first_concentration for s in in_rows if s.factor.exchangeable for name in s.factor.names}
     statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)

@@ -1,12 +1,11 @@
-r"""Hamiltonian trajectories of the real latents of a row.
+"""Hamiltonian trajectories of the real latents of a row."""
 
-\[ H(z, r) = -\log p(y_\mathrm{obs}, z) + \tfrac12 \lVert r \rVert^2, \qquad r \sim N(0, I) \]
-
-A few leapfrog steps and Metropolis' rule: \(p(z \mid y_\mathrm{obs})\) is left as it is. Entries that are missing are
-no part of it, so that what was drawn for them does not hold z back.
-
-Source: Neal (2011), "MCMC using Hamiltonian dynamics", section 5.3.2.1.
-"""
+# \[ H(z, r) = -\log p(y_\mathrm{obs}, z) + \tfrac12 \lVert r \rVert^2, \qquad r \sim N(0, I) \]
+#
+# A few leapfrog steps and Metropolis' rule: \(p(z \mid y_\mathrm{obs})\) is left as it is. Entries that are missing are
+# no part of it, so that what was drawn for them does not hold z back.
+#
+# Source: Neal (2011), "MCMC using Hamiltonian dynamics", section 5.3.2.1.
 
 from __future__ import annotations
 
@@ -31,42 +30,14 @@ _JITTER = 0.2  # of the step, so that no trajectory is a whole turn
 
 
 def real_latents(local: Mapping[str, Local], row: Row) -> tuple[str, ...]:
-    """Returns the names of the latents with a local of their own that are real numbers with a density.
-
-    Args:
-        local: a local by the name of a latent.
-        row: the row.
-
-    Examples:
-        >>> from lamu import graphs
-        >>> from lamu.graphs.joint import Row
-        >>> from lamu.graphs.program import Site
-        >>> from lamu.graphs.trajectories import real_latents
-        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
-        >>> real_latents({}, row), real_latents({"z": graphs.Coordinate()}, row)
-        ((), ('z',))
-    """
+    """Returns the names of the latents with a local of their own that are real numbers with a density."""
     real = (Numbers, Vectors, Series)
     own = [site for site in row.latent if site.name in local and local[site.name].has_density]
     return tuple(site.name for site in own if issubclass(site.kind, real))
 
 
 def trajectory(log_density: Callable[[Any], Array], z: Any, log_step: Array, key: RandomKey) -> tuple[Any, Array]:
-    """Returns where a trajectory from z ends, or z where it is not accepted, and the chance that it was.
-
-    Args:
-        log_density: in nats, up to a constant.
-        z: a tree of arrays.
-        log_step: the log of the leapfrog's step.
-        key: a random key.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.graphs.trajectories import trajectory
-        >>> z, chance = trajectory(lambda z: -(z**2) / 2, jnp.ones(()), jnp.asarray(-3.0), jax.random.key(0))
-        >>> bool(z != 1.0), bool(chance > 0.99)
-        (True, True)
-    """
+    """Returns where a trajectory from z ends, or z where it is not accepted, and the chance that it was."""
     of_momentum, of_step, of_choice = jax.random.split(key, 3)
     slope = jax.value_and_grad(log_density)
     momentum = jax.tree.map(

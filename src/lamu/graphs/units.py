@@ -28,24 +28,9 @@ _DRAWS = 32  # of what all rows share
 def divergences_of_units(
     graph: Any, statistics: Mapping[str, Any], data: Mapping[str, Any], key: RandomKey
 ) -> dict[str, Array]:
-    r"""Returns \(KL(q(z_j \mid y_i) \,\|\, p(z_j))\) of every row and unit in nats, `[rows, units]`, by latent.
-
-    Latents leave one after the other; each term is given a draw of those before. Locals without a belief whose
-    divergence has a closed form by units are left out.
-
-    Args:
-        graph: the graph.
-        statistics: T(θ) by name, of all that rows share.
-        data: arrays by name, `[rows, ...]`.
-        key: for the draws; what a row draws depends on the key and its number.
-
-    Examples:
-        >>> import jax
-        >>> from lamu import graphs
-        >>> from lamu.graphs.units import divergences_of_units
-        >>> divergences_of_units(graphs.models.LatentClass(3, (2,)), {}, {}, jax.random.key(0))
-        {}
-    """
+    r"""Returns \(KL(q(z_j \mid y_i) \,\|\, p(z_j))\) of every row and unit in nats, `[rows, units]`, by latent."""
+    # Latents leave one after the other; each term is given a draw of those before. Locals without a belief whose
+    # divergence has a closed form by units are left out.
     local, at, dtype = graph.local or {}, Environment(dict(statistics)), dtype_of(statistics)
     telling = {name for name, each in local.items() if each.tells_by_units}
     if not telling:
@@ -73,24 +58,8 @@ def divergences_of_units(
 
 
 def idle_units(graph: Any, belief: Any, rows: Batch) -> dict[str, tuple[int, int]]:
-    """Returns how many units of each latent carry less than 0.01 nats a row, and of how many, where there are some.
-
-    Nothing of several runs or of a chain: each has units of its own, and the average of their weights is no encoder.
-
-    Args:
-        graph: the graph.
-        belief: about what all rows share.
-        rows: some rows; those that a mask leaves out do not count.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.graphs.units import idle_units
-        >>> graph = lamu.latent.models.VAE(2, 5)
-        >>> adam = lamu.algorithms.adam(lamu.rate.Annealed(0.01))
-        >>> fit = lamu.fit(graph, {"y": jnp.ones((4, 5))}, adam, steps=1000)
-        >>> idle_units(graph, fit.posterior.belief, graph.read({"y": jnp.ones((4, 5))}).full())
-        {'z': (2, 2)}
-    """
+    """Returns how many units of each latent carry less than 0.01 nats a row, and of how many, where there are some."""
+    # Nothing of several runs or of a chain: each has units of its own, and the average of their weights is no encoder.
     if isinstance(belief, Draws | Ensemble | Mixture):
         return {}
     of_theta, of_rows = jax.random.split(jax.random.key(0))

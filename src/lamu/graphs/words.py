@@ -50,12 +50,7 @@ def Words(share: Any, topic: Any) -> WordsFactor:
 
 @record
 class WordsFactor(Factor):
-    """The words of a document. Use `Words`.
-
-    Attributes:
-        share: θ.
-        topic: β.
-    """
+    """The words of a document. Use `Words`."""
 
     share: Any
     topic: Any
@@ -68,26 +63,26 @@ class WordsFactor(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """Shares and topics."""
+        # Shares and topics.
         return {"share": self.share, "topic": self.topic}
 
     @property
     def shape(self) -> None:
-        """As long as the document."""
+        # As long as the document.
         return None
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability of the words, or its bound."""
+        # Returns the log probability of the words, or its bound.
         return self.prepared(at).log_density(x, at)
 
     def prepared(self, at: Environment) -> WordsInVocabulary:
-        """Returns the factor with the probability of every word in every topic, one exponential for all documents."""
+        # Returns the factor with the probability of every word in every topic, one exponential for all documents.
         log = self.topic.of_kind(Simplex, at).log.T / at.temperature
         top = jax.lax.stop_gradient(jnp.max(log, axis=-1))
         return WordsInVocabulary(self.share, jnp.exp(log - top[:, None]), top)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for words that are no whole numbers of the vocabulary, and for counts below zero."""
+        # Raises a ValueError for words that are no whole numbers of the vocabulary, and for counts below zero.
         whole = name.endswith(".ids")
         bad = (value < 0) | (value != np.floor(value)) if whole else ~((value >= 0) & np.isfinite(value))
         if bad.any():
@@ -100,17 +95,11 @@ class WordsFactor(Factor):
 
 @record
 class WordsInVocabulary(Factor):
-    """The words of a document at known topics, which are a table of the vocabulary.
-
-    Attributes:
-        share: θ.
-        probability: of every word in every topic over its largest, `[V, K]`.
-        top: the logarithms of the largest, `[V]`.
-    """
+    """The words of a document at known topics, which are a table of the vocabulary."""
 
     share: Any
-    probability: Any
-    top: Any
+    probability: Any  # of every word in every topic over its largest, `[V, K]`
+    top: Any  # the logarithms of the largest, `[V]`
 
     kind = Counts
     affine = False
@@ -118,38 +107,31 @@ class WordsInVocabulary(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """Shares."""
         return {"share": self.share}
 
     @property
     def shape(self) -> None:
-        """As long as the document."""
+        # As long as the document.
         return None
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability of the words, or its bound."""
+        # Returns the log probability of the words, or its bound.
         ids, counts = x.value
         return _log_probability(counts, self.share, at, lambda share: self.probability[ids] @ share, self.top[ids])
 
     def evaluated(self, x: Any, at: Environment) -> WordsInTopics:
-        """Returns the factor with the rows of the table that the document's words have."""
+        # Returns the factor with the rows of the table that the document's words have.
         ids = x.value[0]
         return WordsInTopics(self.share, self.probability[ids].T, self.top[ids])
 
 
 @record
 class WordsInTopics(Factor):
-    """The words of one document, a function of its shares alone: two products in a step of an iteration.
-
-    Attributes:
-        share: θ.
-        probability: of every word in every topic over its largest, `[K, words]`.
-        top: the logarithms of the largest, `[words]`.
-    """
+    """The words of one document, a function of its shares alone: two products in a step of an iteration."""
 
     share: Any
-    probability: Any
-    top: Any
+    probability: Any  # of every word in every topic over its largest, `[K, words]`
+    top: Any  # the logarithms of the largest, `[words]`
 
     kind = Counts
     affine = False
@@ -157,16 +139,15 @@ class WordsInTopics(Factor):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """Shares."""
         return {"share": self.share}
 
     @property
     def shape(self) -> None:
-        """As long as the document."""
+        # As long as the document.
         return None
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
-        """Returns the log probability of the words, or its bound."""
+        # Returns the log probability of the words, or its bound.
         return _log_probability(x.value[1], self.share, at, lambda share: share @ self.probability, self.top)
 
 

@@ -54,6 +54,5 @@ class EachStep(Network):
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
-        """Returns the outputs of all steps."""
         f = self.network.apply(params, {}, x.reshape(-1, *x.shape[2:]), key, train)[0]
         return f.reshape(len(x), -1), state

@@ -27,12 +27,12 @@ class _RowOfPosterior(Joint):
         self.row, self.at = row, at
 
     def log_likelihood(self, z: Params, key: RandomKey | None) -> Array:
-        """Returns log p(y, z): the prior is a factor like the others."""
+        # Returns log p(y, z): the prior is a factor like the others.
         del key
         return with_values(self.row, z).log_joint(self.at, {})
 
     def log_prior(self, z: Params) -> Array:
-        """Returns zero."""
+        # Returns zero.
         return jnp.zeros((), dtype_of(z))
 
 

@@ -1,10 +1,9 @@
-r"""Importance weights from a proposal that is fitted to every row, where an encoder's belief is none.
+"""Importance weights from a proposal that is fitted to every row, where an encoder's belief is none."""
 
-A weight \(p(y, z) / q(z)\) says something of \(p(y)\) where q has mass wherever the posterior has. An encoder is not
-asked for that on rows unlike those it has learned from. Here q is a multivariate t about the mode of
-\(\log p(y, z)\), found by Newton's method, with the curvature there as its precision: exact in shape for linear
-Gaussian decoders, and with heavier tails than theirs.
-"""
+# A weight \(p(y, z) / q(z)\) says something of \(p(y)\) where q has mass wherever the posterior has. An encoder is not
+# asked for that on rows unlike those it has learned from. Here q is a multivariate t about the mode of \(\log p(y,
+# z)\), found by Newton's method, with the curvature there as its precision: exact in shape for linear Gaussian
+# decoders, and with heavier tails than theirs.
 
 from __future__ import annotations
 
@@ -31,13 +30,7 @@ _LARGEST = 256  # numbers of all latents of a row, up to which a Hessian of them
 
 
 def can_propose(graph: Any, belief: Any, rows: Any) -> bool:
-    """Returns whether all latents of rows are real numbers, few enough for a Hessian.
-
-    Args:
-        graph: the graph.
-        belief: about the shared variables.
-        rows: the rows, as `graph.rows` reads them.
-    """
+    """Returns whether all latents of rows are real numbers, few enough for a Hessian."""
     row, _, _ = _first_row(graph, belief, rows.y, jax.random.key(0))
     kinds = {site.kind for site in row.latent}
     size = sum(math.prod(shape_of(site)) for site in row.latent)
@@ -45,30 +38,7 @@ def can_propose(graph: Any, belief: Any, rows: Any) -> bool:
 
 
 def fitted_log_weights(graph: Any, belief: Any, rows: Any, samples: int, key: RandomKey) -> np.ndarray:
-    r"""Returns \(\log p(y, z_s \mid \theta_s) - \log q(z_s)\) of every row in nats, `[S, N]`, with q fitted to the row.
-
-    Args:
-        graph: a graph that `can_propose`.
-        belief: about the shared variables.
-        rows: the rows, as `graph.rows` reads them.
-        samples: S.
-        key: for the draws.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu import graphs
-        >>> from lamu.latent.row_proposals import fitted_log_weights
-        >>> def levels(m):
-        ...     with m.rows():
-        ...         x = m.sample("x", graphs.Normal(0.0, precision=1.0))
-        ...         m.sample("y", graphs.Normal(x, precision=1.0))
-        >>> graph = lamu.Graph(levels)
-        >>> nothing = lamu.families.Point({"network": {}, "likelihood": {}})
-        >>> rows = graph.rows({"y": jnp.array([4.0])}).full()
-        >>> weights = fitted_log_weights(graph, nothing, rows, 500, jax.random.key(0))
-        >>> abs(float(jax.nn.logsumexp(weights[:, 0])) - 6.2146 + 5.2655) < 0.2  # log 500, and log N(4; 0, 2)
-        True
-    """
+    r"""Returns \(\log p(y, z_s \mid \theta_s) - \log q(z_s)\) of every row in nats, `[S, N]`, q fitted to the row."""
     of_theta, of_rows, of_moments = jax.random.split(key, 3)
     _, statistics, sites = _first_row(graph, belief, rows.y, of_moments)
     dtype, at = dtype_of(statistics, rows.weight), Environment(statistics)

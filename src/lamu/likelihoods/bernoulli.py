@@ -66,7 +66,6 @@ class Bernoulli(Likelihood):
         self.support.check(y, "Bernoulli")
 
     def outputs(self, y: Any) -> int:
-        """Returns one: a single output."""
         return 1
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
@@ -81,7 +80,6 @@ class Bernoulli(Likelihood):
         return self.link.weight(f[:, 0])[:, None, None]
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns the probability of one, `[batch]`."""
         return self.link.probability(f[:, 0])
 
     def variance(self, params: Params, f: Array) -> Array:

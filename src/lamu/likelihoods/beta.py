@@ -53,12 +53,10 @@ class Beta(Dispersed):
 
     @property
     def given(self) -> Number | None:
-        """The concentration."""
         return self.concentration
 
     @property
     def dispersion_prior(self) -> DispersionPrior:
-        """Its prior."""
         return self.concentration_prior
 
     def guess(self, y: Array) -> Array:

@@ -88,11 +88,9 @@ class Binomial(Independent):
             )
 
     def outputs(self, y: Any) -> int:
-        """Returns one for each count of a row."""
         return super().outputs(_parts(y)[0])
 
     def init(self, y: Any) -> Params:
-        """Returns nothing."""
         return {}
 
     def log_prob(self, params: Params, f: Array, y: Any) -> Array:
@@ -125,7 +123,6 @@ class Binomial(Independent):
         return self.trials is None
 
     def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
-        """Returns the weights times the trials that rows bring."""
         trials = _parts(y)[1]
         return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
 
@@ -138,7 +135,6 @@ class Binomial(Independent):
         return self._trials * self.link.weight(f)
 
     def location(self, params: Params, f: Array) -> Array:
-        """Returns np."""
         return self._trials * self.link.probability(f)
 
     def spread(self, params: Params, f: Array) -> Array:

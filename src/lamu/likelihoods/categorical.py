@@ -84,7 +84,6 @@ class Categorical(Likelihood):
         return jnp.sum(between, axis=-1)[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None] - between
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns the probabilities of the classes, `[batch, classes]`."""
         return softmax(f, axis=-1)
 
     def variance(self, params: Params, f: Array) -> Array:

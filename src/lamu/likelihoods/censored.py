@@ -73,7 +73,6 @@ class _Censored(LikelihoodWrapper):
         return y["value"], y[self.second]
 
     def outputs(self, y: Any) -> int:
-        """Returns the base's."""
         return self.base.outputs(self.split(y)[0])
 
     def init(self, y: Any) -> Params:

@@ -19,14 +19,7 @@ __all__ = ["Dispersed", "DispersionPrior", "GammaDispersion", "LogNormalDispersi
 
 
 class DispersionPrior(ABC):
-    """The prior of a positive dispersion, as a density of its logarithm.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.dispersion import LogNormalDispersion
-        >>> LogNormalDispersion(3.0).log_prob(jnp.zeros(1)).round(4).tolist()
-        [-2.017...]
-    """
+    """The prior of a positive dispersion, as a density of its logarithm."""
 
     @abstractmethod
     def log_prob(self, log_dispersion: Array) -> Array:
@@ -59,11 +52,9 @@ class LogNormalDispersion(DispersionPrior):
         require_positive("scale", self.scale, "give the standard deviation of the logarithm")
 
     def log_prob(self, log_dispersion: Array) -> Array:
-        """Returns the normal log density."""
         return norm.logpdf(log_dispersion, 0.0, self.scale)
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Returns normal draws."""
         return jnp.asarray(self.scale, dtype) * jax.random.normal(key, shape, dtype)
 
 
@@ -97,28 +88,17 @@ class GammaDispersion(DispersionPrior):
         return a * (jnp.log(b) + log_dispersion) - b * jnp.exp(log_dispersion) - gammaln(a)
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Returns the logarithms of gamma draws."""
         a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
         return jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)
 
 
 class Dispersed(Independent):
-    """A likelihood whose outputs have a positive dispersion each, given as a number or learned with a prior.
+    """A likelihood whose outputs have a positive dispersion each, given as a number or learned with a prior."""
 
-    A subclass names the leaf of its parameters (`leaf`), its two fields (`given`, `dispersion_prior`), and a first
-    guess from the targets (`guess`).
+    # A subclass names the leaf of its parameters (`leaf`), its two fields (`given`, `dispersion_prior`), and a first
+    # guess from the targets (`guess`).
 
-    Attributes:
-        leaf: the name of the logarithm among the parameters, `[outputs]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import StudentT
-        >>> StudentT().init(jnp.array([-1.0, 1.0, 3.0, 5.0]))["log_scale"].shape
-        (1,)
-    """
-
-    leaf = "log_scale"
+    leaf = "log_scale"  # the name of the logarithm among the parameters, `[outputs]`
 
     @property
     @abstractmethod
@@ -166,22 +146,11 @@ class Scale(Dispersed):
     """A likelihood whose dispersion is a scale in the target's units."""
 
     def widened(self, params: Params, factor: Number) -> Params:
-        """Returns the parameters with every scale times a factor."""
         return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
 
 
 def require_positive(name: str, value: Any, advice: str) -> None:
-    """Raises a ValueError unless a number is positive and finite; None and traced values pass.
-
-    Args:
-        name: what the number is.
-        value: the number.
-        advice: what to give.
-
-    Examples:
-        >>> from lamu.likelihoods.dispersion import require_positive
-        >>> require_positive("scale", 1.0, "give a standard deviation")
-    """
+    """Raises a ValueError unless a number is positive and finite; None and traced values pass."""
     if value is None or isinstance(value, Tracer):
         return
     if not 0.0 < value < float("inf"):

@@ -16,46 +16,32 @@ __all__ = ["FixedDispersion"]
 
 @record
 class FixedDispersion(LikelihoodWrapper):
-    r"""\(p(y \mid f, \phi)\) with φ given, and nothing left to learn beside f.
+    r"""\(p(y \mid f, \phi)\) with φ given, and nothing left to learn beside f."""
 
-    Attributes:
-        base: the likelihood.
-        dispersion: φ, its parameters.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.fixed_dispersion import FixedDispersion
-        >>> from lamu.likelihoods import Gaussian
-        >>> held = FixedDispersion(Gaussian(), {"log_scale": jnp.zeros(1)})
-        >>> held.init(jnp.ones(3)), held.variance({}, jnp.zeros((1, 1))).tolist()
-        ({}, [1.0])
-    """
-
-    base: Likelihood
-    dispersion: Params
+    base: Likelihood  # the likelihood
+    dispersion: Params  # φ, its parameters
 
     check_training = Likelihood.check_training  # nothing is learned
 
     def parameters(self, params: Params) -> Params:
-        """Returns φ."""
+        # Returns φ.
         return self.dispersion
 
     def init(self, y: Any) -> Params:
-        """Returns nothing."""
         return {}
 
     def log_prior(self, params: Params) -> Array:
-        """Returns zero."""
+        # Returns zero.
         return jnp.asarray(0.0)
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns the parameters as they are: there are none to draw."""
+        # Returns the parameters as they are: there are none to draw.
         return params
 
     def dispersion_information(self, params: Params) -> Params:
-        """Returns the parameters as they are: there are none."""
+        # Returns the parameters as they are: there are none.
         return params
 
     def widened(self, params: Params, factor: Any) -> Params:
-        """Returns the parameters as they are: there are none to widen."""
+        # Returns the parameters as they are: there are none to widen.
         return params

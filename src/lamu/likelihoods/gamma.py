@@ -54,12 +54,10 @@ class Gamma(Dispersed):
 
     @property
     def given(self) -> Number | None:
-        """The shape."""
         return self.shape
 
     @property
     def dispersion_prior(self) -> DispersionPrior:
-        """Its prior."""
         return self.shape_prior
 
     def guess(self, y: Array) -> Array:

@@ -118,7 +118,6 @@ class Gaussian(Likelihood):
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
 
     def widened(self, params: Params, factor: Number) -> Params:
-        """Returns the parameters of the same noise with every standard deviation times a factor."""
         return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
@@ -132,7 +131,6 @@ class Gaussian(Likelihood):
         return jnp.broadcast_to(precision[None], (*f.shape, f.shape[-1]))
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns f in the target's shape."""
         return _target(f)
 
     def variance(self, params: Params, f: Array) -> Array:
@@ -163,11 +161,6 @@ class Gaussian(Likelihood):
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
         r"""Returns the exact \(\int p(y \mid f) N(f \mid m, C) df = N(m, C + \operatorname{diag}(\sigma_k^2))\).
-
-        Args:
-            params: the dispersion parameters.
-            mean: m, `[batch, outputs]`.
-            covariance: C, `[batch, outputs, outputs]`.
 
         Returns:
             The mean and the covariance of the targets, in the same shapes.

@@ -11,17 +11,7 @@ __all__ = ["LikelihoodOf"]
 
 @record
 class LikelihoodOf:
-    r"""\(p(y \mid f)\) of outputs f that something else computes; what calling a likelihood returns.
+    r"""\(p(y \mid f)\) of outputs f that something else computes; what calling a likelihood returns."""
 
-    Attributes:
-        likelihood: p(y | f).
-        outputs: f.
-
-    Examples:
-        >>> from lamu.likelihoods import Poisson
-        >>> Poisson()(0.5).outputs
-        0.5
-    """
-
-    likelihood: Any
-    outputs: Any
+    likelihood: Any  # p(y | f)
+    outputs: Any  # f

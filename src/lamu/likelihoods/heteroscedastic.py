@@ -70,7 +70,6 @@ class HeteroscedasticGaussian(Likelihood):
         return 2 * Gaussian().outputs(y)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns those of means and of log deviations."""
         return ("means",) * (width // 2) + ("log deviations",) * (width - width // 2)
 
     def init(self, y: Any) -> Params:
@@ -110,7 +109,6 @@ class HeteroscedasticGaussian(Likelihood):
         return jnp.sum(_ENTROPY + jnp.log(self._halves(f)[1]), axis=-1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        r"""Returns one draw a row, in the target's shape."""
         mean, scale = self._halves(f)
         return _target(mean + scale * jax.random.normal(key, mean.shape, f.dtype))
 

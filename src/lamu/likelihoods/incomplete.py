@@ -1,9 +1,9 @@
-r"""Incomplete gamma and beta functions of any argument: distribution functions of counts and of positive targets.
+"""Incomplete gamma and beta functions of any argument: distribution functions of counts and of positive targets."""
 
-JAX's series for the first takes as many terms as the root of its argument, and has no end in float32 where neighbouring
-terms cannot be told apart; its continued fraction for the second has errors of a percent in float32 where an argument
-is 10⁴, and is no number above. Large arguments go to approximations, good to 10⁻⁵ where they begin and better above.
-"""
+# JAX's series for the first takes as many terms as the root of its argument, and has no end in float32 where
+# neighbouring terms cannot be told apart; its continued fraction for the second has errors of a percent in float32
+# where an argument is 10⁴, and is no number above. Large arguments go to approximations, good to 10⁻⁵ where they begin
+# and better above.
 
 from __future__ import annotations
 
@@ -21,20 +21,8 @@ _SMALL = 10.0  # up to which shape a beta function is nearly a gamma function
 
 
 def cdf_of_count(y: Array, mean: Array) -> Array:
-    r"""Returns P(Y ≤ y) of Poisson counts, \(Q(y + 1, \mu)\).
-
-    Args:
-        y: whole numbers from zero.
-        mean: μ, of the same shape.
-
-    Source: Wilson & Hilferty (1931), for large arguments.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.incomplete import cdf_of_count
-        >>> cdf_of_count(jnp.array([0.0, 1e26]), jnp.array([1.0, 1e26])).round(4).tolist()
-        [0.3679, 0.5]
-    """
+    r"""Returns P(Y ≤ y) of Poisson counts, \(Q(y + 1, \mu)\)."""
+    # Source: Wilson & Hilferty (1931), for large arguments.
     a = y + 1.0
     large = jnp.maximum(a, mean) > _most(mean.dtype)
     near = gammaincc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, mean))
@@ -42,20 +30,8 @@ def cdf_of_count(y: Array, mean: Array) -> Array:
 
 
 def cdf_of_gamma(a: Array, x: Array) -> Array:
-    r"""Returns P(Y ≤ x) of a gamma distributed target of shape a and rate one, \(P(a, x)\).
-
-    Args:
-        a: the shape, above zero.
-        x: from zero, of the same shape.
-
-    Source: Wilson & Hilferty (1931), for large shapes.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.incomplete import cdf_of_gamma
-        >>> cdf_of_gamma(jnp.array([1.0, 1e26]), jnp.array([1.0, 1e26])).round(4).tolist()
-        [0.6321, 0.5]
-    """
+    r"""Returns P(Y ≤ x) of a gamma distributed target of shape a and rate one, \(P(a, x)\)."""
+    # Source: Wilson & Hilferty (1931), for large shapes.
     most = _most(x.dtype)
     large = a > most
     # Far above the mean of any other shape everything is below.
@@ -64,22 +40,9 @@ def cdf_of_gamma(a: Array, x: Array) -> Array:
 
 
 def cdf_of_beta(a: Array, b: Array, log_odds: Array) -> Array:
-    r"""Returns the regularised incomplete beta function \(I_x(a, b)\), \(\log(x/(1 - x))\) being given.
-
-    Args:
-        a: above zero.
-        b: above zero, of the same shape.
-        log_odds: of x, of the same shape.
-
-    Source: Wise (1950), where one of both is large and the other below 10; Peizer & Pratt (1968), where both are above.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.incomplete import cdf_of_beta
-        >>> log_odds = jnp.log(jnp.array([1.0, 1e-10]))
-        >>> cdf_of_beta(jnp.array([2.0, 1.0]), jnp.array([1.0, 1e10]), log_odds).round(4).tolist()
-        [0.25, 0.6321]
-    """
+    r"""Returns the regularised incomplete beta function \(I_x(a, b)\), \(\log(x/(1 - x))\) being given."""
+    # Source: Wise (1950), where one of both is large and the other below 10; Peizer & Pratt (1968), where both are
+    # above.
     x, rest = sigmoid(log_odds), sigmoid(-log_odds)
     large = jnp.maximum(a, b) > _most(x.dtype)
     near = betainc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, b), x)

@@ -16,18 +16,11 @@ __all__ = ["Independent"]
 
 
 class Independent(Likelihood):
-    r"""A likelihood of one target for each output, independent given f.
+    """A likelihood of one target for each output, independent given f."""
 
-    The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass says
-    what one entry is by methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`,
-    `location`, `spread`, `draw`, and `surprise`, `below` and `tails` where there are formulas.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Poisson
-        >>> Poisson().mean({}, jnp.zeros((3, 1))).shape, Poisson().mean({}, jnp.zeros((3, 2))).shape
-        ((3,), (3, 2))
-    """
+    # The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass says
+    # what one entry is by methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`,
+    # `location`, `spread`, `draw`, and `surprise`, `below` and `tails` where there are formulas.
 
     @abstractmethod
     def density(self, params: Params, f: Array, y: Array) -> Array:
@@ -85,11 +78,9 @@ class Independent(Likelihood):
         return jnp.sqrt(self.weight(params, f))[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None]
 
     def information_diagonal(self, params: Params, f: Array) -> Array:
-        """Returns the weights, `[batch, outputs]`."""
         return self.weight(params, f)
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns the means in the target's shape."""
         return _target(self.location(params, f))
 
     def variance(self, params: Params, f: Array) -> Array:
@@ -102,7 +93,6 @@ class Independent(Likelihood):
         return super().entropy(params, f) if entropies is None else jnp.sum(entropies, axis=-1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns one draw a row, in the target's shape."""
         return _target(jax.lax.stop_gradient(self.draw(key, params, f)).astype(f.dtype))
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:

@@ -77,11 +77,7 @@ class Likelihood:
     takes_trials: bool | Any = False
 
     def __call__(self, outputs: Any) -> LikelihoodOf:
-        r"""Returns \(p(y \mid f)\) of outputs that a `lamu.Graph` computes, `m.sample("y", Bernoulli()(decode(z)))`.
-
-        Args:
-            outputs: f: what a network returns, or another expression of the program.
-        """
+        r"""Returns \(p(y \mid f)\) of outputs that a `lamu.Graph` computes, `m.sample("y", Bernoulli()(decode(z)))`."""
         return LikelihoodOf(self, outputs)
 
     # What a likelihood must define: the first, or the second and the third.

@@ -88,11 +88,9 @@ class Identity(Link):
     """
 
     def forward(self, mean: Array) -> Array:
-        """Returns the mean."""
         return mean
 
     def inverse(self, f: Array) -> Array:
-        """Returns f."""
         return f
 
 
@@ -141,11 +139,9 @@ class Log(PositiveLink):
         return jnp.log(mean)
 
     def inverse(self, f: Array) -> Array:
-        """Returns the exponential."""
         return _exponential(f)
 
     def log_mean(self, f: Array) -> Array:
-        """Returns f."""
         return f
 
     def reciprocal(self, f: Array) -> Array:
@@ -153,7 +149,6 @@ class Log(PositiveLink):
         return _exponential(-f)
 
     def log_slope(self, f: Array) -> Array:
-        """Returns one."""
         return jnp.ones_like(f)
 
 
@@ -183,7 +178,6 @@ class Reciprocal(PositiveLink):
         return -_logarithm(f, 1e-6)
 
     def reciprocal(self, f: Array) -> Array:
-        """Returns f."""
         return jnp.maximum(f, 1e-6)
 
     def log_slope(self, f: Array) -> Array:

@@ -74,7 +74,6 @@ class Multinomial(Likelihood):
             )
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns that of logits."""
         return ("logits",) * width
 
     def outputs(self, y: Any) -> int:
@@ -102,7 +101,6 @@ class Multinomial(Likelihood):
         return self._trials**0.5 * self._one.information_root(params, f)
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns np, `[batch, classes]`."""
         return self._trials * self._one.mean(params, f)
 
     def variance(self, params: Params, f: Array) -> Array:

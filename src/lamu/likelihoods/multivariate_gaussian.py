@@ -128,7 +128,6 @@ class MultivariateGaussian(Likelihood):
         return jnp.broadcast_to(inverse.T[None], (*f.shape, f.shape[1]))
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns f."""
         return f
 
     def variance(self, params: Params, f: Array) -> Array:
@@ -155,11 +154,6 @@ class MultivariateGaussian(Likelihood):
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
         r"""Returns \((m, C + \Sigma)\).
-
-        Args:
-            params: the dispersion parameters.
-            mean: m, `[batch, outputs]`.
-            covariance: C, `[batch, outputs, outputs]`.
 
         Returns:
             The mean and the covariance of the targets, in the same shapes.

@@ -116,11 +116,9 @@ class Ordinal(Likelihood):
             _require_all(np.unique(np.asarray(y)), self.classes)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns that of ordinal scores."""
         return ("ordinal scores",) * width
 
     def outputs(self, y: Any) -> int:
-        """Returns one."""
         return 1
 
     def init(self, y: Any) -> Params:
@@ -198,7 +196,6 @@ class Ordinal(Likelihood):
         return jnp.sum(jnp.exp(log_p) * slope**2, axis=-1)[:, None, None]
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns the probabilities of the classes, `[batch, classes]`."""
         return jnp.exp(self._log_classes(params, f))
 
     def variance(self, params: Params, f: Array) -> Array:
@@ -216,13 +213,11 @@ class Ordinal(Likelihood):
         return jax.random.categorical(key, self._log_classes(params, f), axis=-1)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns P(Y ≤ y | f), `[batch]`."""
         cuts, y = self.cut_points(params, f.dtype), jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
         at = cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
         return jnp.where(y < 0, 0.0, jnp.where(y >= self.classes - 1, 1.0, self.link.probability(at)))
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """Returns log P(Y ≤ y | f) and log P(Y > y | f), each `[batch]`."""
         cuts, y = self.cut_points(params, f.dtype), jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
         at = cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
         below, above = (self.link.log_prob(at, jnp.full(at.shape, one)) for one in (True, False))

@@ -64,7 +64,6 @@ class PerPosition(LikelihoodWrapper):
 
     @property
     def name(self) -> str:
-        """That of the base, at every position."""
         return f"PerPosition({self.base.name})"
 
     @property
@@ -74,7 +73,6 @@ class PerPosition(LikelihoodWrapper):
 
     @property
     def of_position(self) -> Likelihood:
-        """The base."""
         return self.base
 
     def check(self, y: Any) -> None:
@@ -88,11 +86,9 @@ class PerPosition(LikelihoodWrapper):
         self.base.check(np.reshape(y, -1))
 
     def outputs(self, y: Any) -> int:
-        """Returns the base's width at every position."""
         return self.n_positions * self._width
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns the base's at every position."""
         return self.base.output_scales(width // self.n_positions) * self.n_positions
 
     def init(self, y: Any) -> Params:
@@ -165,7 +161,6 @@ class PerPosition(LikelihoodWrapper):
         return self._blocks(self.base.information(params, self._apart(f)), f)
 
     def information_blocks(self, params: Params, f: Array) -> Array:
-        """Returns the base's information, one block a position."""
         return self.base.information_blocks(params, self._apart(f))
 
     def information_root(self, params: Params, f: Array) -> Array:
@@ -173,7 +168,6 @@ class PerPosition(LikelihoodWrapper):
         return self._blocks(self.base.information_root(params, self._apart(f)), f)
 
     def information_diagonal(self, params: Params, f: Array) -> Array:
-        """Returns the base's diagonals side by side, `[batch, outputs]`."""
         return jnp.reshape(self.base.information_diagonal(params, self._apart(f)), f.shape)
 
     @property

@@ -65,7 +65,6 @@ class PlackettLuce(Likelihood):
         self.support.check(y, self.name)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns that of logits."""
         return ("logits",) * width
 
     def outputs(self, y: Any) -> int:

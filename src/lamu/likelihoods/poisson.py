@@ -98,20 +98,8 @@ class Poisson(Independent):
 
 
 def draw_counts(key: RandomKey, mean: Array) -> Array:
-    """Returns Poisson counts as numbers of the mean's dtype.
-
-    Above a mean of 10⁸ they are rounded normal draws, since counts of JAX are integers of 32 bits.
-
-    Args:
-        key: a random key.
-        mean: of any shape.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.likelihoods.poisson import draw_counts
-        >>> draw_counts(jax.random.key(0), jnp.zeros(2)).tolist()
-        [0.0, 0.0]
-    """
+    """Returns Poisson counts as numbers of the mean's dtype."""
+    # Above a mean of 10⁸ they are rounded normal draws, since counts of JAX are integers of 32 bits.
     first, second = jax.random.split(key)
     counts = jax.random.poisson(first, jnp.minimum(mean, 1e8)).astype(mean.dtype)
     many = jnp.maximum(mean, 1e8)

@@ -54,12 +54,10 @@ class Quantile(Scale):
 
     @property
     def given(self) -> Number | None:
-        """The scale."""
         return self.scale
 
     @property
     def dispersion_prior(self) -> DispersionPrior:
-        """Its prior."""
         return self.scale_prior
 
     def guess(self, y: Array) -> Array:
@@ -71,7 +69,6 @@ class Quantile(Scale):
         return jax.tree.map(jnp.ones_like, params)
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the log density."""
         scale = self.dispersion(params, f)
         return jnp.log(self._product(f)) - jnp.log(scale) - self._pinball((y - f) / scale)
 

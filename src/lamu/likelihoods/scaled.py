@@ -71,7 +71,6 @@ class Scaled(LikelihoodWrapper):
         return self.base.init(self._standardised(y, y.dtype))
 
     def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
-        """Returns the base's counts of the standardised rows, `[batch]`."""
         return self.base.counted(params, f, self._standardised(y, f.dtype), weights)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:

@@ -51,12 +51,10 @@ class StudentT(Scale):
 
     @property
     def given(self) -> Number | None:
-        """The scale."""
         return self.scale
 
     @property
     def dispersion_prior(self) -> DispersionPrior:
-        """Its prior."""
         return self.scale_prior
 
     def guess(self, y: Array) -> Array:
@@ -68,7 +66,6 @@ class StudentT(Scale):
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2 * self.df / (self.df + 3)), params)
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the log density."""
         scale, nu = self.dispersion(params, f), self._df(f)
         constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * jnp.log(math.pi * nu)
         return constant - jnp.log(scale) - 0.5 * (nu + 1) * jnp.log1p(((y - f) / scale) ** 2 / nu)
@@ -78,7 +75,6 @@ class StudentT(Scale):
         return (self.df + 1) / (self.df + 3) / self.dispersion(params, f) ** 2
 
     def location(self, params: Params, f: Array) -> Array:
-        """Returns f."""
         return f
 
     def spread(self, params: Params, f: Array) -> Array:

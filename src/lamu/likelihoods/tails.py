@@ -1,11 +1,10 @@
-r"""Logarithms of both tails of a distribution, where 1 − cdf has no digits left: by quadrature of the density.
+"""Logarithms of both tails of a distribution, where 1 − cdf has no digits left: by quadrature of the density."""
 
-A tail is integrated outwards from its end, on the side of the mode where the smaller probability is; the other tail is
-its complement. The nodes are those of the exp–sinh rule, whose scale is that of the integrand at the end: one rule for
-normal, exponential and algebraic decay, differentiable in every parameter (JAX's `betainc` is not).
-
-Source: Takahasi & Mori (1974).
-"""
+# A tail is integrated outwards from its end, on the side of the mode where the smaller probability is; the other tail
+# is its complement. The nodes are those of the exp–sinh rule, whose scale is that of the integrand at the end: one rule
+# for normal, exponential and algebraic decay, differentiable in every parameter (JAX's `betainc` is not).
+#
+# Source: Takahasi & Mori (1974).
 
 from __future__ import annotations
 
@@ -45,18 +44,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def log_tails_of_gamma(a: Array, x: Array) -> Tails:
-    r"""Returns \((\log P(a, x), \log Q(a, x))\), of a gamma distributed number of rate one.
-
-    Args:
-        a: the shape, above zero.
-        x: from zero, of the same shape.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.tails import log_tails_of_gamma
-        >>> [f"{tail:.2f}" for tail in log_tails_of_gamma(jnp.array(1.0), jnp.array(100.0))]
-        ['-0.00', '-100.00']
-    """
+    r"""Returns \((\log P(a, x), \log Q(a, x))\), of a gamma distributed number of rate one."""
     x = jnp.maximum(x, jnp.finfo(x.dtype).tiny)
     above = x > a
     sign = jnp.where(above, 1.0, -1.0).astype(x.dtype)
@@ -70,20 +58,7 @@ def log_tails_of_gamma(a: Array, x: Array) -> Tails:
 
 
 def log_tails_of_beta(a: Array, b: Array, log_odds: Array) -> Tails:
-    r"""Returns \((\log I_x(a, b), \log (1 - I_x(a, b)))\), \(\log(x/(1 - x))\) being given.
-
-    Args:
-        a: above zero.
-        b: above zero, of the same shape.
-        log_odds: of x, of the same shape.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.tails import log_tails_of_beta
-        >>> lower, upper = log_tails_of_beta(jnp.array(2.0), jnp.array(1.0), jnp.array(-100.0))
-        >>> round(float(lower), 2), abs(round(float(upper), 2))
-        (-200.0, 0.0)
-    """
+    r"""Returns \((\log I_x(a, b), \log (1 - I_x(a, b)))\), \(\log(x/(1 - x))\) being given."""
     n, away = a + b, log_odds - (jnp.log(a) - jnp.log(b))
     above = away > 0
     # By the share on whose side the smaller tail is, and its count: no difference is left of two large numbers.
@@ -101,18 +76,7 @@ def log_tails_of_beta(a: Array, b: Array, log_odds: Array) -> Tails:
 
 
 def log_tails_of_student(df: Array, t: Array) -> Tails:
-    """Returns the logarithms of P(T ≤ t) and P(T > t).
-
-    Args:
-        df: the degrees of freedom, from 2.
-        t: of the same shape.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.tails import log_tails_of_student
-        >>> [f"{tail:.2f}" for tail in log_tails_of_student(jnp.array(4.0), jnp.array(100.0))]
-        ['-0.00', '-17.32']
-    """
+    """Returns the logarithms of P(T ≤ t) and P(T > t)."""
     end = jnp.abs(t)
     squares = df + end**2
     relative = lambda s: -0.5 * (df + 1) * jnp.log1p(s * (2 * end + s) / squares)
@@ -123,22 +87,7 @@ def log_tails_of_student(df: Array, t: Array) -> Tails:
 
 
 def log_tails_of_density(log_density: Callable[[Array], Array], z: Array, above: Array, spread: Array) -> Tails:
-    """Returns those of a density on the whole line, of which nothing else is known.
-
-    Args:
-        log_density: of points in the shape of z.
-        z: the end of both tails.
-        above: whether z is above the mode, or where about it is.
-        spread: an order of the deviation, where the density has neither slope nor curvature at z.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from jax.scipy.stats import norm
-        >>> from lamu.likelihoods.tails import log_tails_of_density
-        >>> z = jnp.array([3.0])
-        >>> [f"{float(tail[0]):.2f}" for tail in log_tails_of_density(norm.logpdf, z, z > 0, jnp.ones(1))]
-        ['-0.00', '-6.61']
-    """
+    """Returns those of a density on the whole line, of which nothing else is known."""
     sign = jnp.where(above, 1.0, -1.0).astype(z.dtype)
     slope_of = lambda z: jax.jvp(log_density, (z,), (jnp.ones_like(z),))[1]
     slope, second = jax.jvp(slope_of, (z,), (jnp.ones_like(z),))
@@ -154,20 +103,7 @@ def log_tails_of_density(log_density: Callable[[Array], Array], z: Array, above:
 
 
 def log_tails_of_masses(log_mass: Callable[[Array], Array], y: Array, above: Array) -> Tails:
-    """Returns those of whole numbers from zero: a sum over the masses next to y, and of the others a geometric series.
-
-    Args:
-        log_mass: of whole numbers in the shape of y.
-        y: whole numbers.
-        above: whether y is above the mode, or where about it is.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.tails import log_tails_of_masses
-        >>> half = lambda k: -(k + 1) * jnp.log(2.0)
-        >>> log_tails_of_masses(half, jnp.array([9.0]), jnp.array([True]))[1].round(3).tolist()
-        [-6.931...]
-    """
+    """Returns those of whole numbers from zero: a sum over masses next to y, and of the others a geometric series."""
 
     def mass(steps: Array) -> Array:
         at = jnp.where(above, y + 1.0 + steps, y - steps)
@@ -183,26 +119,9 @@ def log_tails_of_masses(log_mass: Callable[[Array], Array], y: Array, above: Arr
 
 
 def log_between(lower: Tails, upper: Tails, log_density: Callable[[Array], Array] | None, ends: Tails) -> Array:
-    r"""Returns \(\log P(a < Y \le b)\) from the tails at both ends.
-
-    The difference is taken of the smaller tails. Where nearly the same is left of both, it is the integral of the
-    density by 16 nodes of Gauss and Legendre.
-
-    Args:
-        lower: the tails at a.
-        upper: the tails at b.
-        log_density: of points in the shape of the ends; None of whole numbers.
-        ends: a and b.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from jax.scipy.stats import norm
-        >>> from lamu.likelihoods.tails import log_between
-        >>> a, b = jnp.zeros(1), jnp.ones(1)
-        >>> tails = [(norm.logcdf(z), norm.logcdf(-z)) for z in (a, b)]
-        >>> log_between(*tails, norm.logpdf, (a, b)).round(3).tolist()
-        [-1.07...]
-    """
+    r"""Returns \(\log P(a < Y \le b)\) from the tails at both ends."""
+    # The difference is taken of the smaller tails. Where nearly the same is left of both, it is the integral of the
+    # density by 16 nodes of Gauss and Legendre.
     right = lower[1] < upper[0]
     larger = jnp.where(right, lower[1], upper[0])
     smaller = jnp.where(right, upper[1], lower[0])

@@ -62,12 +62,10 @@ class Tobit(Scale):
 
     @property
     def given(self) -> Number | None:
-        """The scale."""
         return self.scale
 
     @property
     def dispersion_prior(self) -> DispersionPrior:
-        """Its prior."""
         return self.scale_prior
 
     def guess(self, y: Array) -> Array:

@@ -54,12 +54,10 @@ class VonMises(Dispersed):
 
     @property
     def given(self) -> Number | None:
-        """The concentration."""
         return self.concentration
 
     @property
     def dispersion_prior(self) -> DispersionPrior:
-        """Its prior."""
         return self.concentration_prior
 
     def guess(self, y: Array) -> Array:
@@ -82,7 +80,6 @@ class VonMises(Dispersed):
         return k * i1e(k) / i0e(k)
 
     def location(self, params: Params, f: Array) -> Array:
-        """Returns f."""
         return f
 
     def spread(self, params: Params, f: Array) -> Array:

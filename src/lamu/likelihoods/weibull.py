@@ -50,12 +50,10 @@ class Weibull(Dispersed):
 
     @property
     def given(self) -> Number | None:
-        """The shape."""
         return self.shape
 
     @property
     def dispersion_prior(self) -> DispersionPrior:
-        """Its prior."""
         return self.shape_prior
 
     def output_scales(self, width: int) -> tuple[str, ...]:

@@ -18,17 +18,10 @@ def _of_base(name: str) -> Any:
 
 
 class LikelihoodWrapper(Likelihood):
-    """A likelihood that holds another one as its `base`, and forwards every member of `Likelihood` to it.
+    """A likelihood that holds another one as its `base`, and forwards every member of `Likelihood` to it."""
 
-    A wrapper overrides what it changes. One whose density is another function of f takes back what follows from the
-    density (`information = Likelihood.information`, for instance) or has its own formula.
-
-    Examples:
-        >>> from lamu.likelihoods import Gaussian, Scaled
-        >>> from lamu.likelihoods.wrapper import LikelihoodWrapper
-        >>> isinstance(Scaled(Gaussian(1.0), 0.0, 1.0), LikelihoodWrapper)
-        True
-    """
+    # A wrapper overrides what it changes. One whose density is another function of f takes back what follows from the
+    # density (`information = Likelihood.information`, for instance) or has its own formula.
 
     base: Any
 
@@ -44,17 +37,14 @@ class LikelihoodWrapper(Likelihood):
 
     @property
     def name(self) -> str:
-        """The base's name."""
         return self.base.name
 
     @property
     def task(self) -> str:
-        """The base's task."""
         return self.base.task
 
     @property
     def n_positions(self) -> int:
-        """The base's number of targets a row."""
         return self.base.n_positions
 
     @property
@@ -65,64 +55,50 @@ class LikelihoodWrapper(Likelihood):
         return self if one is self.base else replace(wrapper, base=one)
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns the base's distribution."""
         return self.base.distribution(self.parameters(params), f)
 
     def outputs(self, y: Any) -> int:
-        """Returns the base's width."""
         return self.base.outputs(y)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns the scales of the base's outputs."""
         return self.base.output_scales(width)
 
     def check(self, y: Any) -> None:
-        """Raises a ValueError if the targets cannot be of the base."""
         self.base.check(y)
 
     def check_training(self, y: Any) -> None:
-        """Raises a ValueError if the base can learn nothing from these targets."""
         self.check(y)
         self.base.check_training(y)
 
     def init(self, y: Any) -> Params:
-        """Returns the base's initial parameters."""
         return self.base.init(y)
 
     def log_prior(self, params: Params) -> Array:
-        """Returns the base's log density of its dispersion parameters, a scalar in nats."""
         return self.base.log_prior(params)
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns the base's draw of its dispersion parameters."""
         return self.base.sample_prior(key, params)
 
     def dispersion_information(self, params: Params) -> Params:
-        """Returns the base's information about its dispersions."""
         return self.base.dispersion_information(params)
 
     def widened(self, params: Params, factor: Number) -> Params | None:
-        """Returns the base's parameters with every noise deviation times a factor."""
         return self.base.widened(params, factor)
 
     def log_prob(self, params: Params, f: Array, y: Any) -> Array:
-        """Returns the base's log density in nats, `[batch]`."""
+        # Returns the base's log density in nats, `[batch]`.
         return self.base.log_prob(self.parameters(params), f, y)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns one draw of the base a row."""
         return self.base.sample(key, self.parameters(params), f)
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns the base's mean."""
         return self.base.mean(self.parameters(params), f)
 
     def variance(self, params: Params, f: Array) -> Array:
-        """Returns the base's variance."""
         return self.base.variance(self.parameters(params), f)
 
     def entropy(self, params: Params, f: Array) -> Array:
-        """Returns the base's entropy in nats."""
         return self.base.entropy(self.parameters(params), f)
 
     def cdf(self, params: Params, f: Array, y: Any) -> Array:
@@ -130,35 +106,27 @@ class LikelihoodWrapper(Likelihood):
         return self.base.cdf(self.parameters(params), f, y)
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """Returns the logarithms of the base's tails."""
         return self.base.log_tails(self.parameters(params), f, y)
 
     def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the base's log P(Y ≤ y | f)."""
         return self.base.log_cdf(self.parameters(params), f, y)
 
     def log_survival(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the base's log P(Y > y | f)."""
         return self.base.log_survival(self.parameters(params), f, y)
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns the base's log P(lower < Y ≤ upper | f)."""
         return self.base.log_interval(self.parameters(params), f, lower, upper)
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
-        """Returns the base's marginal."""
         return self.base.marginal(self.parameters(params), mean, covariance)
 
     def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
-        """Returns the base's counts of the rows, `[batch]`."""
         return self.base.counted(self.parameters(params), f, y, weights)
 
     def information(self, params: Params, f: Array) -> Array:
-        """Returns the base's information, `[batch, outputs, outputs]`."""
         return self.base.information(self.parameters(params), f)
 
     def information_blocks(self, params: Params, f: Array) -> Array:
-        """Returns the base's blocks of information."""
         return self.base.information_blocks(self.parameters(params), f)
 
     def information_root(self, params: Params, f: Array) -> Array:
@@ -166,7 +134,6 @@ class LikelihoodWrapper(Likelihood):
         return self.base.information_root(self.parameters(params), f)
 
     def information_diagonal(self, params: Params, f: Array) -> Array:
-        """Returns the base's diagonal of the information, `[batch, outputs]`."""
         return self.base.information_diagonal(self.parameters(params), f)
 
     def information_sum(self, params: Params, f: Array, weights: Array) -> Array:

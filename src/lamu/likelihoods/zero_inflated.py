@@ -59,7 +59,6 @@ class ZeroInflated(LikelihoodWrapper):
 
     @property
     def name(self) -> str:
-        """That of the base, inflated."""
         return f"ZeroInflated({self.base.name})"
 
     def check(self, y: Any) -> None:
@@ -69,7 +68,6 @@ class ZeroInflated(LikelihoodWrapper):
             raise ValueError(f"the targets have shape {jnp.shape(y)}; {self.name} takes counts of shape [batch]")
 
     def outputs(self, y: Any) -> int:
-        """Returns two."""
         return 2
 
     def output_scales(self, width: int) -> tuple[str, ...]:
@@ -77,7 +75,6 @@ class ZeroInflated(LikelihoodWrapper):
         return (*self.base.output_scales(1), "log odds")
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the log density of the mixture in nats, `[batch]`."""
         counted = log_sigmoid(-f[:, 1]) + self.base.log_prob(params, f[:, :1], y)
         zero = jnp.reshape(y, f.shape[:1]) == 0
         return jnp.where(zero, jnp.logaddexp(log_sigmoid(f[:, 1]), counted), counted)

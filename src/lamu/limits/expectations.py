@@ -11,24 +11,11 @@ __all__ = ["EXPECTATIONS", "erf_expectation", "relu_expectation"]
 
 
 def relu_expectation(covariance: Array, one: Array, other: Array) -> Array:
-    r"""Returns the expectation for rectifiers.
-
-    \[ \tfrac{1}{2\pi} \sqrt{k k'}\, \big(\sin\theta + (\pi - \theta) \cos\theta\big), \quad
-       \cos\theta = c / \sqrt{k k'} \]
-
-    Args:
-        covariance: c of u and v.
-        one: k, the variance of u.
-        other: k', the variance of v.
-
-    Source: Cho & Saul (2009), equation 6, of order one.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.limits.expectations import relu_expectation
-        >>> float(relu_expectation(jnp.array(2.0), jnp.array(2.0), jnp.array(2.0)))  # half of the variance
-        1.0
-    """
+    """Returns the expectation for rectifiers."""
+    # \[ \tfrac{1}{2\pi} \sqrt{k k'}\, \big(\sin\theta + (\pi - \theta) \cos\theta\big), \quad
+    #    \cos\theta = c / \sqrt{k k'} \]
+    #
+    # Source: Cho & Saul (2009), equation 6, of order one.
     scale = jnp.sqrt(one * other)
     positive = scale > 0
     cosine = jnp.where(positive, covariance, 0.0) / jnp.where(positive, scale, 1.0)
@@ -48,23 +35,10 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 
 def erf_expectation(covariance: Array, one: Array, other: Array) -> Array:
-    r"""Returns the expectation for error functions.
-
-    \[ \tfrac{2}{\pi} \arcsin \frac{2c}{\sqrt{(1 + 2k)(1 + 2k')}} \]
-
-    Args:
-        covariance: c of u and v.
-        one: k, the variance of u.
-        other: k', the variance of v.
-
-    Source: Williams (1997), equation 11.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.limits.expectations import erf_expectation
-        >>> round(float(erf_expectation(jnp.array(1e8), jnp.array(1e8), jnp.array(1e8))), 3)  # a sign, squared
-        1.0
-    """
+    """Returns the expectation for error functions."""
+    # \[ \tfrac{2}{\pi} \arcsin \frac{2c}{\sqrt{(1 + 2k)(1 + 2k')}} \]
+    #
+    # Source: Williams (1997), equation 11.
     return 2 / jnp.pi * jnp.arcsin(2 * covariance / jnp.sqrt((1 + 2 * one) * (1 + 2 * other)))
 
 

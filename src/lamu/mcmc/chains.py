@@ -26,58 +26,30 @@ __all__ = ["Chains", "ChainsState", "require_blackjax", "require_lengths"]
 
 @record
 class ChainsState:
-    """The chains, and what the warm-up has learned; every leaf has a leading axis of chains but the count.
+    """The chains, and what the warm-up has learned; every leaf has a leading axis of chains but the count."""
 
-    Attributes:
-        count: transitions made.
-        chains: where every chain is.
-        adaptation: what every chain has learned; None where the step size is held.
-        network_state: the network's state, the same for all.
-
-    Examples:
-        >>> from lamu.mcmc.chains import ChainsState
-        >>> ChainsState(count=0, chains=None, adaptation=None, network_state={}).count
-        0
-    """
-
-    count: Any
-    chains: Any
-    adaptation: Any
-    network_state: Any
+    count: Any  # transitions made
+    chains: Any  # where every chain is
+    adaptation: Any  # what every chain has learned; None where the step size is held
+    network_state: Any  # the network's state, the same for all
 
 
 @record
 class Chains(Runnable):
-    """The sampler that `random_walk`, `mala`, `ula`, `hmc`, `nuts` and `minibatch_mh` make.
+    """The sampler that `random_walk`, `mala`, `ula`, `hmc`, `nuts` and `minibatch_mh` make."""
 
-    Attributes:
-        kernel: how a chain moves.
-        chains: the number of chains.
-        warmup: transitions that are dropped, and adapt where the step size is not held.
-        draws: draws that are kept, for each chain.
-        target_acceptance: what the step size is adapted to.
-        step_size: a step size that is held, with unit masses; None for one that the warm-up learns.
-        start: a posterior from whose draws the chains start, or parameters; None for the model's own start.
-        thinning: transitions a kept draw.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.mcmc.hmc(warmup=100, draws=200).traits.length
-        300
-    """
-
-    kernel: Any
-    chains: int = static(default=4)
-    warmup: int = static(default=1000)
-    draws: int = static(default=1000)
-    target_acceptance: float = static(default=0.8)
-    step_size: Any = None
-    start: Any = None
-    thinning: int = static(default=1)
+    kernel: Any  # how a chain moves
+    chains: int = static(default=4)  # the number of chains
+    warmup: int = static(default=1000)  # transitions that are dropped, and adapt where the step size is not held
+    draws: int = static(default=1000)  # draws that are kept, for each chain
+    target_acceptance: float = static(default=0.8)  # what the step size is adapted to
+    step_size: Any = None  # a step size that is held, with unit masses; None for one that the warm-up learns
+    start: Any = None  # a posterior from whose draws the chains start, or parameters; None for the model's own start
+    thinning: int = static(default=1)  # transitions a kept draw
 
     @property
     def traits(self) -> Traits:
-        """All the data at every step; its own length; the chains as runs."""
+        # All the data at every step; its own length; the chains as runs.
         return Traits(
             batching="full",
             length=self.warmup + self.draws * self.thinning,
@@ -89,11 +61,11 @@ class Chains(Runnable):
 
     @property
     def choices(self) -> Choices:
-        """What is sampled, and how: no row of the rule."""
+        # What is sampled, and how: no row of the rule.
         return Choices("draws", "none: it samples", "none", geometry=self.kernel.geometry)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ChainsState:
-        """Returns every chain at a start of its own."""
+        # Returns every chain at a start of its own.
         params, network_state = objective.model.init(key, batch)
         target = LogTarget.of(objective, batch, network_state, params, self._gradients)
         # Warm-ups keep their books in JAX's default float, so the chains must run in it, whatever the data are in.
@@ -111,7 +83,7 @@ class Chains(Runnable):
         return ChainsState(jnp.zeros((), jnp.int32), chains, adaptation, network_state)
 
     def step(self, key: RandomKey, state: ChainsState, batch: Batch, objective: Objective) -> tuple[ChainsState, Info]:
-        """Returns every chain after one transition; the draw is the chains' new positions, with their statistics."""
+        # Returns every chain after one transition; the draw is the chains' new positions, with their statistics.
         one = jax.tree.map(lambda leaf: leaf[0], state.chains.position)
         target = LogTarget.of(objective, batch, state.network_state, one, self._gradients)
         keys = jax.random.split(key, self.chains)
@@ -127,7 +99,7 @@ class Chains(Runnable):
         return ChainsState(state.count + 1, chains, adaptation, state.network_state), Info(loss=loss, draw=drawn)
 
     def posterior(self, key: RandomKey, state: ChainsState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the draws as a belief, leaves `[chains, draws, ...]`."""
+        # Returns the draws as a belief, leaves `[chains, draws, ...]`.
         last = state.chains.position if trace is None else jax.tree.map(lambda leaf: leaf[-1], trace).position
         known = rounding_complaints(
             jax.random.fold_in(jax.random.clone(key), 5), objective, state.network_state, last, data
@@ -135,11 +107,7 @@ class Chains(Runnable):
         return posterior_from_draws(key, objective, state.network_state, trace, known)
 
     def complaint(self, state: ChainsState) -> str:
-        """Returns what it means that the loss is not finite.
-
-        Args:
-            state: a state, on the host.
-        """
+        # Returns what it means that the loss is not finite.
         bad = [i for i, value in enumerate(state.chains.log_density) if not bool(jnp.isfinite(value))]
         where = f"the log density is not finite where chains {bad} are" if bad else "the log density left the numbers"
         return f"{where}; start the chains where it is (the density's init, the model's start, or start=)"
@@ -175,24 +143,7 @@ def require_lengths(
     step_size: Any = None,
     thinning: int = 1,
 ) -> None:
-    """Raises where a sampler's arguments are not possible, or need an extra that is not there.
-
-    Args:
-        chains: at least one.
-        warmup: none or more.
-        draws: at least one.
-        target_acceptance: between zero and one; None where there is none.
-        step_size: a positive number; None where it is learned.
-        thinning: at least one.
-
-    Raises:
-        ValueError: for other numbers.
-        ModuleNotFoundError: where step sizes are learned without BlackJAX.
-
-    Examples:
-        >>> from lamu.mcmc.chains import require_lengths
-        >>> require_lengths(4, 100, 100, 0.8)
-    """
+    """Raises where a sampler's arguments are not possible, or need an extra that is not there."""
     lengths = (("chains", chains, 1), ("warmup", warmup, 0), ("draws", draws, 1), ("thinning", thinning, 1))
     for name, value, least in lengths:
         if not isinstance(value, int) or value < least:
@@ -206,19 +157,7 @@ def require_lengths(
 
 
 def require_blackjax(part: str, instead: str = "") -> None:
-    """Raises where BlackJAX is not installed, with what to run.
-
-    Args:
-        part: what needs it.
-        instead: what to do without it, after a comma.
-
-    Raises:
-        ModuleNotFoundError: where it is not there.
-
-    Examples:
-        >>> from lamu.mcmc.chains import require_blackjax
-        >>> require_blackjax("the warm-up")
-    """
+    """Raises where BlackJAX is not installed, with what to run."""
     from importlib.util import find_spec
 
     if find_spec("blackjax") is None:

@@ -29,34 +29,8 @@ def posterior_from_draws(
     known: list[str] | None = None,
     warns: bool = True,
 ) -> Posterior:
-    """Returns collected draws as a belief, leaves `[chains, draws, ...]`.
-
-    Draws of a density with constraints come back constrained.
-
-    Args:
-        key: the seed of the posterior's predictions.
-        objective: the loss.
-        network_state: the network's state, the same for all draws.
-        trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `TransitionInfo` of such, whose
-            statistics the belief keeps.
-        known: reasons not to trust the draws that explain all others.
-        warns: whether reasons are said; not where the caller has said what explains them.
-
-    Raises:
-        ValueError: without draws.
-
-    Warns:
-        UnreliableChains: where chains stand still, refuse nearly everything, diverge often, or disagree, or where
-            something is known to be wrong with them.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.mcmc.collect import posterior_from_draws
-        >>> objective = lamu.objective.Objective(lamu.LogDensity(lambda theta: -(theta**2), 0.0), 1)
-        >>> trace = {"network": jnp.zeros((20, 4)), "likelihood": {}}
-        >>> posterior_from_draws(jax.random.key(0), objective, {}, trace).samples["network"].shape
-        (4, 20)
-    """
+    """Returns collected draws as a belief, leaves `[chains, draws, ...]`."""
+    # Draws of a density with constraints come back constrained.
     if trace is None:
         raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
     chains_first = jax.tree.map(_swapped, trace)

@@ -1,14 +1,14 @@
-r"""Mode connectivity of chains: the loss barrier on a path from a draw of one chain to a draw of another.
+"""Mode connectivity of chains: the loss barrier on a path from a draw of one chain to a draw of another."""
 
-With \(\bar\ell = \ell/N\) and a path \(\varphi\) from a draw \(\varphi(0)\) to a draw \(\varphi(1)\), its barrier is
-
-\[ b(\varphi) = \max_{t \in [0, 1]} \; \bar\ell(\varphi(t)) - (1 - t)\, \bar\ell(\varphi(0)) - t\, \bar\ell(\varphi(1)),
-   \qquad \varphi(t) = (1 - t)^2 \theta_a + 2 t (1 - t)\, c + t^2 \theta_b \]
-
-A straight line is the path whose middle point c is \((\theta_a + \theta_b)/2\); a curved one has a c that was trained
-to make \(\mathbb E_t\, \bar\ell(\varphi(t))\) small. The barrier of a path bounds that of the best path from above, so
-that a low one proves a connection, and a high one proves none to be missing.
-"""
+# With \(\bar\ell = \ell/N\) and a path \(\varphi\) from a draw \(\varphi(0)\) to a draw \(\varphi(1)\), its barrier is
+#
+# \[ b(\varphi) = \max_{t \in [0, 1]} \; \bar\ell(\varphi(t)) - (1 - t)\, \bar\ell(\varphi(0)) - t\,
+# \bar\ell(\varphi(1)),
+#    \qquad \varphi(t) = (1 - t)^2 \theta_a + 2 t (1 - t)\, c + t^2 \theta_b \]
+#
+# A straight line is the path whose middle point c is \((\theta_a + \theta_b)/2\); a curved one has a c that was trained
+# to make \(\mathbb E_t\, \bar\ell(\varphi(t))\) small. The barrier of a path bounds that of the best path from above,
+# so that a low one proves a connection, and a high one proves none to be missing.
 
 from __future__ import annotations
 

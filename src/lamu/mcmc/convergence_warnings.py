@@ -26,25 +26,10 @@ class UnreliableChains(UserWarning):
 
 
 def complaints(belief: Any, model: Any) -> list[str]:
-    """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found.
-
-    Weights are compared between chains where they mean something: in a density, and in a network that is linear in
-    them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
-    log density alone is compared.
-
-    Args:
-        belief: draws, with or without statistics.
-        model: what was sampled.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.families import Draws
-        >>> from lamu.mcmc.convergence_warnings import complaints
-        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
-        >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
-        >>> complaints(stuck, density)[0].split(";")[0]
-        'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
-    """
+    """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found."""
+    # Weights are compared between chains where they mean something: in a density, and in a network that is linear in
+    # them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
+    # log density alone is compared.
     leaves = jax.tree.leaves(belief.samples)
     if not leaves or leaves[0].shape[1] < _FEWEST:
         return []
@@ -56,22 +41,8 @@ def complaints(belief: Any, model: Any) -> list[str]:
 
 
 def mixing(belief: Any, model: Any) -> Convergence | None:
-    """Returns how far chains have mixed, as a value; None for too few draws to say.
-
-    It is that of the log density and, where weights mean something by themselves, of the weights.
-
-    Args:
-        belief: draws, with or without statistics.
-        model: what was sampled.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.families import Draws
-        >>> from lamu.mcmc.convergence_warnings import mixing
-        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
-        >>> mixing(Draws({"network": jax.random.normal(jax.random.key(0), (4, 500))}), density).converged
-        True
-    """
+    """Returns how far chains have mixed, as a value; None for too few draws to say."""
+    # It is that of the log density and, where weights mean something by themselves, of the weights.
     from numpyro.diagnostics import effective_sample_size
 
     leaves = jax.tree.leaves(belief.samples)
@@ -93,23 +64,8 @@ def mixing(belief: Any, model: Any) -> Convergence | None:
 
 
 def split_r_hat(values: Any) -> np.ndarray:
-    r"""Returns R-hat, \(\sqrt{\widehat{\mathrm{var}}^+ / W}\), of halves of chains: near one where they agree.
-
-    Args:
-        values: draws `[chains, draws, ...]`.
-
-    Returns:
-        One number a coordinate, `[...]`; infinite where halves stand still in different places, one where all do in
-        the same.
-
-    Source: Gelman et al. (2013), section 11.4, by NumPyro; that of `diagnose` is by ranks, by ArviZ.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.mcmc.convergence_warnings import split_r_hat
-        >>> float(split_r_hat(np.stack([np.arange(10.0) % 2, 5 + np.arange(10.0) % 2]))) > 2
-        True
-    """
+    r"""Returns R-hat, \(\sqrt{\widehat{\mathrm{var}}^+ / W}\), of halves of chains: near one where they agree."""
+    # Source: Gelman et al. (2013), section 11.4, by NumPyro; that of `diagnose` is by ranks, by ArviZ.
     from numpyro.diagnostics import split_gelman_rubin
 
     ratio = split_gelman_rubin(np.asarray(values, np.float64))
@@ -117,22 +73,9 @@ def split_r_hat(values: Any) -> np.ndarray:
 
 
 def in_one_place(samples: Any, cycles: int) -> bool:
-    """Returns whether the draws of all cycles of all chains lie around one place.
-
-    They do where the means of the cycles differ by no more than a few times the spread within a cycle: in every
-    coordinate the variance between is below nine times that within.
-
-    Args:
-        samples: draws, leaves `[chains, draws, ...]`.
-        cycles: how many cycles of equal length they come in.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.mcmc.convergence_warnings import in_one_place
-        >>> around = np.random.default_rng(0).normal(size=(2, 40))
-        >>> in_one_place({"t": around}, 4), in_one_place({"t": around + 9 * (np.arange(40) >= 20)}, 4)
-        (True, False)
-    """
+    """Returns whether the draws of all cycles of all chains lie around one place."""
+    # They do where the means of the cycles differ by no more than a few times the spread within a cycle: in every
+    # coordinate the variance between is below nine times that within.
     values = _coordinates(jax.tree.leaves(samples))
     apart = values.reshape(values.shape[0] * cycles, -1, values.shape[2])
     if cycles < 2 or apart.shape[1] < _FEWEST_OF_A_CYCLE:

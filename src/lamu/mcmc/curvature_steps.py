@@ -1,17 +1,16 @@
-r"""The step size of a stochastic-gradient sampler that is given none: from the largest curvature of the mean loss.
+"""The step size of a stochastic-gradient sampler that is given none: from the largest curvature of the mean loss."""
 
-On a quadratic mean loss with curvature h, a step of size ε makes the variance too large by a share of
-\(\epsilon h / (2(2 - \alpha))\), α being the friction, and the noise of the batches adds to that. For a well-specified
-model the gradient of one row has the variance h, so that a batch of B has \(h/B\); an epoch's batches are shuffled, so
-that their noise sums to zero over the \(n = N/B\) steps of it, and what remains is about
-\(\tfrac16 (\epsilon h\, n / \alpha)^2 / T\). Both errors are largest in the direction of the largest curvature
-\(h_{\max}\), and both are kept small there by
-
-\[ \frac1\epsilon = h_{\max} \Big( \frac{1}{c\,(2 - \alpha)} + \frac{N/B - 1}{c' \alpha \sqrt T} \Big). \]
-
-The time that a chain needs is that of the smallest curvature, \(\alpha / (\epsilon h_{\min})\) steps: what a run of a
-given length is right about is decided by the condition number \(h_{\max}/h_{\min}\) and the number of batches.
-"""
+# On a quadratic mean loss with curvature h, a step of size ε makes the variance too large by a share of \(\epsilon h /
+# (2(2 - \alpha))\), α being the friction, and the noise of the batches adds to that. For a well-specified model the
+# gradient of one row has the variance h, so that a batch of B has \(h/B\); an epoch's batches are shuffled, so that
+# their noise sums to zero over the \(n = N/B\) steps of it, and what remains is about \(\tfrac16 (\epsilon h\, n /
+# \alpha)^2 / T\). Both errors are largest in the direction of the largest curvature \(h_{\max}\), and both are kept
+# small there by
+#
+# \[ \frac1\epsilon = h_{\max} \Big( \frac{1}{c\,(2 - \alpha)} + \frac{N/B - 1}{c' \alpha \sqrt T} \Big). \]
+#
+# The time that a chain needs is that of the smallest curvature, \(\alpha / (\epsilon h_{\min})\) steps: what a run of a
+# given length is right about is decided by the condition number \(h_{\max}/h_{\min}\) and the number of batches.
 
 from __future__ import annotations
 

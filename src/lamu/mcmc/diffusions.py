@@ -19,17 +19,9 @@ __all__ = ["Langevin", "mala", "ula"]
 
 @record
 class Langevin(Kernel):
-    """The kernel of `mala` and `ula`.
+    """The kernel of `mala` and `ula`."""
 
-    Attributes:
-        adjusted: whether proposals are tested; where not, each is taken, and the acceptance is what a test would say.
-
-    Examples:
-        >>> from lamu.mcmc.diffusions import Langevin
-        >>> Langevin(adjusted=False).geometry
-        'Langevin steps, unadjusted'
-    """
-
+    # Whether proposals are tested; where not, each is taken, and the acceptance is what a test would say.
     adjusted: bool = static(default=True)
 
     @property
@@ -38,13 +30,11 @@ class Langevin(Kernel):
         return "Langevin steps" if self.adjusted else "Langevin steps, unadjusted"
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain with its gradient."""
         return Chain.at(position, target)
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
-        """Returns the chain after one step."""
         noise_key, accept_key = jax.random.split(key)
         vector, unravel = tree.ravel(chain.position)
         noise = jax.random.normal(noise_key, vector.shape, vector.dtype)

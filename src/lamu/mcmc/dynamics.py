@@ -1,29 +1,29 @@
-r"""The dynamics of every stochastic-gradient sampler here; a recipe is a choice of its parts.
+"""The dynamics of every stochastic-gradient sampler here; a recipe is a choice of its parts."""
 
-Langevin dynamics with friction on \(\pi \propto \exp(-\ell/T) = \exp(-\kappa\,\bar\ell)\), \(\kappa = N/T\), in the
-units of `docs/scale.md`: the step size ε multiplies the gradient of the mean loss, as a learning rate does. With
-\(\tau = T/N = 1/\kappa\), a preconditioner G, and \(\xi\) standard normal noise, one step is
-
-\[ p \leftarrow (1 - \alpha)\, p - \sqrt{\epsilon}\, G^{1/2} \hat g(\theta) +
-       \sqrt{2 \alpha \tau - \epsilon\, G \hat V}\;\xi, \qquad
-   \theta \leftarrow \theta + \sqrt{\epsilon}\, G^{1/2} p \]
-
-| choice | values |
-|---|---|
-| momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
-| preconditioner G | `NoPreconditioner`, `RootMeanSquare`, `FrozenAfterWarmup` of one |
-| step size ε | from the curvature (`CurvatureStepSize`), a number, `Polynomial`, `Cyclical`, any function of the step |
-| gradient | `Minibatch`, `ControlVariates` |
-| noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
-| temperature T | the objective's |
-
-With α = 1 this is \(\theta \leftarrow \theta - \epsilon\, G \hat g + \sqrt{2 \epsilon \tau G}\,\xi\). In terms of
-\(v = \sqrt\epsilon\, p\) and a constant ε it is Chen, Fox & Guestrin (2014), equation 15, with their
-\(\eta = \epsilon\tau\) (their gradient is a sum over the data) and \(\hat\beta = \epsilon \hat V / (2\tau)\); scaled by
-\(\sqrt\epsilon\) the momentum keeps its law when ε or G change (Wenzel et al. 2020, section 3). At T = 0 it is gradient
-descent with momentum 1 − α. On a quadratic loss with curvature h a row the variance is
-\(\frac{\tau}{h} \big(1 - \frac{\epsilon h}{2 (2 - \alpha)}\big)^{-1}\): the bias falls as ε.
-"""
+# Langevin dynamics with friction on \(\pi \propto \exp(-\ell/T) = \exp(-\kappa\,\bar\ell)\), \(\kappa = N/T\), in the
+# units of `docs/scale.md`: the step size ε multiplies the gradient of the mean loss, as a learning rate does. With
+# \(\tau = T/N = 1/\kappa\), a preconditioner G, and \(\xi\) standard normal noise, one step is
+#
+# \[ p \leftarrow (1 - \alpha)\, p - \sqrt{\epsilon}\, G^{1/2} \hat g(\theta) +
+#        \sqrt{2 \alpha \tau - \epsilon\, G \hat V}\;\xi, \qquad
+#    \theta \leftarrow \theta + \sqrt{\epsilon}\, G^{1/2} p \]
+#
+# | choice | values |
+# |---|---|
+# | momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
+# | preconditioner G | `NoPreconditioner`, `RootMeanSquare`, `FrozenAfterWarmup` of one |
+# | step size ε | from the curvature (`CurvatureStepSize`), a number, `Polynomial`, `Cyclical`, any function of the step
+# |
+# | gradient | `Minibatch`, `ControlVariates` |
+# | noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
+# | temperature T | the objective's |
+#
+# With α = 1 this is \(\theta \leftarrow \theta - \epsilon\, G \hat g + \sqrt{2 \epsilon \tau G}\,\xi\). In terms of \(v
+# = \sqrt\epsilon\, p\) and a constant ε it is Chen, Fox & Guestrin (2014), equation 15, with their \(\eta =
+# \epsilon\tau\) (their gradient is a sum over the data) and \(\hat\beta = \epsilon \hat V / (2\tau)\); scaled by
+# \(\sqrt\epsilon\) the momentum keeps its law when ε or G change (Wenzel et al. 2020, section 3). At T = 0 it is
+# gradient descent with momentum 1 − α. On a quadratic loss with curvature h a row the variance is \(\frac{\tau}{h}
+# \big(1 - \frac{\epsilon h}{2 (2 - \alpha)}\big)^{-1}\): the bias falls as ε.
 
 from __future__ import annotations
 
@@ -60,70 +60,37 @@ __all__ = ["Dynamics", "DynamicsState", "dynamics"]
 
 @record
 class DynamicsState:
-    """The chains; every leaf has a leading axis of chains but the count and the network's state.
+    """The chains; every leaf has a leading axis of chains but the count and the network's state."""
 
-    Attributes:
-        count: steps taken.
-        position: θ.
-        momentum: the momentum's memory.
-        scale: the preconditioner's memory.
-        reference: the gradient's memory.
-        network_state: the network's state, the same for all, and the run's from its start.
-        curvature: what is known of the largest curvature, where the step size comes from it.
-
-    Examples:
-        >>> from lamu.mcmc.dynamics import DynamicsState
-        >>> DynamicsState(count=0, position={}, momentum={}, scale={}, reference={}, network_state={}).count
-        0
-    """
-
-    count: Any
+    count: Any  # steps taken
     position: Params
-    momentum: Any
-    scale: Any
-    reference: Any
-    network_state: Any
-    curvature: Any = None
+    momentum: Any  # the momentum's memory
+    scale: Any  # the preconditioner's memory
+    reference: Any  # the gradient's memory
+    network_state: Any  # the network's state, the same for all, and the run's from its start
+    curvature: Any = None  # what is known of the largest curvature, where the step size comes from it
 
 
 @record
 class Dynamics(Runnable):
-    """The sampler that `sgld`, `psgld`, `sghmc` and `sgnht` make.
+    """The sampler that `sgld`, `psgld`, `sghmc` and `sgnht` make."""
 
-    Attributes:
-        step_size: ε, a row.
-        momentum: how momentum is kept.
-        preconditioner: G.
-        gradient: how the gradient is estimated.
-        noise: what is known of its variance.
-        start: a posterior, or parameters, from which chains start; None for the model's own start.
-        chains: the number of chains.
-        warmup: steps that are dropped.
-        draws: draws that are kept, for each chain.
-        thinning: steps a kept draw.
-        shared_batches: whether all chains see the same batches; else each has an order of the data of its own.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.mcmc.sgld(warmup=100, draws=50, thinning=4).traits.length
-        300
-    """
-
-    step_size: StepSize | CurvatureStepSize
-    momentum: Any = Overdamped()
-    preconditioner: Any = NoPreconditioner()
-    gradient: GradientEstimate = Minibatch()
-    noise: Any = NoNoise()
-    start: Any = None
-    chains: int = static(default=4)
-    warmup: int = static(default=1000)
-    draws: int = static(default=200)
-    thinning: int = static(default=10)
+    step_size: StepSize | CurvatureStepSize  # ε, a row
+    momentum: Any = Overdamped()  # how momentum is kept
+    preconditioner: Any = NoPreconditioner()  # G
+    gradient: GradientEstimate = Minibatch()  # how the gradient is estimated
+    noise: Any = NoNoise()  # what is known of its variance
+    start: Any = None  # a posterior, or parameters, from which chains start; None for the model's own start
+    chains: int = static(default=4)  # the number of chains
+    warmup: int = static(default=1000)  # steps that are dropped
+    draws: int = static(default=200)  # draws that are kept, for each chain
+    thinning: int = static(default=10)  # steps a kept draw
+    # Whether all chains see the same batches; else each has an order of the data of its own.
     shared_batches: bool = static(default=False)
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, an order of the data a chain; its own length, in cycles where the step size has some."""
+        # Minibatches, an order of the data a chain; its own length, in cycles where the step size has some.
         cycle = explored = 0
         length = self.draws * self.thinning
         if isinstance(self.step_size, Cyclical) and self.step_size.period is not None:
@@ -142,7 +109,7 @@ class Dynamics(Runnable):
 
     @property
     def choices(self) -> Choices:
-        """What is sampled, and how: no row of the rule."""
+        # What is sampled, and how: no row of the rule.
         left_out = ("minibatch", "no acceptance test", self.preconditioner.departure)
         scale = "none" if isinstance(self.preconditioner, NoPreconditioner) else "squared minibatch gradient"
         return Choices(
@@ -154,7 +121,7 @@ class Dynamics(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DynamicsState:
-        """Returns every chain at a start of its own, without momentum."""
+        # Returns every chain at a start of its own, without momentum.
         one = jax.tree.map(lambda leaf: leaf[0], batch) if batch.mask.ndim == 2 else batch
         keys, state_key = jax.random.split(key, self.chains), jax.random.fold_in(jax.random.clone(key), self.chains)
         position = jax.vmap(lambda key: started(key, self.start, objective, one)[0])(keys)
@@ -176,10 +143,9 @@ class Dynamics(Runnable):
         )
 
     def step(self, key: RandomKey, state: DynamicsState, batch: Batch, objective: Objective) -> tuple[Any, Info]:
-        """Returns every chain after one step; the draw is where they are.
-
-        A batch may have a leading axis of chains, as the loop makes it; without one, all chains see the same rows.
-        """
+        # Returns every chain after one step; the draw is where they are.
+        #
+        # A batch may have a leading axis of chains, as the loop makes it; without one, all chains see the same rows.
         keys, apart = jax.random.split(key, self.chains), batch.mask.ndim == 2
         model, one = objective.model, jax.tree.map(lambda leaf: leaf[0], batch) if apart else batch
 
@@ -198,7 +164,7 @@ class Dynamics(Runnable):
         return new, Info(loss=jnp.mean(loss), draw=position)
 
     def posterior(self, key: RandomKey, state: DynamicsState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there."""
+        # Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there.
         ended = not isinstance(state.count, Tracer) and int(state.count) >= self.warmup
         learns = isinstance(self.step_size, CurvatureStepSize)
         if ended and learns and not np.isfinite(np.asarray(state.curvature["largest"])).all():
@@ -257,11 +223,7 @@ class Dynamics(Runnable):
         return not hasattr(self.start, "belief") or isinstance(self.start.belief, Point)
 
     def complaint(self, state: DynamicsState) -> str:
-        """Returns what to do where the loss is not finite.
-
-        Args:
-            state: a state, on the host.
-        """
+        # Returns what to do where the loss is not finite.
         return (
             "the step size is too large for the curvature (it must stay below 2 over it, a row); lower it, start the "
             "chains at a mode (start=), or standardise the data (model.standardised(x, y))"
@@ -323,21 +285,7 @@ def _curvature(rule: CurvatureStepSize, memory: Any, gradient: Any, at: Any, row
 
 
 def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:
-    """Returns the sampler of some parts, after a look at what was asked.
-
-    Args:
-        step_size: ε, as `lamu.mcmc.step_sizes.step_size` takes it, `CurvatureStepSize`, or None for that.
-        parts: the other parts by name.
-        lengths: chains, warmup, draws, thinning, shared_batches.
-
-    Raises:
-        ValueError: for a step size that is not positive, or lengths that make no draw.
-
-    Examples:
-        >>> from lamu.mcmc.dynamics import dynamics
-        >>> dynamics(0.1, {}, {"chains": 2, "warmup": 0, "draws": 5, "thinning": 1}).traits.length
-        5
-    """
+    """Returns the sampler of some parts, after a look at what was asked."""
     if step_size is None:
         step_size = CurvatureStepSize()
     elif not isinstance(step_size, CurvatureStepSize):

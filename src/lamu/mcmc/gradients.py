@@ -1,8 +1,8 @@
-r"""Gradient estimates of stochastic-gradient samplers: minibatch gradients, control variates, and their variance.
+"""Gradient estimates of stochastic-gradient samplers: minibatch gradients, control variates, and their variance."""
 
-A gradient object sees what a step of the protocol sees, a batch and the objective, and has a memory in the sampler's
-state. What needs all the data takes them in a pass: the batches of one epoch, during which the chain may have to rest.
-"""
+# A gradient object sees what a step of the protocol sees, a batch and the objective, and has a memory in the sampler's
+# state. What needs all the data takes them in a pass: the batches of one epoch, during which the chain may have to
+# rest.
 
 from __future__ import annotations
 
@@ -36,25 +36,9 @@ __all__ = [
 
 
 def mean_loss(objective: Objective, batch: Batch, network_state: Any) -> Callable[[Params], Array]:
-    r"""Returns the mean loss on a batch as a function of all free parameters; the target is \(\exp(-\kappa\bar\ell)\).
-
-    The network is in evaluation mode, with the state that the run started with: a density over parameters has no batch
-    statistics. A density's Jacobian is not tempered, as for all samplers.
-
-    Args:
-        objective: what fixes the scale.
-        batch: the rows.
-        network_state: the network's state.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.mcmc.gradients import mean_loss
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
-        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
-        >>> params, state = model.init(jax.random.key(0), batch)
-        >>> mean_loss(lamu.objective.Objective(model, 4), batch, state)(params).shape
-        ()
-    """
+    r"""Returns the mean loss on a batch as a function of free parameters; the target is \(\exp(-\kappa\bar\ell)\)."""
+    # The network is in evaluation mode, with the state that the run started with: a density over parameters has no
+    # batch statistics. A density's Jacobian is not tempered, as for all samplers.
     model = objective.model
 
     def value(params: Params) -> Array:
@@ -93,13 +77,7 @@ class GradientEstimate(Protocol):
 
 @record
 class Minibatch:
-    """The gradient of the batch: one gradient a step, and no memory.
-
-    Examples:
-        >>> from lamu.mcmc.gradients import Minibatch
-        >>> Minibatch().init({"w": 1.0})
-        {}
-    """
+    """The gradient of the batch: one gradient a step, and no memory."""
 
     def init(self, position: Params) -> Any:
         """Returns nothing."""
@@ -176,13 +154,7 @@ class ControlVariates:
 
 @record
 class NoNoise:
-    """No estimate: the batches' noise is taken as if it were none, and heats the chain a little.
-
-    Examples:
-        >>> from lamu.mcmc.gradients import NoNoise
-        >>> NoNoise()(None, None, None, None) is None
-        True
-    """
+    """No estimate: the batches' noise is taken as if it were none, and heats the chain a little."""
 
     def __call__(self, position: Any, batch: Any, objective: Any, network_state: Any) -> None:
         """Returns None."""
@@ -191,22 +163,9 @@ class NoNoise:
 
 @record
 class KnownNoise:
-    r"""The variance of a minibatch gradient of the mean loss, a number for every coordinate, as the caller knows it.
+    """The variance of a minibatch gradient of the mean loss, a number for every coordinate, as the caller knows it."""
 
-    Attributes:
-        variance: \(\hat V\).
-
-    Raises:
-        ValueError: for a negative variance.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.mcmc.gradients import KnownNoise
-        >>> KnownNoise(0.5)(jnp.zeros(2), None, None, None).tolist()
-        [0.5, 0.5]
-    """
-
-    variance: Number
+    variance: Number  # \(\hat V\)
 
     def __post_init__(self) -> None:
         if isinstance(self.variance, int | float) and self.variance < 0:
@@ -254,19 +213,7 @@ class RowNoise:
 
 
 def noise_of(estimate: Any) -> Any:
-    """Returns what is known of the gradient's variance as an object.
-
-    Args:
-        estimate: None, a number, or an object that computes it (`RowNoise()`).
-
-    Raises:
-        TypeError: for anything else.
-
-    Examples:
-        >>> from lamu.mcmc.gradients import noise_of
-        >>> noise_of(0.5)
-        KnownNoise(variance=0.5)
-    """
+    """Returns what is known of the gradient's variance as an object."""
     if estimate is None:
         return NoNoise()
     if isinstance(estimate, int | float):

@@ -23,60 +23,27 @@ _DIVERGENT = 1000.0  # nats, Stan's and BlackJAX's
 
 @record
 class Phase:
-    """A point of a path.
+    """A point of a path."""
 
-    Attributes:
-        position: θ, `[parameters]`.
-        momentum: p, `[parameters]`.
-        log_density: the log of the target at θ, in nats.
-        gradient: its gradient.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.mcmc.hamiltonian import Phase
-        >>> float(Phase(jnp.zeros(1), jnp.array([2.0]), jnp.array(-1.0), jnp.zeros(1)).energy(jnp.ones(1)))
-        3.0
-    """
-
-    position: Array
-    momentum: Array
-    log_density: Array
+    position: Array  # θ, `[parameters]`
+    momentum: Array  # p, `[parameters]`
+    log_density: Array  # the log of the target at θ, in nats
     gradient: Array
 
     def energy(self, inverse_mass: Array) -> Array:
-        r"""Returns \(-\log\pi(\theta) + \tfrac12 p^\top M^{-1} p\) in nats, a scalar.
-
-        Args:
-            inverse_mass: the diagonal of M⁻¹.
-        """
+        r"""Returns \(-\log\pi(\theta) + \tfrac12 p^\top M^{-1} p\) in nats, a scalar."""
         return -self.log_density + 0.5 * jnp.sum(inverse_mass * self.momentum**2)
 
 
 def leapfrog(
     log_density: Callable[[Array], Array], start: Phase, step_size: Any, inverse_mass: Array, steps: Any
 ) -> Phase:
-    r"""Returns where a path of some leapfrog steps ends; one gradient a step.
-
-    \[ p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta), \qquad \theta \leftarrow \theta + \eta M^{-1} p, \qquad
-       p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta) \]
-
-    It keeps volumes, is its own inverse once the momentum is turned round, and its energy is off by O(η²) over a path.
-
-    Args:
-        log_density: the log of the target of a vector, in nats.
-        start: where the path starts.
-        step_size: η.
-        inverse_mass: the diagonal of M⁻¹, `[parameters]`.
-        steps: how many.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.mcmc.hamiltonian import Phase, leapfrog
-        >>> start = Phase(jnp.array([1.0]), jnp.array([0.0]), jnp.array(-0.5), jnp.array([-1.0]))
-        >>> end = leapfrog(lambda theta: -0.5 * jnp.sum(theta**2), start, 0.01, jnp.ones(1), 314)
-        >>> round(float(end.position[0]), 3)  # half a turn
-        -1.0
-    """
+    """Returns where a path of some leapfrog steps ends; one gradient a step."""
+    # \[ p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta), \qquad \theta \leftarrow \theta + \eta M^{-1} p, \qquad
+    #    p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta) \]
+    #
+    # It keeps volumes, is its own inverse once the momentum is turned round, and its energy is off by O(η²) over a
+    # path.
 
     def one(_: Any, at: Phase) -> Phase:
         half = at.momentum + 0.5 * step_size * at.gradient
@@ -89,31 +56,19 @@ def leapfrog(
 
 @record
 class Hamiltonian(Kernel):
-    """The kernel of `hmc`.
+    """The kernel of `hmc`."""
 
-    Attributes:
-        path_length: the longest path, in the units in which the masses make the target's deviations one.
-        most: the most leapfrog steps of a path.
-
-    Examples:
-        >>> from lamu.mcmc.hamiltonian import Hamiltonian
-        >>> Hamiltonian(path_length=1.0).most
-        256
-    """
-
-    path_length: Any = math.pi
-    most: int = static(default=256)
+    path_length: Any = math.pi  # the longest path, in the units in which the masses make the target's deviations one
+    most: int = static(default=256)  # the most leapfrog steps of a path
 
     geometry = "Hamiltonian paths of random length"
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain with its gradient."""
         return Chain.at(position, target)
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
-        """Returns the chain after one path."""
         # A word of its own for the length, beside the two that the momentum and the test get.
         longest = jax.random.uniform(jax.random.fold_in(jax.random.clone(key), 2), dtype=step_size.dtype)
         momentum_key, accept_key = jax.random.split(key)

@@ -19,29 +19,7 @@ _APART = 2.0  # as far as NumPyro and Stan start their chains from zero
 
 
 def started(key: RandomKey, start: Any, objective: Objective, batch: Batch) -> tuple[Params, Any]:
-    """Returns where one chain starts, as the real numbers that it runs in, and the network's state.
-
-    Args:
-        key: a random key.
-        start: a posterior, of which the chain takes a draw (the point, of an optimiser's; with its network state), or
-            parameters; None for the model's own start.
-        objective: the loss.
-        batch: some rows, for shapes.
-
-    Raises:
-        ValueError: for parameters of another model.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.mcmc.init import started
-        >>> x, y = lamu.data.load("diabetes")
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0)).standardised(x, y)
-        >>> mode = lamu.fit(model, (x, y), lamu.algorithms.map_estimate(), steps=5).posterior
-        >>> objective, batch = lamu.objective.Objective(model, len(x)), lamu.data.Batch.of(x, y)
-        >>> position, _ = started(jax.random.key(0), mode, objective, batch)
-        >>> bool((position["network"]["layers"][0]["kernel"] == mode.mean["network"]["layers"][0]["kernel"]).all())
-        True
-    """
+    """Returns where one chain starts, as the real numbers that it runs in, and the network's state."""
     init_key, draw_key = jax.random.split(key)
     fresh, network_state = objective.model.init(init_key, batch)
     if start is None:
@@ -59,24 +37,9 @@ def started(key: RandomKey, start: Any, objective: Objective, batch: Batch) -> t
 
 
 def apart(key: RandomKey, positions: Params, density: Density) -> Params:
-    r"""Returns the starts of chains that look for modes: all but the first away from the one point that they share.
-
-    Each real coordinate u moves by a uniform number within \(\pm 2 \max(1, |u|)\); a chain stays where the log density
-    or its gradient would not be finite.
-
-    Args:
-        key: a random key.
-        positions: where all chains are, leaves `[chains, ...]`.
-        density: the target.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.mcmc.init import apart
-        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 3.0)
-        >>> at = apart(jax.random.key(0), {"network": jnp.full(3, 3.0), "likelihood": {}}, density)["network"]
-        >>> float(at[0]), bool((jnp.abs(at - 3.0) <= 6.0).all()), len(set(at.tolist()))
-        (3.0, True, 3)
-    """
+    """Returns the starts of chains that look for modes: all but the first away from the one point that they share."""
+    # Each real coordinate u moves by a uniform number within \(\pm 2 \max(1, |u|)\); a chain stays where the log
+    # density or its gradient would not be finite.
 
     def moved(key: RandomKey, position: Params) -> Params:
         keys = tree.keys_like(key, position)

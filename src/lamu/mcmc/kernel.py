@@ -17,31 +17,15 @@ __all__ = ["Chain", "Kernel", "TransitionInfo", "metropolis"]
 
 @record
 class Chain:
-    """The state of a chain.
+    """The state of a chain."""
 
-    Attributes:
-        position: the parameters, in JAX's default float.
-        log_density: the log of the target there, in nats, up to a constant.
-        gradient: its gradient there, in the kernel's own shape; None for a kernel that takes none.
-
-    Examples:
-        >>> from lamu.mcmc.kernel import Chain
-        >>> Chain(position={"w": 1.0}, log_density=-0.5).log_density
-        -0.5
-    """
-
-    position: Params
-    log_density: Any
-    gradient: Any = None
+    position: Params  # the parameters, in JAX's default float
+    log_density: Any  # the log of the target there, in nats, up to a constant
+    gradient: Any = None  # its gradient there, in the kernel's own shape; None for a kernel that takes none
 
     @classmethod
     def at(cls, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain with its gradient as one vector.
-
-        Args:
-            position: the parameters.
-            target: the log of the target.
-        """
+        """Returns a chain with its gradient as one vector."""
         vector, unravel = tree.ravel(position)
         value, gradient = jax.value_and_grad(lambda v: target(unravel(v)))(vector)
         return cls(position, value, gradient)
@@ -49,32 +33,18 @@ class Chain:
 
 @record
 class TransitionInfo:
-    """The result of a transition: the new positions, and statistics of how they were reached.
+    """The result of a transition: the new positions, and statistics of how they were reached."""
 
-    Attributes:
-        position: the parameters, leaves `[chains, ...]`.
-        statistics: numbers by name, `[chains]`: "log_density" in nats; "acceptance", a probability; and, where paths
-            are followed, "energy" and "energy_error" in nats, "divergent" and "gradients".
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.mcmc.kernel import TransitionInfo
-        >>> TransitionInfo({"w": jnp.zeros(4)}, {"acceptance": jnp.ones(4)}).statistics["acceptance"].shape
-        (4,)
-    """
-
-    position: Params
+    position: Params  # the parameters, leaves `[chains, ...]`
+    # Numbers by name, `[chains]`: "log_density" in nats; "acceptance", a probability; and, where paths are followed,
+    # "energy" and "energy_error" in nats, "divergent" and "gradients".
     statistics: dict[str, Any]
 
 
 class Kernel(Protocol):
-    """A way to move a chain that leaves the target as it is, or nearly so.
+    """A way to move a chain that leaves the target as it is, or nearly so."""
 
-    Attributes:
-        geometry: how it moves, in words.
-    """
-
-    geometry: str | Any
+    geometry: str | Any  # how it moves, in words
 
     @property
     def replicas(self) -> int:
@@ -88,35 +58,12 @@ class Kernel(Protocol):
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
-        """Returns the chain after one transition, and its statistics, with "acceptance" among them.
-
-        Args:
-            key: a random key.
-            chain: where it is.
-            target: the log of the target.
-            step_size: η.
-            inverse_mass: the diagonal of M⁻¹, `[parameters]`, an estimate of the variances.
-            warming: whether this is a transition of a warm-up that adapts.
-        """
+        """Returns the chain after one transition, and its statistics, with "acceptance" among them."""
         ...
 
 
 def metropolis(key: RandomKey, log_ratio: Array, new: Any, old: Any) -> tuple[Any, Array]:
-    r"""Returns the new state with probability \(\min(1, r)\), else the old one, and that probability.
-
-    Args:
-        key: a random key.
-        log_ratio: log r, the log of the ratio of what the target and the proposal say of the two; NaN is a refusal.
-        new: the proposed state.
-        old: the present one.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.mcmc.kernel import metropolis
-        >>> state, probability = metropolis(jax.random.key(0), jnp.array(0.5), jnp.array(1.0), jnp.array(0.0))
-        >>> float(state), float(probability)
-        (1.0, 1.0)
-    """
+    r"""Returns the new state with probability \(\min(1, r)\), else the old one, and that probability."""
     probability = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
     accepted = jax.random.bernoulli(key, probability)
     return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old), probability

@@ -19,53 +19,24 @@ __all__ = ["LogTarget"]
 
 @record
 class LogTarget:
-    r"""The function \(-\ell(\theta)/T\) of the parameters, in nats, and in JAX's default float.
+    r"""The function \(-\ell(\theta)/T\) of the parameters, in nats, and in JAX's default float."""
 
-    Of a density with constraints it is \(\log p(g(u))/T + \log |\partial g/\partial u|\): no temperature divides a
-    Jacobian.
+    # Of a density with constraints it is \(\log p(g(u))/T + \log |\partial g/\partial u|\): no temperature divides a
+    # Jacobian.
 
-    Attributes:
-        objective: the loss.
-        batch: all the data.
-        network_state: the network's state, which no draw changes.
-        parts: in how many parts the rows are summed.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.data import Batch
-        >>> from lamu.density import nothing
-        >>> from lamu.mcmc.log_target import LogTarget
-        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 1.0)
-        >>> target = LogTarget(lamu.objective.Objective(density, 1, temperature=0.5), Batch.of(*nothing()), {})
-        >>> float(target({"network": jnp.array(2.0), "likelihood": {}}))
-        -8.0
-    """
-
-    objective: Objective
-    batch: Batch
-    network_state: Any
-    parts: int = static(default=1)
+    objective: Objective  # the loss
+    batch: Batch  # all the data
+    network_state: Any  # the network's state, which no draw changes
+    parts: int = static(default=1)  # in how many parts the rows are summed
 
     @classmethod
     def of(cls, objective: Objective, batch: Batch, network_state: Any, params: Params, runs: int) -> LogTarget:
-        """Returns the target, its rows summed in parts where a gradient of all of them would hold too much.
-
-        Args:
-            objective: the loss.
-            batch: all the data.
-            network_state: the network's state.
-            params: the free parameters of one run.
-            runs: how many gradients are taken side by side.
-        """
+        """Returns the target, its rows summed in parts where a gradient of all of them would hold too much."""
         parts = parts_of(objective.model, batch, network_state, params, runs, looped=True)
         return cls(objective, batch, network_state, parts)
 
     def __call__(self, params: Params) -> Array:
-        """Returns the log of the target.
-
-        Args:
-            params: all free parameters.
-        """
+        """Returns the log of the target."""
         model, likely = self.objective.model, self.objective.likelihood_power * self.objective.concentration
         if isinstance(model, Density):
             # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
@@ -76,12 +47,7 @@ class LogTarget:
         return value + self.objective.untempered_volume(params).astype(value.dtype) if model.transforms else value
 
     def rows(self, params: Params, chosen: Array) -> Array:
-        r"""Returns what some rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each.
-
-        Args:
-            params: all free parameters.
-            chosen: the numbers of the rows, `[rows]`.
-        """
+        r"""Returns what rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each."""
         some = jax.tree.map(lambda leaf: leaf[chosen], self.batch)
         model = self.objective.model.tempered(self.objective.temperature)
         values, _ = model.log_likelihood(params, self.network_state, some)
@@ -91,11 +57,7 @@ class LogTarget:
         return counted.astype(jnp.result_type(float)) * self._per_row
 
     def log_prior(self, params: Params) -> Array:
-        r"""Returns the prior's share of the log of the target, \(\log p(\theta) / T\), with a density's Jacobian.
-
-        Args:
-            params: all free parameters.
-        """
+        r"""Returns the prior's share of the log of the target, \(\log p(\theta) / T\), with a density's Jacobian."""
         prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
         if not self.objective.model.transforms:
             return prior

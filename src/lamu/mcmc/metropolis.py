@@ -19,24 +19,17 @@ __all__ = ["RandomWalk", "random_walk"]
 
 @record
 class RandomWalk(Kernel):
-    """The kernel of `random_walk`.
-
-    Examples:
-        >>> from lamu.mcmc.metropolis import RandomWalk
-        >>> RandomWalk().geometry
-        'random walk'
-    """
+    """The kernel of `random_walk`."""
 
     geometry = "random walk"
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain without a gradient."""
+        # Returns a chain without a gradient.
         return Chain(position, target(position))
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
-        """Returns the chain after one proposal."""
         noise_key, accept_key = jax.random.split(key)
         vector, unravel = tree.ravel(chain.position)
         noise = jnp.sqrt(inverse_mass) * jax.random.normal(noise_key, vector.shape, vector.dtype)

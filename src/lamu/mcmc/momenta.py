@@ -1,8 +1,7 @@
-r"""How a stochastic-gradient sampler keeps its momentum: not at all, against friction, or against a thermostat's.
+"""How a stochastic-gradient sampler keeps its momentum: not at all, against friction, or against a thermostat's."""
 
-A momentum p has the law \(\mathcal N(0, T/N)\) a coordinate where the chain has settled, whatever the step size and the
-preconditioner are: both are in the impulse and in the step, so that schedules of either leave it alone.
-"""
+# A momentum p has the law \(\mathcal N(0, T/N)\) a coordinate where the chain has settled, whatever the step size and
+# the preconditioner are: both are in the impulse and in the step, so that schedules of either leave it alone.
 
 from __future__ import annotations
 
@@ -19,13 +18,7 @@ __all__ = ["Friction", "Overdamped", "Thermostat"]
 
 @record
 class Overdamped:
-    """No momentum: it is drawn anew at every step, which is friction one.
-
-    Examples:
-        >>> from lamu.mcmc.momenta import Overdamped
-        >>> Overdamped().move({}, {"w": 0.5}, 0.1, 1.0)
-        ({}, {'w': 0.5})
-    """
+    """No momentum: it is drawn anew at every step, which is friction one."""
 
     friction = 1.0
     geometry = "overdamped Langevin paths"
@@ -41,21 +34,9 @@ class Overdamped:
 
 @record
 class Friction:
-    r"""A momentum that loses a share α a step: \(p \leftarrow (1 - \alpha)\, p + \text{impulse}\).
+    r"""A momentum that loses a share α a step: \(p \leftarrow (1 - \alpha)\, p + \text{impulse}\)."""
 
-    Attributes:
-        friction: α in (0, 1]; one is `Overdamped`, and 1 − α is an optimiser's momentum.
-
-    Raises:
-        ValueError: for a friction outside (0, 1].
-
-    Examples:
-        >>> from lamu.mcmc.momenta import Friction
-        >>> Friction(0.25).move({"p": {"w": 1.0}}, {"w": 0.5}, 0.1, 1.0)[1]
-        {'w': 1.25}
-    """
-
-    friction: Number = 0.1
+    friction: Number = 0.1  # α in (0, 1]; one is `Overdamped`, and 1 − α is an optimiser's momentum
 
     geometry = "underdamped Langevin paths"
 
@@ -74,35 +55,21 @@ class Friction:
 
 @record
 class Thermostat:
-    r"""A friction ζ of its own, which rises while the momentum is too hot: unknown noise is taken up by it.
+    """A friction ζ of its own, which rises while the momentum is too hot: unknown noise is taken up by it."""
 
-    \[ p \leftarrow (1 - \zeta)\, p + \text{impulse}, \qquad
-       \zeta \leftarrow \zeta + \frac{\epsilon}{Q} \Big(\big(1 - \tfrac\zeta2\big) \frac{N}{T}\,
-       \frac{\lVert p \rVert^2}{d} - 1\Big) \]
+    # \[ p \leftarrow (1 - \zeta)\, p + \text{impulse}, \qquad
+    #    \zeta \leftarrow \zeta + \frac{\epsilon}{Q} \Big(\big(1 - \tfrac\zeta2\big) \frac{N}{T}\,
+    #    \frac{\lVert p \rVert^2}{d} - 1\Big) \]
+    #
+    # It takes up noise that is the same in every direction, and that of batches on the average over directions. The
+    # factor is of steps that are not short: where \(\theta \leftarrow \theta + \sqrt\epsilon\, p\) settles on a
+    # quadratic of curvature h, \(h\,E[\theta^2] = (1 - \zeta/2)\,E[p^2]\), and it is the parameters' temperature that
+    # is to be held.
 
-    It takes up noise that is the same in every direction, and that of batches on the average over directions. The
-    factor is of steps that are not short: where \(\theta \leftarrow \theta + \sqrt\epsilon\, p\) settles on a
-    quadratic of curvature h, \(h\,E[\theta^2] = (1 - \zeta/2)\,E[p^2]\), and it is the parameters' temperature that is
-    to be held.
-
-    Attributes:
-        friction: α, at which ζ starts, and whose noise is added.
-        inertia: Q, in rows: the larger, the slower. \(Q = N/T\) is the published one, which is slow for large N;
-            the law of the parameters does not depend on it. None for \(10\, \epsilon / \alpha^2\), with which ζ varies
-            by a third of α or less, whatever the units of the loss are, and then ζ is no larger than one.
-
-    Raises:
-        ValueError: for a friction outside (0, 1], or an inertia that is not positive.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.mcmc.momenta import Thermostat
-        >>> memory, _ = Thermostat(0.5).move(Thermostat(0.5).init(jnp.zeros(2)), jnp.full(2, 2.0), 0.1, 1.0)
-        >>> float(memory["zeta"]) > 0.5
-        True
-    """
-
-    friction: Number = 0.1
+    friction: Number = 0.1  # α, at which ζ starts, and whose noise is added
+    # Q, in rows: the larger, the slower. \(Q = N/T\) is the published one, which is slow for large N; the law of the
+    # parameters does not depend on it. None for \(10\, \epsilon / \alpha^2\), with which ζ varies by a third of α or
+    # less, whatever the units of the loss are, and then ζ is no larger than one.
     inertia: Number | None = 1.0
 
     geometry = "underdamped Langevin paths with a thermostat"

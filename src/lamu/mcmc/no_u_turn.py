@@ -18,24 +18,17 @@ __all__ = ["NoUTurn", "nuts"]
 
 @record
 class NoUTurn(Kernel):
-    """The kernel of `nuts`.
-
-    Examples:
-        >>> from lamu.mcmc.no_u_turn import NoUTurn
-        >>> NoUTurn().geometry
-        'Hamiltonian paths'
-    """
+    """The kernel of `nuts`."""
 
     geometry = "Hamiltonian paths"
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain with its gradient, a tree like the position."""
+        # Returns a chain with its gradient, a tree like the position.
         return Chain(position, *jax.value_and_grad(target)(position))
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
-        """Returns the chain after one path."""
         from blackjax.mcmc import nuts as kernel
         from blackjax.mcmc.hmc import HMCState
 

@@ -1,10 +1,9 @@
-r"""Preconditioners G of stochastic-gradient samplers: a step size for each coordinate.
+"""Preconditioners G of stochastic-gradient samplers: a step size for each coordinate."""
 
-With a constant G, the dynamics on \(G^{1/2}\) have the same stationary distribution as without it. With a G that
-depends on the position, an exact sampler needs the term \(\Gamma_i = \sum_j \partial G_{ij} / \partial\theta_j\),
-which is omitted here as in most implementations. `FrozenAfterWarmup` makes it zero: G adapts before draws are kept,
-and is constant afterwards.
-"""
+# With a constant G, the dynamics on \(G^{1/2}\) have the same stationary distribution as without it. With a G that
+# depends on the position, an exact sampler needs the term \(\Gamma_i = \sum_j \partial G_{ij} / \partial\theta_j\),
+# which is omitted here as in most implementations. `FrozenAfterWarmup` makes it zero: G adapts before draws are kept,
+# and is constant afterwards.
 
 from __future__ import annotations
 
@@ -23,11 +22,9 @@ __all__ = ["FrozenAfterWarmup", "NoPreconditioner", "Preconditioner", "RootMeanS
 
 @runtime_checkable
 class Preconditioner(Protocol):
-    """What a preconditioner must offer.
+    """What a preconditioner must offer."""
 
-    Attributes:
-        departure: what it leaves out of the dynamics, in words; empty for nothing.
-    """
+    # `departure`: what it leaves out of the dynamics, in words; empty for nothing.
 
     @property
     def departure(self) -> str:
@@ -39,13 +36,7 @@ class Preconditioner(Protocol):
         ...
 
     def learn(self, memory: Any, gradient: Params, adapting: Any) -> Any:
-        """Returns the memory after another gradient of the mean loss.
-
-        Args:
-            memory: the memory so far.
-            gradient: the gradient, one chain's.
-            adapting: whether draws of this step are not kept.
-        """
+        """Returns the memory after another gradient of the mean loss."""
         ...
 
     def root(self, memory: Any) -> Params | None:
@@ -55,13 +46,7 @@ class Preconditioner(Protocol):
 
 @record
 class NoPreconditioner:
-    """No preconditioner: G is the identity.
-
-    Examples:
-        >>> from lamu.mcmc.preconditioners import NoPreconditioner
-        >>> NoPreconditioner().root({}) is None
-        True
-    """
+    """No preconditioner: G is the identity."""
 
     departure = ""
 

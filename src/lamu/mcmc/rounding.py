@@ -1,11 +1,10 @@
-r"""Whether the log density is known to the precision that an acceptance needs, where the chains ended.
+"""Whether the log density is known to the precision that an acceptance needs, where the chains ended."""
 
-\[ \sqrt{\tfrac{1}{2K} \sum_k \big(f(\theta + \delta_k) - f(\theta)\big)^2} \]
-
-with f the log of the target in nats and δ one or two units in the last place of every coordinate. Numbers so near have
-one log density, up to rounding: targets near a million in single precision have differences of nats, be it that the
-sum over rows cancels or that a coordinate has no numbers between which the log density changes by less.
-"""
+# \[ \sqrt{\tfrac{1}{2K} \sum_k \big(f(\theta + \delta_k) - f(\theta)\big)^2} \]
+#
+# with f the log of the target in nats and δ one or two units in the last place of every coordinate. Numbers so near
+# have one log density, up to rounding: targets near a million in single precision have differences of nats, be it that
+# the sum over rows cancels or that a coordinate has no numbers between which the log density changes by less.
 
 from __future__ import annotations
 
@@ -29,23 +28,7 @@ _LARGEST = 0.3  # nats: an acceptance is off by a factor of 1.35
 
 
 def rounding_complaints(key: RandomKey, objective: Objective, network_state: Any, last: Params, data: Any) -> list[str]:
-    """Returns why draws in single precision cannot be trusted, with the remedy; an empty list where they can.
-
-    Args:
-        key: for the neighbours.
-        objective: the loss.
-        network_state: the network's state.
-        last: where the chains ended, leaves `[chains, ...]`.
-        data: the rows; of a stream nothing is said.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.mcmc.rounding import rounding_complaints
-        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 1.0)
-        >>> objective, last = lamu.objective.Objective(density, 1), {"network": jnp.ones(2), "likelihood": {}}
-        >>> rounding_complaints(jax.random.key(0), objective, {}, last, density.read(None))
-        []
-    """
+    """Returns why draws in single precision cannot be trusted, with the remedy; an empty list where they can."""
     dtype = jnp.result_type(float)
     if jnp.finfo(dtype).bits > 32 or not isinstance(data, Arrays):
         return []
@@ -65,25 +48,7 @@ def rounding_complaints(key: RandomKey, objective: Objective, network_state: Any
 
 @jax.jit
 def rounding(key: RandomKey, target: LogTarget, positions: Params) -> Array:
-    """Returns the rounding of the log of a target at some positions, in nats, one number each.
-
-    Args:
-        key: for the neighbours.
-        target: f.
-        positions: leaves `[chains, ...]`.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.data import Batch
-        >>> from lamu.density import nothing
-        >>> from lamu.mcmc.log_target import LogTarget
-        >>> from lamu.mcmc.rounding import rounding
-        >>> far = lamu.LogDensity(lambda theta: -0.5 * (theta**2 - 2e12 * theta + 1e24), 1e12)  # N(10^12, 1)
-        >>> target = LogTarget(lamu.objective.Objective(far, 1), Batch.of(*nothing()), {})
-        >>> position = {"network": jnp.array([1e12]), "likelihood": {}}
-        >>> bool(rounding(jax.random.key(0), target, position)[0] > 1e3)
-        True
-    """
+    """Returns the rounding of the log of a target at some positions, in nats, one number each."""
 
     def near(key: RandomKey, position: Params) -> Params:
         keys = tree.keys_like(key, position)
@@ -108,17 +73,7 @@ def rounding(key: RandomKey, target: LogTarget, positions: Params) -> Array:
 
 
 def far_away(samples: Params) -> list[str]:
-    """Returns the advice to centre targets, where draws that cannot be trusted lie far from where chains start.
-
-    Args:
-        samples: leaves `[chains, draws, ...]`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.mcmc.rounding import far_away
-        >>> far_away({"mu": np.full((2, 3), 1e6)})[0].split(",")[0], far_away({"mu": np.ones((2, 3))})
-        ('the draws of mu are near 1e+06', [])
-    """
+    """Returns the advice to centre targets, where draws that cannot be trusted lie far from where chains start."""
     for path, leaf in zip(tree.paths(samples), jax.tree.leaves(samples), strict=True):
         place = float(np.max(np.abs(np.median(np.asarray(leaf[:, -1], np.float64), axis=0)), initial=0.0))
         if place > _FAR:

@@ -1,11 +1,10 @@
-r"""Step sizes of stochastic-gradient samplers, over the steps of a run.
+"""Step sizes of stochastic-gradient samplers, over the steps of a run."""
 
-A sampler that never rejects has a bias of the order of its step, and noise of the batches that a step amplifies: steps
-either stay small, or fall so slowly that the chain goes on for ever while both vanish,
-\(\sum_t \epsilon_t = \infty\), \(\sum_t \epsilon_t^2 < \infty\), or come and go in cycles: a large one finds another
-mode, the small ones that follow describe it. Wherever a stochastic-gradient sampler takes a step size, it takes a
-number, one of these, or any function of the step.
-"""
+# A sampler that never rejects has a bias of the order of its step, and noise of the batches that a step amplifies:
+# steps either stay small, or fall so slowly that the chain goes on for ever while both vanish, \(\sum_t \epsilon_t =
+# \infty\), \(\sum_t \epsilon_t^2 < \infty\), or come and go in cycles: a large one finds another mode, the small ones
+# that follow describe it. Wherever a stochastic-gradient sampler takes a step size, it takes a number, one of these, or
+# any function of the step.
 
 from __future__ import annotations
 
@@ -162,20 +161,7 @@ StepSize = Rate | Polynomial | Cyclical
 
 
 def step_size(value: Any) -> StepSize:
-    """Returns a number or a schedule as a step size.
-
-    Args:
-        value: a positive number, `Polynomial`, `Cyclical`, `lamu.rate.Annealed`, or a function of the step.
-
-    Raises:
-        ValueError: for a step size that is not positive.
-        TypeError: for anything else.
-
-    Examples:
-        >>> from lamu.mcmc.step_sizes import step_size
-        >>> step_size(0.1)
-        Constant(value=0.1)
-    """
+    """Returns a number or a schedule as a step size."""
     if isinstance(value, Polynomial | Cyclical | Constant | Scheduled):
         return value
     return rate(value, "step_size")

@@ -1,13 +1,12 @@
-r"""Metropolis–Hastings on some of the rows: a sequential test, which is cheap and biased, and one that is exact.
+"""Metropolis–Hastings on some of the rows: a sequential test, which is cheap and biased, and one that is exact."""
 
-With the differences \(l_i = \log p(y_i|\theta') - \log p(y_i|\theta)\), each times p/T, Metropolis–Hastings draws u and
-accepts where
-
-\[ \frac1N \sum_{i=1}^N l_i > \mu_0, \qquad
-   \mu_0 = \frac1N \log\Bigl( u\, \frac{p(\theta)^{1/T}}{p(\theta')^{1/T}} \Bigr), \]
-
-a question about a mean of N numbers, which often some of them can answer.
-"""
+# With the differences \(l_i = \log p(y_i|\theta') - \log p(y_i|\theta)\), each times p/T, Metropolis–Hastings draws u
+# and accepts where
+#
+# \[ \frac1N \sum_{i=1}^N l_i > \mu_0, \qquad
+#    \mu_0 = \frac1N \log\Bigl( u\, \frac{p(\theta)^{1/T}}{p(\theta')^{1/T}} \Bigr), \]
+#
+# a question about a mean of N numbers, which often some of them can answer.
 
 from __future__ import annotations
 
@@ -124,20 +123,10 @@ class DelayedAcceptance:
 
 @record
 class Subsampled(Kernel):
-    """The kernel of `minibatch_mh`.
+    """The kernel of `minibatch_mh`."""
 
-    Attributes:
-        test: how a proposal is judged.
-        rows: how many rows are looked at, at a time.
-
-    Examples:
-        >>> from lamu.mcmc.subsampling import SequentialTest, Subsampled
-        >>> Subsampled(SequentialTest(), rows=50).geometry
-        'random walk, sequential test, biased'
-    """
-
-    test: Any
-    rows: int = static(default=100)
+    test: Any  # how a proposal is judged
+    rows: int = static(default=100)  # how many rows are looked at, at a time
 
     @property
     def geometry(self) -> str:
@@ -145,13 +134,13 @@ class Subsampled(Kernel):
         return f"random walk, {self.test.name}"
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain, with all the rows seen once."""
+        # Returns a chain, with all the rows seen once.
         return Chain(position, target(position))
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
-        """Returns the chain after one proposal; its log density is an estimate from the rows that were seen."""
+        # Returns the chain after one proposal; its log density is an estimate from the rows that were seen.
         noise_key, order_key, level_key, block_key = jax.random.split(key, 4)
         vector, unravel = tree.ravel(chain.position)
         noise = jnp.sqrt(inverse_mass) * jax.random.normal(noise_key, vector.shape, vector.dtype)

@@ -22,23 +22,12 @@ __all__ = ["Replicas", "parallel_tempering"]
 
 @record
 class Replicas(Kernel):
-    """The kernel of `parallel_tempering`: any other, once a temperature, and exchanges between neighbours.
+    """The kernel of `parallel_tempering`: any other, once a temperature, and exchanges between neighbours."""
 
-    A chain is its coldest replica; in the place of a gradient it carries all of them, leaves `[temperatures, ...]`.
+    # A chain is its coldest replica; in the place of a gradient it carries all of them, leaves `[temperatures, ...]`.
 
-    Attributes:
-        kernel: how a replica moves.
-        temperatures: as multiples of the run's own, the first of them one.
-
-    Examples:
-        >>> from lamu.mcmc.metropolis import RandomWalk
-        >>> from lamu.mcmc.tempering import Replicas
-        >>> Replicas(RandomWalk(), (1.0, 3.0)).geometry
-        'random walk, at 2 temperatures'
-    """
-
-    kernel: Any
-    temperatures: tuple[float, ...] = static()
+    kernel: Any  # how a replica moves
+    temperatures: tuple[float, ...] = static()  # as multiples of the run's own, the first of them one
 
     @property
     def geometry(self) -> str:
@@ -47,18 +36,18 @@ class Replicas(Kernel):
 
     @property
     def replicas(self) -> int:
-        """K, how many of them a chain has, side by side."""
+        # K, how many of them a chain has, side by side.
         return len(self.temperatures)
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain whose replicas are all in one place."""
+        # Returns a chain whose replicas are all in one place.
         here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(self.temperatures), *jnp.shape(leaf))), position)
         return self._coldest(self._begun(here, target))
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
-        """Returns the chain after every replica has moved and neighbours were exchanged."""
+        # Returns the chain after every replica has moved and neighbours were exchanged.
         move_key, exchange_key = jax.random.split(key)
 
         def one(key: RandomKey, replica: Chain, temperature: Array) -> tuple[Chain, dict[str, Any]]:
@@ -73,18 +62,11 @@ class Replicas(Kernel):
         return self._coldest(replicas), {**own, "exchange": exchanged}
 
     def exchange(self, key: RandomKey, replicas: Chain, target: LogTarget) -> tuple[Chain, Array]:
-        r"""Returns the replicas after neighbours were offered each other's places, and the mean chance of that.
-
-        Every second pair of neighbours, the even or the odd ones, by a coin:
-
-        \[ \text{accept with probability } \min\Big(1,
-           \frac{\pi_i(\theta_j)\,\pi_j(\theta_i)}{\pi_i(\theta_i)\,\pi_j(\theta_j)}\Big) \]
-
-        Args:
-            key: a random key.
-            replicas: the replicas, leaves `[temperatures, ...]`.
-            target: the log of the target at the run's own temperature.
-        """
+        """Returns the replicas after neighbours were offered each other's places, and the mean chance of that."""
+        # Every second pair of neighbours, the even or the odd ones, by a coin:
+        #
+        # \[ \text{accept with probability } \min\Big(1,
+        #    \frac{\pi_i(\theta_j)\,\pi_j(\theta_i)}{\pi_i(\theta_i)\,\pi_j(\theta_j)}\Big) \]
         count = len(self.temperatures)
         coin_key, level_key = jax.random.split(key)
         first = jax.random.bernoulli(coin_key).astype(jnp.int32) if count > 2 else jnp.zeros((), jnp.int32)

@@ -16,52 +16,24 @@ __all__ = ["Adaptation"]
 
 @record
 class Adaptation:
-    """What one chain has learned of its step size and its mass matrix.
+    """What one chain has learned of its step size and its mass matrix."""
 
-    Attributes:
-        step_size: BlackJAX's state of dual averaging.
-        mass: BlackJAX's state of the variances.
-
-    Examples:
-        >>> from lamu.mcmc.warm_up import Adaptation
-        >>> adaptation = Adaptation.begin(3, target=0.8)
-        >>> float(adaptation.size(warming=True)), adaptation.mass.inverse_mass_matrix.shape
-        (1.0, (3,))
-    """
-
-    step_size: Any
-    mass: Any
+    step_size: Any  # blackJAX's state of dual averaging
+    mass: Any  # blackJAX's state of the variances
 
     @classmethod
     def begin(cls, dimension: int, target: float) -> Adaptation:
-        """Returns a step size of one and unit variances.
-
-        Args:
-            dimension: the number of parameters.
-            target: the acceptance that step sizes aim at.
-        """
+        """Returns a step size of one and unit variances."""
         with lenient():
             made = _averaging(target)[0](1.0), _variances()[0](dimension)
         return cls(*jax.tree.map(_typed, made))
 
     def size(self, warming: Any) -> Array:
-        """Returns the step size: that of the moment in the warm-up, and the average over it thereafter.
-
-        Args:
-            warming: whether the warm-up lasts.
-        """
+        """Returns the step size: that of the moment in the warm-up, and the average over it thereafter."""
         return jnp.exp(jnp.where(warming, self.step_size.log_step_size, self.step_size.log_step_size_avg))
 
     def after(self, stage: Array, window_ends: Array, target: float, acceptance: Array, position: Params) -> Adaptation:
-        """Returns what is known after one more transition of the warm-up.
-
-        Args:
-            stage: zero where step sizes alone are learned, one where variances are gathered too.
-            window_ends: one where the gathered variances become the mass matrix.
-            target: the acceptance that step sizes aim at.
-            acceptance: that of the transition.
-            position: where the chain is after it.
-        """
+        """Returns what is known after one more transition of the warm-up."""
         step_init, step_update, step_final = _averaging(target)
         _, mass_update, mass_final = _variances()
         with lenient():
@@ -74,13 +46,7 @@ class Adaptation:
 
 
 def schedule(warmup: int) -> Array:
-    """Returns stage and end of window of every transition of the warm-up, `[warmup, 2]`.
-
-    Examples:
-        >>> from lamu.mcmc.warm_up import schedule
-        >>> schedule(100).shape
-        (100, 2)
-    """
+    """Returns stage and end of window of every transition of the warm-up, `[warmup, 2]`."""
     from blackjax.adaptation.staged_adaptation import build_schedule
 
     with lenient():

@@ -1,20 +1,22 @@
-r"""The rule in λ itself, for any exponential family or product of such families.
+"""The rule in λ itself, for any exponential family or product of such families."""
 
-\[ \lambda \leftarrow (1 - \rho)\,\lambda + \rho\,\big( \lambda_0 / T - \kappa\, \nabla_\mu E_q[\bar\ell] \big) \]
-
-with \(\bar\ell\) the mean negative log likelihood, \(\kappa = N/T\), and λ₀ the natural parameters of the prior, which
-is conjugate and enters exactly (`docs/scale.md`). An algorithm is a choice for each symbol:
-
-| algorithm | q, of what | E_q | the arrow | ρ | posterior |
-|---|---|---|---|---|---|
-| conjugate Bayes | the prior's family, θ of a conjugate model | known in μ | straight | 1, λ₀ the last posterior | q |
-| SVI | the same, or the shared variables of a graph | known in μ | straight | falls | q |
-| straight-through | Bernoulli on ±1, a network's kernels | delta at zero temperature | no forgetting | free | sign λ |
-| BayesBiNN | the same | by flips; relaxed in the paper | straight | free | q |
-| the rule, exactly | the same | enumerated, or by score functions | straight | free | q |
-
-Weights that are no part of the belief (biases, a normaliser's scales) and dispersions are a point that moves beside it.
-"""
+# \[ \lambda \leftarrow (1 - \rho)\,\lambda + \rho\,\big( \lambda_0 / T - \kappa\, \nabla_\mu E_q[\bar\ell] \big) \]
+#
+# with \(\bar\ell\) the mean negative log likelihood, \(\kappa = N/T\), and λ₀ the natural parameters of the prior,
+# which is conjugate and enters exactly (`docs/scale.md`). An algorithm is a choice for each symbol:
+#
+# | algorithm | q, of what | E_q | the arrow | ρ | posterior |
+# |---|---|---|---|---|---|
+# | conjugate Bayes | the prior's family, θ of a conjugate model | known in μ | straight | 1, λ₀ the last posterior | q
+# |
+# | SVI | the same, or the shared variables of a graph | known in μ | straight | falls | q |
+# | straight-through | Bernoulli on ±1, a network's kernels | delta at zero temperature | no forgetting | free | sign λ
+# |
+# | BayesBiNN | the same | by flips; relaxed in the paper | straight | free | q |
+# | the rule, exactly | the same | enumerated, or by score functions | straight | free | q |
+#
+# Weights that are no part of the belief (biases, a normaliser's scales) and dispersions are a point that moves beside
+# it.
 
 from lamu.natural_rule.algorithm import NaturalRule, NaturalState
 from lamu.natural_rule.bound import evidence_bound

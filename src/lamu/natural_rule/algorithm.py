@@ -32,59 +32,33 @@ __all__ = ["NaturalRule", "NaturalState"]
 
 @record
 class NaturalState:
-    r"""What the next step of the rule needs.
+    """What the next step of the rule needs."""
 
-    Attributes:
-        count: steps taken.
-        belief: q.
-        momentum: the memory of the momentum.
-        rest: parameters that the belief is not about: a point.
-        network_state: the network's state.
-
-    Examples:
-        >>> from lamu.natural_rule import NaturalState
-        >>> NaturalState(count=0, belief=None, momentum={}, rest={}, network_state={}).count
-        0
-    """
-
-    count: Any
-    belief: Any
-    momentum: Params
-    rest: Params
+    count: Any  # steps taken
+    belief: Any  # q
+    momentum: Params  # the memory of the momentum
+    rest: Params  # parameters that the belief is not about: a point
     network_state: Any
 
 
 @record
 class NaturalRule(Runnable):
-    r"""The rule in λ for an exponential family, or a product of such families; a recipe is a choice of its parts.
+    """The rule in λ for an exponential family, or a product of such families; a recipe is a choice of its parts."""
 
-    \[ \lambda \leftarrow \mathrm{move}_\rho\big(\lambda,\;
-       \lambda_0/T - \kappa\, \mathrm{momentum}(\nabla_\mu E_q[\bar\ell]) \big) \]
+    # \[ \lambda \leftarrow \mathrm{move}_\rho\big(\lambda,\;
+    #    \lambda_0/T - \kappa\, \mathrm{momentum}(\nabla_\mu E_q[\bar\ell]) \big) \]
+    #
+    # where `Straight` moves to \((1 - \rho)\lambda + \rho\lambda'\). With `Accumulation` nothing is forgotten, no prior
+    # is taken, and the posterior is a point, the mode of q. Parameters that the belief is not about follow their
+    # gradient at a rate of their own, dispersions over their Fisher information.
 
-    where `Straight` moves to \((1 - \rho)\lambda + \rho\lambda'\). With `Accumulation` nothing is forgotten, no prior
-    is taken, and the posterior is a point, the mode of q. Parameters that the belief is not about follow their gradient
-    at a rate of their own, dispersions over their Fisher information.
-
-    Attributes:
-        subject: what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own.
-        expectation: how ∇_μ E_q is taken: `Points`, `Flips`, or any `lamu.expectations.GradientEstimator`.
-        learning_rate: ρ, or `FallingRate()`, which chooses it for the target.
-        geometry: how λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
-        rest_rate: the rate of the rest; ρ where it is None.
-        momentum: what is followed in the place of the gradient.
-
-    Examples:
-        >>> from lamu.algorithms.discrete.bayesbinn import bayesbinn
-        >>> bayesbinn().choices.departures
-        ('differences to second order beyond 256 weights',)
-    """
-
-    subject: Subject
-    expectation: Any
-    learning_rate: Rate | FallingRate
+    subject: Subject  # what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own
+    expectation: Any  # how ∇_μ E_q is taken: `Points`, `Flips`, or any `lamu.expectations.GradientEstimator`
+    learning_rate: Rate | FallingRate  # ρ, or `FallingRate()`, which chooses it for the target
+    # How λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
     geometry: FamilyGeometry = Straight()
-    rest_rate: Rate | None = None
-    momentum: Any = NoMomentum()
+    rest_rate: Rate | None = None  # the rate of the rest; ρ where it is None
+    momentum: Any = NoMomentum()  # what is followed in the place of the gradient
 
     @property
     def keeps_uncertainty(self) -> bool:
@@ -93,12 +67,11 @@ class NaturalRule(Runnable):
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says."""
+        # Minibatches, as long as the caller says.
         return Traits(messages=isinstance(self.subject, ConjugateParameters))
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         parts = (self.expectation, self.geometry, self.momentum)
         latents = ", latents of rows at ρ = 1" if type(self.subject) is ConjugateParameters else ""
         return Choices(
@@ -110,7 +83,7 @@ class NaturalRule(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> NaturalState:
-        """Returns the state at the first belief."""
+        # Returns the state at the first belief.
         belief, rest, network_state = self.subject.start(key, objective, batch)
         # Of a dtype of their own: a weak one (of Gamma(2.0, 1.0)) would compile the second step anew.
         belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), belief)
@@ -125,7 +98,7 @@ class NaturalRule(Runnable):
     def step(
         self, key: RandomKey, state: NaturalState, batch: Batch, objective: Objective
     ) -> tuple[NaturalState, Info]:
-        """Returns the state after one step of the rule on a batch."""
+        # Returns the state after one step of the rule on a batch.
         loss = self.subject.loss(objective, batch, state.network_state, state.rest)
         at = natural_gradient(self.expectation, key, state.belief, loss)
         rate, count = rate_for(self.learning_rate, objective.model)(state.count), state.count + 1
@@ -145,10 +118,9 @@ class NaturalRule(Runnable):
         )
 
     def posterior(self, key: RandomKey, state: NaturalState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns q beside its point, with a bound of the evidence where rows are at hand and it is known.
-
-        Where nothing was forgotten it is the point of the mode.
-        """
+        # Returns q beside its point, with a bound of the evidence where rows are at hand and it is known.
+        #
+        # Where nothing was forgotten it is the point of the mode.
         belief, others, dispersions = state.belief, state.rest["network"], state.rest["likelihood"]
         rule = self.subject.predictive if self.keeps_uncertainty else Sampled()
         if self.keeps_uncertainty:
@@ -166,25 +138,13 @@ class NaturalRule(Runnable):
     def direction(
         self, key: RandomKey, belief: Any, batch: Batch, objective: Objective, dispersions: Params | None = None
     ) -> Any:
-        """Returns λ less what a step of rate one would make of it, zero at the fixed point; of a subject that settles.
-
-        Args:
-            key: for draws.
-            belief: q.
-            batch: the rows.
-            objective: what fixes the scale.
-            dispersions: those that are learned beside the belief; none where None.
-        """
+        """Returns λ less what a step of rate one makes of it, zero at the fixed point; of a subject that settles."""
         loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": dispersions or {}})
         gradient = natural_gradient(self.expectation, key, belief, loss).gradient
         return tree.add(belief.to_natural(), self._target(objective, belief, gradient), -1.0)
 
     def complaint(self, state: NaturalState) -> str | None:
-        """Returns where λ left its domain, in one sentence with the remedy; None where it did not.
-
-        Args:
-            state: a state, on the host.
-        """
+        # Returns where λ left its domain, in one sentence with the remedy; None where it did not.
         try:
             state.belief.with_natural(state.belief.to_natural())
         except ValueError as error:

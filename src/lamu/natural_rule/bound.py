@@ -22,28 +22,7 @@ _ROWS = 4096  # at once
 def evidence_bound(
     subject: Subject, expectation: Any, key: RandomKey, belief: Any, rest: Any, objective: Objective, rows: Arrays
 ) -> Array:
-    """Returns the bound of the log evidence over all rows in nats: exact in μ, else an average over draws.
-
-    Args:
-        subject: what the belief is about.
-        expectation: how the expected loss is taken; by draws unless it is `Analytic`.
-        key: for draws.
-        belief: q.
-        rest: the rest of the parameters.
-        objective: what fixes the scale.
-        rows: the rows.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.expectations import Analytic
-        >>> from lamu.natural_rule import ConjugateParameters, evidence_bound
-        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
-        >>> rows, nothing = model.rows({"y": [1, 1, 0, 1]}), {"network": {}, "likelihood": {}}
-        >>> objective, q = lamu.objective.Objective(model, 4), lamu.families.Beta(4.0, 2.0)  # the posterior
-        >>> bound = evidence_bound(ConjugateParameters(), Analytic(), jax.random.key(0), q, nothing, objective, rows)
-        >>> round(float(bound), 4)  # log 1/20
-        -2.9957
-    """
+    """Returns the bound of the log evidence over all rows in nats: exact in μ, else an average over draws."""
     batches = rows.batches(min(rows.count, _ROWS))
     if isinstance(expectation, Analytic):
         losses = sum(_expected(subject, belief, rest, objective, batch) * batch.count for batch in batches)

@@ -22,35 +22,19 @@ __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed"]
 
 @record
 class ConjugateLoss:
-    r"""\(E_q[\bar\ell]\) of a target with exact messages on a batch, as a function of μ.
+    r"""\(E_q[\bar\ell]\) of a target with exact messages on a batch, as a function of μ."""
 
-    \[ \bar\ell = -\frac TB \sum_{i \in B} \max_{q(z_i)}
-       \Big( \tfrac1T E_q[\log p(x_i, z_i \mid \theta)] + H(q(z_i)) \Big) - \frac1N E_q[\log p(\theta)] \]
+    # \[ \bar\ell = -\frac TB \sum_{i \in B} \max_{q(z_i)}
+    #    \Big( \tfrac1T E_q[\log p(x_i, z_i \mid \theta)] + H(q(z_i)) \Big) - \frac1N E_q[\log p(\theta)] \]
+    #
+    # without its last term where the prior enters the belief exactly. By the envelope theorem its gradient is that of
+    # \(E_q[\log p]\) at these q(z): \(-\kappa\nabla_\mu\bar\ell\) is λ of the best belief about a variable for given
+    # others. The temperature divides log p and not the entropy of z.
 
-    without its last term where the prior enters the belief exactly. By the envelope theorem its gradient is that of
-    \(E_q[\log p]\) at these q(z): \(-\kappa\nabla_\mu\bar\ell\) is λ of the best belief about a variable for given
-    others. The temperature divides log p and not the entropy of z.
-
-    Attributes:
-        objective: what fixes the scale.
-        batch: the rows.
-        network_state: the target's state, empty.
-        rest: the rest of the parameters: dispersions, where likelihoods of a graph learn some.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.natural_rule import ConjugateLoss
-        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
-        >>> batch = lamu.data.Batch.of(jnp.zeros((4, 0)), jnp.array([1.0, 1.0, 1.0, 0.0]))
-        >>> loss = ConjugateLoss(lamu.objective.Objective(model, 4), batch, {}, {})
-        >>> round(float(loss.value(lamu.families.Beta(1.0, 1.0).expectation(), {}, None)[0]), 6)
-        1.0
-    """
-
-    objective: Objective
-    batch: Batch
-    network_state: Any
-    rest: Params
+    objective: Objective  # what fixes the scale
+    batch: Batch  # the rows
+    network_state: Any  # the target's state, empty
+    rest: Params  # the rest of the parameters: dispersions, where likelihoods of a graph learn some
 
     def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the expected mean loss in nats a row, and the target's state."""
@@ -58,13 +42,7 @@ class ConjugateLoss:
         return self.at(statistics, key, rest.get("likelihood")), self.network_state
 
     def at(self, statistics: Any, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
-        """Returns the mean loss at statistics, T(θ) or μ.
-
-        Args:
-            statistics: as the target takes them; of a graph by name.
-            key: for rows whose latents are drawn.
-            dispersions: those that likelihoods of a graph learn, by the names of their targets; none where None.
-        """
+        """Returns the mean loss at statistics, T(θ) or μ."""
         target, objective = conjugate_target(self.objective.model), self.objective
         known = objective.model.dispersion_log_prior(dispersions) if dispersions else 0.0
         statistics = {**statistics, "likelihood": dispersions} if dispersions else statistics
@@ -77,65 +55,49 @@ class ConjugateLoss:
 
 @record
 class ConjugateParameters(Subject):
-    """What all rows of a target with exact messages share: θ of a `lamu.ConjugateModel`, the variables of a graph.
-
-    Raises:
-        TypeError: (where the state is made) for another target.
-
-    Examples:
-        >>> from lamu.natural_rule import ConjugateParameters
-        >>> ConjugateParameters().family
-        'any conjugate family'
-    """
+    """What all rows of a target with exact messages share: θ of a `lamu.ConjugateModel`, the variables of a graph."""
 
     family = "any conjugate family"
     settles = True
 
     @property
     def predictive(self) -> PredictiveRule:
-        """The closed form; a graph fills in rows whatever the rule."""
+        # The closed form; a graph fills in rows whatever the rule.
         return ConjugateRule()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
-        """Returns the target's first belief, and the dispersions that it learns beside it at a point."""
+        # Returns the target's first belief, and the dispersions that it learns beside it at a point.
         target = conjugate_target(objective.model)
         belief = target.first_belief(key, batch, objective.temperature)
         return belief, {"network": {}, "likelihood": target.first_dispersions(batch)}, {}
 
     def prior(self, objective: Objective, belief: Any) -> Any:
-        """Returns λ₀/T; zeros where the prior is in the loss."""
+        # Returns λ₀/T; zeros where the prior is in the loss.
         return conjugate_target(objective.model).natural_prior(belief, objective.temperature)
 
     def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> ConjugateLoss:
-        """Returns the expected mean loss on a batch, a function of μ."""
+        # Returns the expected mean loss on a batch, a function of μ.
         return ConjugateLoss(objective, batch, network_state, rest)
 
     def expected_log_prior(self, objective: Objective, belief: Any) -> Any:
-        """Returns the expected log density of the prior in nats, zero where it is in the loss."""
+        # Returns the expected log density of the prior in nats, zero where it is in the loss.
         return conjugate_target(objective.model).expected_log_prior(belief)
 
     def residual(self, belief: Any, direction: Any) -> Any:
-        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats."""
+        # Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats.
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
 @record
 class Streamed(ConjugateParameters):
-    """The same, one batch after the other: the posterior of the rows before is the prior of the next.
-
-    Examples:
-        >>> from lamu.families import Beta
-        >>> from lamu.natural_rule.conjugate_parameters import Streamed
-        >>> [float(value) for value in Streamed().prior(None, Beta(2.0, 3.0))]
-        [1.0, 2.0]
-    """
+    """The same, one batch after the other: the posterior of the rows before is the prior of the next."""
 
     settles = False
 
     def prior(self, objective: Any, belief: Any) -> Any:
-        """Returns the natural parameters of the belief."""
+        # Returns the natural parameters of the belief.
         return belief.to_natural()
 
     def residual(self, belief: Any, direction: Any) -> float:
-        """Returns zero: a step of one is the posterior."""
+        # Returns zero: a step of one is the posterior.
         return 0.0

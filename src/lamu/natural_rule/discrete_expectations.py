@@ -22,13 +22,11 @@ _AT_ONCE = 32  # flipped copies of the weights
 
 @runtime_checkable
 class Points(Protocol):
-    r"""An expectation that is an average over points, each with a way back from \(\nabla_\theta\) to \(\nabla_\mu\).
+    r"""An expectation that is an average over points, each with a way back from \(\nabla_\theta\) to \(\nabla_\mu\)."""
 
-    `lamu.expectations.Relaxed` is one, `ZeroTemperature` another.
-
-    Attributes:
-        samples: how many points are averaged.
-    """
+    # `lamu.expectations.Relaxed` is one, `ZeroTemperature` another.
+    #
+    # `samples`: how many points are averaged.
 
     @property
     def samples(self) -> int:
@@ -36,33 +34,20 @@ class Points(Protocol):
         ...
 
     def point(self, key: RandomKey, belief: Any) -> tuple[Params, Any]:
-        r"""Returns a point θ, and the function from \(\nabla\bar\ell(\theta)\) to the gradient in μ.
-
-        Args:
-            key: for a draw.
-            belief: q, an exponential family.
-        """
+        r"""Returns a point θ, and the function from \(\nabla\bar\ell(\theta)\) to the gradient in μ."""
         ...
 
 
 @record
 class ZeroTemperature:
-    r"""The delta method in the limit of zero temperature: the gradient at the signs, taken for the gradient in μ.
+    """The delta method in the limit of zero temperature: the gradient at the signs, taken for the gradient in μ."""
 
-    \[ \mu = \tanh\lambda \to \mathrm{sign}\,\lambda, \qquad
-       \nabla_\mu E_q[\bar\ell] \approx \nabla_\theta \bar\ell(\theta)\big|_{\theta = \mathrm{sign}\,\lambda} \]
-
-    One gradient.
-
-    Source: Meng, Bachmann & Khan (2020), section 3 and table 1.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.families import Binary
-        >>> from lamu.natural_rule import ZeroTemperature
-        >>> ZeroTemperature().point(jax.random.key(0), Binary(jnp.array([0.3, -2.0])))[0].tolist()
-        [1.0, -1.0]
-    """
+    # \[ \mu = \tanh\lambda \to \mathrm{sign}\,\lambda, \qquad
+    #    \nabla_\mu E_q[\bar\ell] \approx \nabla_\theta \bar\ell(\theta)\big|_{\theta = \mathrm{sign}\,\lambda} \]
+    #
+    # One gradient.
+    #
+    # Source: Meng, Bachmann & Khan (2020), section 3 and table 1.
 
     samples: int = static(default=1)
 
@@ -75,40 +60,27 @@ class ZeroTemperature:
 
 @record
 class Flips:
-    r"""The gradient in every μ as half the difference that the weight's flip makes: unbiased up to `most` weights.
+    """The gradient in every μ as half the difference that the weight's flip makes: unbiased up to `most` weights."""
 
-    The expected loss is linear in each \(\mu_i = E[\theta_i]\); its slope is an expectation over the other weights,
+    # The expected loss is linear in each \(\mu_i = E[\theta_i]\); its slope is an expectation over the other weights,
+    #
+    # \[ \nabla_{\mu_i} E_q[\bar\ell] = \tfrac12\, E_q\big[ \bar\ell(\theta_{-i}, +1) - \bar\ell(\theta_{-i}, -1)
+    #    \big] \]
+    #
+    # of which a draw of all weights and its D flips are an unbiased estimate. More weights than `most` would need as
+    # many losses; for them the difference is taken to second order in the one weight,
+    #
+    # \[ \tfrac12\big(\bar\ell(\theta_{-i}, +1) - \bar\ell(\theta_{-i}, -1)\big) \approx
+    #    \partial_i \bar\ell(\theta) - \theta_i\, v_i (\nabla^2 \bar\ell\, v)_i, \qquad v_j = \pm 1 \text{ at random,}
+    #    \]
+    #
+    # which leaves the third derivative in a single weight, small where many weights share an output. One gradient and D
+    # losses a draw, or one gradient and one product with the Hessian.
+    #
+    # Source: Titsias & Lázaro-Gredilla (2015), local expectation gradients.
 
-    \[ \nabla_{\mu_i} E_q[\bar\ell] = \tfrac12\, E_q\big[ \bar\ell(\theta_{-i}, +1) - \bar\ell(\theta_{-i}, -1)
-       \big] \]
-
-    of which a draw of all weights and its D flips are an unbiased estimate. More weights than `most` would need as many
-    losses; for them the difference is taken to second order in the one weight,
-
-    \[ \tfrac12\big(\bar\ell(\theta_{-i}, +1) - \bar\ell(\theta_{-i}, -1)\big) \approx
-       \partial_i \bar\ell(\theta) - \theta_i\, v_i (\nabla^2 \bar\ell\, v)_i, \qquad v_j = \pm 1 \text{ at random,} \]
-
-    which leaves the third derivative in a single weight, small where many weights share an output. One gradient and D
-    losses a draw, or one gradient and one product with the Hessian.
-
-    Attributes:
-        samples: how many draws are averaged.
-        most: the largest number of weights that are flipped one by one.
-
-    Raises:
-        TypeError: (when it runs) for a belief other than `Binary`.
-        ValueError: for fewer than one draw.
-
-    Source: Titsias & Lázaro-Gredilla (2015), local expectation gradients.
-
-    Examples:
-        >>> from lamu.natural_rule import Flips
-        >>> Flips(samples=4).most
-        256
-    """
-
-    samples: int = static(default=1)
-    most: int = static(default=256)
+    samples: int = static(default=1)  # how many draws are averaged
+    most: int = static(default=256)  # the largest number of weights that are flipped one by one
 
     @property
     def departure(self) -> str:

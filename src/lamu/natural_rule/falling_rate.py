@@ -18,44 +18,24 @@ _BATCHES = 2.0  # further batches that the start counts for: a first step of one
 
 @record
 class FallingRate:
-    r"""\(\rho_t = 1/(\tau + t)\) for one conjugate belief, \(4/(t + 6 + \tau)\) for parts that see each other.
+    r"""\(\rho_t = 1/(\tau + t)\) for one conjugate belief, \(4/(t + 6 + \tau)\) for parts that see each other."""
 
-    A conjugate belief whose parts do not meet is the average of what the batches say, each counting alike. The parts
-    of a graph see each other's last beliefs: what a batch said while the others were far off must be forgotten, and
-    under \(1/t\) the share of the start falls only as \(t^{-a}\), with \(a < 1\) the slowest contraction of coordinate
-    ascent. Here it falls as \(t^{-4a}\). On a Poisson regression of 1,500 rows in two parts (intercept, and
-    slopes) the mean was 4.2 posterior standard deviations off after 23,040 steps of \(1/t\), and is 0.05 off after
-    1,536.
+    # A conjugate belief whose parts do not meet is the average of what the batches say, each counting alike. The parts
+    # of a graph see each other's last beliefs: what a batch said while the others were far off must be forgotten, and
+    # under \(1/t\) the share of the start falls only as \(t^{-a}\), with \(a < 1\) the slowest contraction of
+    # coordinate ascent. Here it falls as \(t^{-4a}\). On a Poisson regression of 1,500 rows in two parts (intercept,
+    # and slopes) the mean was 4.2 posterior standard deviations off after 23,040 steps of \(1/t\), and is 0.05 off
+    # after 1,536.
 
-    Attributes:
-        delay: τ, how many batches the start counts for.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.natural_rule import FallingRate
-        >>> coin = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
-        >>> float(FallingRate().of(coin)(1)), float(FallingRate().of(None)(1))
-        (0.5, 0.5)
-    """
-
-    delay: Number = 1.0
+    delay: Number = 1.0  # τ, how many batches the start counts for
 
     def of(self, model: Any) -> Rate:
-        """Returns the rate for a target.
-
-        Args:
-            model: the target.
-        """
+        """Returns the rate for a target."""
         if isinstance(model, ConjugateModel) or (isinstance(model, MessageTarget) and model.rows_add_up):
             return PolynomialDecay(1.0, self.delay)
         return PolynomialAverage(_POWER, _BATCHES + self.delay)
 
 
 def rate_for(learning_rate: Rate | FallingRate, model: Any) -> Rate:
-    """Returns the rate of an algorithm on a target: its own, or the one that suits the target.
-
-    Args:
-        learning_rate: what the algorithm was given.
-        model: the target.
-    """
+    """Returns the rate of an algorithm on a target: its own, or the one that suits the target."""
     return learning_rate.of(model) if isinstance(learning_rate, FallingRate) else learning_rate

@@ -16,28 +16,7 @@ __all__ = ["natural_gradient"]
 
 
 def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: Any) -> Evaluation:
-    r"""Returns \(E_q[\bar\ell]\), its gradient in μ and in the rest, and the network's state; no curvature.
-
-    Args:
-        expectation: `Points`, which takes one gradient a point; `Flips`; or any estimator for functions of θ
-            (`lamu.expectations.GradientEstimator`), to which the network's state is what it was before.
-        key: for draws and random layers.
-        belief: q, an exponential family on the loss's coordinates.
-        loss: the mean loss on a batch, of θ; of μ for `lamu.expectations.Analytic`.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.families import Binary
-        >>> from lamu.natural_rule import ParameterSubset, SubsetLoss, ZeroTemperature, natural_gradient
-        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=1.0))
-        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.ones(4))
-        >>> params, state = model.init(jax.random.key(0), batch)
-        >>> ours, rest = ParameterSubset(("*",)).split(params)
-        >>> loss = SubsetLoss(lamu.objective.Objective(model, 4), batch, state, ParameterSubset(("*",)), rest)
-        >>> at = natural_gradient(ZeroTemperature(), jax.random.key(1), Binary(ours), loss)
-        >>> at.gradient["layers"][0]["kernel"].shape
-        (3, 1)
-    """
+    r"""Returns \(E_q[\bar\ell]\), its gradient in μ and in the rest, and the network's state; no curvature."""
     if isinstance(expectation, Flips):
         return expectation.evaluate(key, belief, loss)
     if not isinstance(expectation, Points):

@@ -26,81 +26,45 @@ __all__ = ["GaussianStart", "LatentStart", "NetworkWeights", "SignStart", "Start
 
 @runtime_checkable
 class Start(Protocol):
-    """The initial belief about weights.
+    """The initial belief about weights."""
 
-    Attributes:
-        family: the belief in words, for tables.
-    """
-
-    family: str | Any
+    family: str | Any  # the belief in words, for tables
 
     def belief(self, weights: Params, concentration: Any) -> Any:
-        """Returns the belief, of any exponential family whose θ is a tree like the weights.
-
-        Args:
-            weights: the network's initial weights.
-            concentration: κ.
-        """
+        """Returns the belief, of any exponential family whose θ is a tree like the weights."""
         ...
 
 
 @record
 class SignStart(Start):
-    """Binary weights with every |λ| alike, and the signs of the network's initial weights.
-
-    Attributes:
-        size: |λ|.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.natural_rule import SignStart
-        >>> SignStart(10.0).belief({"w": jnp.array([0.3, -0.1])}, 2.0).half_logit["w"].tolist()
-        [10.0, -10.0]
-    """
+    """Binary weights with every |λ| alike, and the signs of the network's initial weights."""
 
     size: Number
 
     family = "Bernoulli on ±1"
 
     def belief(self, weights: Params, concentration: Any) -> Binary:
-        """Returns the belief with λ = ±|λ|."""
+        # Returns the belief with λ = ±|λ|.
         return Binary(jax.tree.map(lambda w: jnp.where(w >= 0, 1, -1) * jnp.full_like(w, self.size), weights))
 
 
 @record
 class LatentStart(Start):
-    r"""Binary weights with \(\lambda = \kappa w\): a network's initial weights are the latent ones of a binary network.
-
-    Examples:
-        >>> from lamu.natural_rule import LatentStart
-        >>> float(LatentStart().belief({"w": 0.25}, 100.0).half_logit["w"])
-        25.0
-    """
+    r"""Binary weights with \(\lambda = \kappa w\): initial weights are the latent ones of a binary network."""
 
     family = "Bernoulli on ±1"
 
     def belief(self, weights: Params, concentration: Any) -> Binary:
-        """Returns the belief with λ = κ w."""
+        # Returns the belief with λ = κ w.
         return Binary(tree.scale(weights, concentration))
 
 
 @record
 class GaussianStart(Start):
-    r"""A Gaussian around the initial weights, of one precision S₀ for all and any structure.
+    """A Gaussian around the initial weights, of one precision S₀ for all and any structure."""
 
-    Attributes:
-        precision: S₀, of every weight.
-        structure: the operator class of the precision.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.natural_rule import GaussianStart
-        >>> GaussianStart(4.0).belief({"w": jnp.ones(2)}, 1.0).precision.matrix.tolist()
-        [[4.0, 0.0], [0.0, 4.0]]
-    """
-
-    precision: Number = 1.0
-    structure: Any = static(default=Dense)
+    precision: Number = 1.0  # S₀, of every weight
+    structure: Any = static(default=Dense)  # the operator class of the precision
 
     @property
     def family(self) -> str:
@@ -108,35 +72,20 @@ class GaussianStart(Start):
         return f"Gaussian, {self.structure.__name__.lower()} precision"
 
     def belief(self, weights: Params, concentration: Any) -> Gaussian:
-        """Returns the belief at the weights."""
         diagonal = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.precision), weights)
         return Gaussian(weights, self.structure.from_diagonal(diagonal))
 
 
 @record
 class NetworkWeights(Subject):
-    r"""The weights of a network whose paths match a pattern; all others, and dispersions, are the rest.
+    """The weights of a network whose paths match a pattern; all others, and dispersions, are the rest."""
 
-    The parameters of a `lamu.LogDensity` are such weights too. The prior gives λ₀: the natural parameters of a belief
-    of the same family (`Model.with_prior`); of a Gaussian one for a Gaussian belief, none for a density; for weights ±1
-    also \(\delta m_0\) under a Gaussian prior with mean m₀ and precision δ, zero where it has no preference.
+    # The parameters of a `lamu.LogDensity` are such weights too. The prior gives λ₀: the natural parameters of a belief
+    # of the same family (`Model.with_prior`); of a Gaussian one for a Gaussian belief, none for a density; for weights
+    # ±1 also \(\delta m_0\) under a Gaussian prior with mean m₀ and precision δ, zero where it has no preference.
 
-    Attributes:
-        begin: the initial belief, `SignStart(size)`, `LatentStart()`, `GaussianStart(precision)`, or your own.
-        leaves: path patterns of the weights.
-
-    Raises:
-        ValueError: (where the state is made) for a pattern that matches no leaf.
-        TypeError: (when it runs) for a prior that is not of the belief's family.
-
-    Examples:
-        >>> from lamu.natural_rule import NetworkWeights, SignStart
-        >>> NetworkWeights(SignStart(3.0), leaves=("*kernel",)).family
-        'Bernoulli on ±1'
-    """
-
-    begin: Start
-    leaves: tuple[str, ...] = static(default=("*",))
+    begin: Start  # the initial belief, `SignStart(size)`, `LatentStart()`, `GaussianStart(precision)`, or your own
+    leaves: tuple[str, ...] = static(default=("*",))  # path patterns of the weights
 
     @property
     def family(self) -> str:
@@ -150,18 +99,17 @@ class NetworkWeights(Subject):
 
     @property
     def predictive(self) -> PredictiveRule:
-        """Samples of the weights."""
+        # Samples of the weights.
         return Sampled()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
-        """Returns the belief at the network's initial weights, the rest, and the network's state."""
+        # Returns the belief at the network's initial weights, the rest, and the network's state.
         params, network_state = objective.model.init(key, batch)
         tree.require_matches(self.leaves, params["network"])
         weights, rest = self.space.split(params)
         return self.begin.belief(weights, objective.concentration), rest, network_state
 
     def prior(self, objective: Objective, belief: Any) -> Any:
-        """Returns λ₀/T."""
         prior: Any = objective.model.free_prior
         if isinstance(belief, Gaussian):
             return _gaussian_prior(prior, belief, 1.0 / objective.temperature)
@@ -182,11 +130,11 @@ class NetworkWeights(Subject):
         return tree.scale(values, 1.0 / objective.temperature)
 
     def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> SubsetLoss:
-        """Returns the mean loss on a batch in the selected weights."""
+        # Returns the mean loss on a batch in the selected weights.
         return SubsetLoss(objective, batch, network_state, self.space, rest)
 
     def residual(self, belief: Any, direction: Any) -> Array:
-        """Returns the natural norm of the step's direction, in nats."""
+        # Returns the natural norm of the step's direction, in nats.
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 

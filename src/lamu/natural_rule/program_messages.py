@@ -1,10 +1,9 @@
-r"""Exact messages to conjugate sites, and Bonnet's and Price's theorems for the Gaussian of all others.
+"""Exact messages to conjugate sites, and Bonnet's and Price's theorems for the Gaussian of all others."""
 
-For a conjugate site k the loss is affine in \(T(\theta_k)\) for given others, and its λ is the message; a factor that
-has other latent sites is averaged over draws of those:
-
-\[ \nabla_{\mu_k} E_q[\ell] = E_{q(\theta_{-k})}[\lambda_k(\theta_{-k})] \]
-"""
+# For a conjugate site k the loss is affine in \(T(\theta_k)\) for given others, and its λ is the message; a factor that
+# has other latent sites is averaged over draws of those:
+#
+# \[ \nabla_{\mu_k} E_q[\ell] = E_{q(\theta_{-k})}[\lambda_k(\theta_{-k})] \]
 
 from __future__ import annotations
 
@@ -36,29 +35,14 @@ _SUPPORTS = {
 
 @record
 class ProgramMessages:
-    """The gradient in μ for the belief about a program's sites; the Gaussian's draws come in antithetic pairs.
+    """The gradient in μ for the belief about a program's sites; the Gaussian's draws come in antithetic pairs."""
 
-    Attributes:
-        pairs: how many pairs of draws.
-
-    Examples:
-        >>> from lamu.natural_rule.program_messages import ProgramMessages
-        >>> ProgramMessages(pairs=8).departure
-        ''
-    """
-
-    pairs: int = static()
+    pairs: int = static()  # how many pairs of draws
 
     departure = ""
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
-        """Returns the expected loss and its gradient in the expectation parameters.
-
-        Args:
-            key: for draws.
-            belief: a product of `conjugate`, itself one by site, and `normal`; either may be absent.
-            loss: the loss, of θ and u by site under the same two names.
-        """
+        """Returns the expected loss and its gradient in the expectation parameters."""
         normal = belief.factors.get("normal")
         root = None if normal is None else normal.precision.factored()
 

@@ -26,29 +26,14 @@ _PRECISION = 4.0  # of the first Gaussian, in real coordinates
 
 @record
 class ProgramLoss:
-    r"""The mean loss of a program on a batch, of values θ of the conjugate sites and real coordinates u of the others.
+    """The mean loss of a program on a batch of values θ of the conjugate sites and real coordinates u of the others."""
 
-    A belief about θ knows nothing of the Jacobian of its coordinates, which is taken out.
+    # A belief about θ knows nothing of the Jacobian of its coordinates, which is taken out.
 
-    Attributes:
-        objective: what fixes the scale.
-        batch: the rows.
-        network_state: empty.
-        rest: the rest of the parameters, none.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
-        >>> from lamu.natural_rule.program_parameters import ProgramLoss
-        >>> target = lamu.from_numpyro(lambda: numpyro.sample("rate", dist.Exponential(2.0)), {})
-        >>> loss = ProgramLoss(lamu.objective.Objective(target, 1), target.read(None).full(), {}, {})
-        >>> round(float(loss.value({"conjugate": {"rate": jnp.array(1.0)}}, {}, None)[0]), 4)  # 2 - log 2
-        1.3069
-    """
-
-    objective: Objective
-    batch: Batch
-    network_state: Any
-    rest: Params
+    objective: Objective  # what fixes the scale
+    batch: Batch  # the rows
+    network_state: Any  # empty
+    rest: Params  # the rest of the parameters, none
 
     def value(self, theta: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the mean loss in nats a row, and the state."""
@@ -63,28 +48,17 @@ class ProgramLoss:
 
 @record
 class ProgramParameters(Subject):
-    """The latent sites of a `lamu.from_numpyro` target: conjugate ones apart, the others under one Gaussian.
-
-    Raises:
-        TypeError: (where the state is made) for another model.
-        ValueError: (where the state is made) for a program with frozen sites.
-
-    Examples:
-        >>> from lamu.natural_rule.program_parameters import ProgramParameters
-        >>> ProgramParameters().family
-        'conjugate families × dense Gaussian'
-    """
+    """The latent sites of a `lamu.from_numpyro` target: conjugate ones apart, the others under one Gaussian."""
 
     family = "conjugate families × dense Gaussian"
     settles = True
 
     @property
     def predictive(self) -> PredictiveRule:
-        """By draws."""
         return Sampled()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
-        """Returns broad beliefs about one, one half, or equal shares, and a Gaussian about zero."""
+        # Returns broad beliefs about one, one half, or equal shares, and a Gaussian about zero.
         model = objective.model
         if not isinstance(model, NumpyroProgram):
             raise TypeError(f"cvi() needs a target of lamu.from_numpyro, and not {model.name}; use von() or vmp()")
@@ -107,15 +81,14 @@ class ProgramParameters(Subject):
         return Product(parts), {"network": {}, "likelihood": {}}, {}
 
     def prior(self, objective: Objective, belief: Any) -> Any:
-        """Returns zero: the priors are factors of the program, and in the loss."""
+        # Returns zero: the priors are factors of the program, and in the loss.
         return tree.zeros_like(belief.to_natural())
 
     def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> ProgramLoss:
-        """Returns the mean loss on a batch."""
         return ProgramLoss(objective, batch, network_state, rest)
 
     def residual(self, belief: Any, direction: Any) -> Array:
-        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats."""
+        # Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats.
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 

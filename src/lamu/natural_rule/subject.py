@@ -14,16 +14,13 @@ __all__ = ["Subject"]
 
 @runtime_checkable
 class Subject(Protocol):
-    """The parameters of a target that a belief is about: where it starts, its prior, and the loss.
+    """The parameters of a target that a belief is about: where it starts, its prior, and the loss."""
 
-    Attributes:
-        family: the belief in words, for tables.
-        predictive: how the posterior predicts.
-        settles: whether the belief has a fixed point over all rows, from which a run is measured, and a bound of the
-            log evidence; there must be no rest.
-    """
+    # `predictive`: how the posterior predicts.
 
-    family: str | Any
+    family: str | Any  # the belief in words, for tables
+    # Whether the belief has a fixed point over all rows, from which a run is measured, and a bound of the log evidence;
+    # there must be no rest.
     settles: ClassVar[bool] = False
 
     @property
@@ -32,10 +29,8 @@ class Subject(Protocol):
         ...
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
-        """Returns the first belief, the rest of the parameters (a point), and the network's state.
-
-        The belief is of an exponential family, or a product of such families.
-        """
+        """Returns the first belief, the rest of the parameters (a point), and the network's state."""
+        # The belief is of an exponential family, or a product of such families.
         ...
 
     def prior(self, objective: Objective, belief: Any) -> Any:
@@ -43,11 +38,9 @@ class Subject(Protocol):
         ...
 
     def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> Any:
-        """Returns the mean negative log likelihood on a batch, in nats a row, with the prior of the rest.
-
-        An object with `value(theta, rest, key)`, `rest` and `network_state`, as `lamu.objective.BatchLoss`; of μ in
-        the place of θ where the expectation is `lamu.expectations.Analytic`.
-        """
+        """Returns the mean negative log likelihood on a batch, in nats a row, with the prior of the rest."""
+        # An object with `value(theta, rest, key)`, `rest` and `network_state`, as `lamu.objective.BatchLoss`; of μ in
+        # the place of θ where the expectation is `lamu.expectations.Analytic`.
         ...
 
     def expected_log_prior(self, objective: Objective, belief: Any) -> Any:
@@ -56,10 +49,5 @@ class Subject(Protocol):
         return 0.0
 
     def residual(self, belief: Any, direction: Any) -> Any:
-        """Returns how far the step is from a fixed point of the rule in nats, for `lamu.protocol.Info`.
-
-        Args:
-            belief: q before the step.
-            direction: λ less its target.
-        """
+        """Returns how far the step is from a fixed point of the rule in nats, for `lamu.protocol.Info`."""
         ...

@@ -14,28 +14,9 @@ __all__ = ["adapted"]
 
 
 def adapted(network: Any) -> Network:
-    """Returns an object with `init` and `apply` as a network.
-
-    A record (`lamu.record.record`) stays a part of the pytree, and is saved with a posterior. Any other object is a
-    constant of what is compiled; who loads a posterior of it gives it again, `lamu.load(path, network=...)`.
-
-    Args:
-        network: a `Network`, which comes back unless it is no pytree, or an object with `init` and `apply`.
-
-    Raises:
-        TypeError: for an object without them.
-
-    Examples:
-        >>> from lamu.networks.adapted import adapted
-        >>> class Zero:
-        ...     def init(self, key, x, outputs):
-        ...         return {}, {}
-        ...
-        ...     def apply(self, params, state, x, key, train):
-        ...         return 0 * x[:, :1], state
-        >>> adapted(Zero()).name, adapted(Zero()).linear
-        ('Zero', False)
-    """
+    """Returns an object with `init` and `apply` as a network."""
+    # A record (`lamu.record.record`) stays a part of the pytree, and is saved with a posterior. Any other object is a
+    # constant of what is compiled; who loads a posterior of it gives it again, `lamu.load(path, network=...)`.
     opaque = jax.tree_util.all_leaves([network])
     if isinstance(network, Network) and not opaque:
         return network
@@ -67,42 +48,39 @@ class _Facts(Network):
 
     @property
     def name(self) -> str:
-        """The class of the base."""
         return type(self.base).__name__
 
     @property
     def linear(self) -> bool:
-        """Whether the base says that it is linear."""
+        # Whether the base says that it is linear.
         return getattr(self.base, "linear", Network.linear)
 
     @property
     def head(self) -> str:
-        """The base's last layer, or everything."""
+        # The base's last layer, or everything.
         return getattr(self.base, "head", Network.head)
 
     @property
     def masked(self) -> bool:
-        """Whether the base says that its rows meet."""
+        # Whether the base says that its rows meet.
         return getattr(self.base, "masked", Network.masked)
 
     @property
     def codes(self) -> Any:
-        """The base's columns of codes, or none."""
+        # The base's columns of codes, or none.
         return getattr(self.base, "codes", Network.codes)
 
     @property
     def trained(self) -> bool:
-        """Whether the base says that it is trained."""
+        # Whether the base says that it is trained.
         return getattr(self.base, "trained", Network.trained)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the base's initial parameters and state."""
         return self.base.init(key, x, outputs)
 
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
-        """Returns the base's outputs and new state."""
         masked = (mask,) if self.masked else ()
         return self.base.apply(params, state, x, key, train, *masked)
 

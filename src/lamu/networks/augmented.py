@@ -1,9 +1,8 @@
-r"""Networks whose inputs are changed at random in training: noise is added, images are moved or turned.
+"""Networks whose inputs are changed at random in training: noise is added, images are moved or turned."""
 
-A Bayesian reads it as a likelihood of the unchanged row under an average over changes. The loss then is an average of
-log likelihoods, a lower bound to the log of that average (Jensen's inequality): augmented rows are no further data, and
-count as often as the rows that they come from.
-"""
+# A Bayesian reads it as a likelihood of the unchanged row under an average over changes. The loss then is an average of
+# log likelihoods, a lower bound to the log of that average (Jensen's inequality): augmented rows are no further data,
+# and count as often as the rows that they come from.
 
 from __future__ import annotations
 
@@ -33,13 +32,11 @@ class _Changed(NetworkWrapper):
         """Returns the inputs that the base sees in training."""
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the base's parameters and state."""
         return self.base.init(key, x, outputs)
 
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
-        """Returns the base's outputs, at changed inputs in training, and its new state."""
         if train and key is not None:
             key, own = jax.random.split(key)
             x = self.changed(own, x)
@@ -84,7 +81,6 @@ class InputNoise(_Changed):
             raise ValueError(f"the noise scale {self.scale} is negative or not finite; give a standard deviation")
 
     def changed(self, key: RandomKey, x: Array) -> Array:
-        """Returns the inputs with noise."""
         rows = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(x.shape[0]))
         noise = jax.vmap(lambda row: jax.random.normal(row, x.shape[1:], x.dtype))(rows)
         scale = jnp.broadcast_to(jnp.asarray(self.scale, x.dtype), x.shape[1:])

@@ -145,11 +145,9 @@ class ConvNet(Network):
 
 
 def _pool(x: Array) -> Array:
-    """Returns the largest of every two by two pixels, as two rounds of the larger of two.
-
-    The slope of `jnp.max` asks which entries equal the result. A compiler that computes the entries twice may round
-    them differently, and then none does: gradients were wrong in single weights. A comparison always has a winner.
-    """
+    """Returns the largest of every two by two pixels, as two rounds of the larger of two."""
+    # The slope of `jnp.max` asks which entries equal the result. A compiler that computes the entries twice may round
+    # them differently, and then none does: gradients were wrong in single weights. A comparison always has a winner.
     batch, height, width, features = x.shape
     even = x[:, : height // 2 * 2, : width // 2 * 2].reshape(batch, height // 2, 2, width // 2, 2, features)
     rows = _larger(even[:, :, 0], even[:, :, 1])

@@ -128,20 +128,7 @@ class DeconvNet(Network):
 
 
 def enlarged(images: Array) -> Array:
-    """Returns images of twice the size, whose pixels are dealt out from four groups of features.
-
-    Args:
-        images: `[batch, height, width, 4 * features]`, the groups in the order of rows, then columns.
-
-    Returns:
-        `[batch, 2 * height, 2 * width, features]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.networks.deconvolutional import enlarged
-        >>> enlarged(jnp.arange(4.0).reshape(1, 1, 1, 4))[0, :, :, 0].tolist()
-        [[0.0, 1.0], [2.0, 3.0]]
-    """
+    """Returns images of twice the size, whose pixels are dealt out from four groups of features."""
     batch, height, width, features = images.shape
     dealt = images.reshape(batch, height, width, 2, 2, features // 4)
     return jnp.transpose(dealt, (0, 1, 3, 2, 4, 5)).reshape(batch, 2 * height, 2 * width, features // 4)

@@ -1,15 +1,14 @@
-r"""Noise on the units of a hidden layer: dropout, and its Gaussian twin with the same mean and variance.
+"""Noise on the units of a hidden layer: dropout, and its Gaussian twin with the same mean and variance."""
 
-| on paper | in code |
-|---|---|
-| the share of units that are dropped, p | `rate` |
-| \(z / (1 - p)\), \(z \sim \mathrm{Bernoulli}(1 - p)\) | `Dropout(rate)` |
-| \(N(1, p / (1 - p))\) | `GaussianDropout(rate)` |
-
-Both have mean one and variance \(p / (1 - p)\), so that a pass without a key, which is a pass without noise, uses the
-mean of the units. Every row of a batch has its own noise, which depends on the key and the row's number alone, so that
-padding changes nothing.
-"""
+# | on paper | in code |
+# |---|---|
+# | the share of units that are dropped, p | `rate` |
+# | \(z / (1 - p)\), \(z \sim \mathrm{Bernoulli}(1 - p)\) | `Dropout(rate)` |
+# | \(N(1, p / (1 - p))\) | `GaussianDropout(rate)` |
+#
+# Both have mean one and variance \(p / (1 - p)\), so that a pass without a key, which is a pass without noise, uses the
+# mean of the units. Every row of a batch has its own noise, which depends on the key and the row's number alone, so
+# that padding changes nothing.
 
 from __future__ import annotations
 

@@ -83,11 +83,9 @@ class Embedded(NetworkWrapper):
 
     @property
     def head(self) -> str:
-        """The path pattern of the base's last layer."""
         return f"base/{self.base.head}"
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the tables with the base's parameters, and the base's state."""
         base_key, tables_key = jax.random.split(key)
         dtype, tables = floating(x), {}
         for column, each in zip(self.codes, jax.random.split(tables_key, len(self.codes)), strict=True):

@@ -46,7 +46,6 @@ class Evaluated(NetworkWrapper):
         return False
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the base's parameters, and no state."""
         return self.base.init(key, x, outputs)[0], {}
 
     def apply(

@@ -22,16 +22,9 @@ _NOTHING = 1e-6  # eigenvalues below it are rounding
 
 @record
 class Matern:
-    r"""The Matérn kernel of smoothness 3/2: functions with a derivative, the same in all directions.
+    """The Matérn kernel of smoothness 3/2: functions with a derivative, the same in all directions."""
 
-    \[ k = (1 + \sqrt3 r)\, e^{-\sqrt3 r}, \quad r = \lVert z - z' \rVert_2 / \ell \]
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.networks.kernel_features import Matern
-        >>> Matern().value(np.array([0.0])).tolist()
-        [1.0]
-    """
+    # \[ k = (1 + \sqrt3 r)\, e^{-\sqrt3 r}, \quad r = \lVert z - z' \rVert_2 / \ell \]
 
     metric: ClassVar[str] = "euclidean"
 
@@ -48,18 +41,11 @@ class Matern:
 
 @record
 class Exponential:
-    r"""The product of an exponential kernel in each input: rough functions that follow the axes, as those of trees.
+    """The product of an exponential kernel in each input: rough functions that follow the axes, as those of trees."""
 
-    \[ k = e^{-r}, \quad r = \lVert z - z' \rVert_1 / \ell \]
-
-    It is the kernel of random partitions into axis-aligned cells (Balog et al. 2016).
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.networks.kernel_features import Exponential
-        >>> Exponential().value(np.array([0.0])).tolist()
-        [1.0]
-    """
+    # \[ k = e^{-r}, \quad r = \lVert z - z' \rVert_1 / \ell \]
+    #
+    # It is the kernel of random partitions into axis-aligned cells (Balog et al. 2016).
 
     metric: ClassVar[str] = "cityblock"
 

@@ -12,18 +12,7 @@ T = TypeVar("T")
 
 
 def require_make(make: Any, module: type, adapter: str, argument: str) -> None:
-    """Raises a TypeError for what cannot make modules.
-
-    Args:
-        make: what should.
-        module: the class of modules.
-        adapter: the name of the network that asks.
-        argument: what its modules are made of.
-
-    Examples:
-        >>> from lamu.networks.making import require_make
-        >>> require_make(lambda key: 3, int, "Numbers", "key")
-    """
+    """Raises a TypeError for what cannot make modules."""
     if isinstance(make, module):
         name = type(make).__name__
         raise TypeError(
@@ -39,16 +28,6 @@ def require_make(make: Any, module: type, adapter: str, argument: str) -> None:
 
 
 def apart(make: Callable[[], T]) -> T:
-    """Returns what a function makes in a thread of its own, which shares no trace with who asks inside of one.
-
-    Args:
-        make: the function.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.networks.making import apart
-        >>> jax.jit(lambda x: x + float(apart(lambda: jnp.ones(2).sum())))(1.0).item()
-        3.0
-    """
+    """Returns what a function makes in a thread of its own, which shares no trace with who asks inside of one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(make).result()

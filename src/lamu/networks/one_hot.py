@@ -51,17 +51,14 @@ class OneHot(NetworkWrapper):
 
     @property
     def codes(self) -> Any:
-        """Every column."""
         return ...
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the base's parameters and state."""
         return self.base.init(key, self._vectors(x), outputs)
 
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
-        """Returns the base's outputs at the vectors, and its new state."""
         return outputs(self.base, params, state, self._vectors(x), key, train, mask)
 
     def _vectors(self, x: Array) -> Array:

@@ -1,10 +1,9 @@
-r"""The range that a network's last operations leave to its outputs, whatever the weights are.
+"""The range that a network's last operations leave to its outputs, whatever the weights are."""
 
-A likelihood applies the inverse link itself: `Bernoulli` takes log odds, `Categorical` logits, `Poisson` the logarithm
-of the mean. A network that ends in a sigmoid, a softmax or an exponential has applied it already. That is read off the
-traced program, by interval arithmetic in which inputs, weights and matrix products may have any value; nothing is
-computed.
-"""
+# A likelihood applies the inverse link itself: `Bernoulli` takes log odds, `Categorical` logits, `Poisson` the
+# logarithm of the mean. A network that ends in a sigmoid, a softmax or an exponential has applied it already. That is
+# read off the traced program, by interval arithmetic in which inputs, weights and matrix products may have any value;
+# nothing is computed.
 
 from __future__ import annotations
 
@@ -78,37 +77,16 @@ class _Value:
 
 @dataclass(frozen=True)
 class OutputRange:
-    """The smallest and the largest value of each output, and the operation that bounds them.
+    """The smallest and the largest value of each output, and the operation that bounds them."""
 
-    Attributes:
-        lowest: `[outputs]`.
-        highest: `[outputs]`.
-        operation: its name, for instance "sigmoid".
-        scope: where it stands, by the names of `jax.named_scope`; empty where there are none.
-    """
-
-    lowest: Any
-    highest: Any
-    operation: str
-    scope: str
+    lowest: Any  # `[outputs]`
+    highest: Any  # `[outputs]`
+    operation: str  # its name, for instance "sigmoid"
+    scope: str  # where it stands, by the names of `jax.named_scope`; empty where there are none
 
 
 def output_range(function: Callable[..., Any], *args: Any) -> tuple[OutputRange | None, Any]:
-    """Returns the range of a function's outputs, `[rows, outputs]`, None where it is not bounded; and their shape.
-
-    Args:
-        function: of arrays or trees of them.
-        *args: its arguments, or their shapes.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.networks.output_range import output_range
-        >>> found, shape = output_range(lambda w, x: jax.nn.sigmoid(x @ w), jnp.ones((3, 1)), jnp.ones((2, 3)))
-        >>> found.operation, found.highest.tolist(), shape.shape
-        ('sigmoid', [1.0], (2, 1))
-        >>> output_range(lambda w, x: x @ w, jnp.ones((3, 1)), jnp.ones((2, 3)))[0] is None
-        True
-    """
+    """Returns the range of a function's outputs, `[rows, outputs]`, None where it is not bounded; and their shape."""
     program, shape = jax.make_jaxpr(function, return_shape=True)(*args)
     values: list[_Value] = []
     inputs = [_Value("input") for _ in program.jaxpr.invars]
@@ -127,18 +105,7 @@ def output_range(function: Callable[..., Any], *args: Any) -> tuple[OutputRange 
 
 
 def require_scales(found: OutputRange | None, scales: tuple[str, ...], network: str, likelihood: str) -> None:
-    """Raises a ValueError for a network whose outputs cannot be on the scales that a likelihood takes them on.
-
-    Args:
-        found: the range of the outputs.
-        scales: of every output, as `Likelihood.output_scales` has them.
-        network: the network's name.
-        likelihood: the likelihood's.
-
-    Examples:
-        >>> from lamu.networks.output_range import require_scales
-        >>> require_scales(None, ("log odds",), "MLP", "Bernoulli")
-    """
+    """Raises a ValueError for a network whose outputs cannot be on the scales that a likelihood takes them on."""
     if found is None or len(scales) != len(found.lowest):
         return
     for scale in dict.fromkeys(scales):

@@ -1,12 +1,11 @@
-r"""Convolutions as patches times a matrix.
+"""Convolutions as patches times a matrix."""
 
-\[ y_{nijo} = \sum_{a b c} x_{n,\, i + a,\, j + b,\, c}\, K_{abco} \]
-
-is one product of the matrix of all patches with the kernel as a matrix. On a CPU the gradient of a convolution inside a
-compiled loop takes many times what it takes outside; that of a product does not, a product under `vmap` is a product
-again, and every mode of differentiation and every reader of a jaxpr knows it. The price is memory: the patches are as
-large as the images times the area of the kernel.
-"""
+# \[ y_{nijo} = \sum_{a b c} x_{n,\, i + a,\, j + b,\, c}\, K_{abco} \]
+#
+# is one product of the matrix of all patches with the kernel as a matrix. On a CPU the gradient of a convolution inside
+# a compiled loop takes many times what it takes outside; that of a product does not, a product under `vmap` is a
+# product again, and every mode of differentiation and every reader of a jaxpr knows it. The price is memory: the
+# patches are as large as the images times the area of the kernel.
 
 from __future__ import annotations
 
@@ -18,20 +17,7 @@ __all__ = ["channels_of", "convolve"]
 
 
 def channels_of(x: Array) -> int:
-    """Returns how many channels images have: one where there is no axis for them.
-
-    Args:
-        x: images, `[batch, height, width]` or `[batch, height, width, channels]`.
-
-    Raises:
-        ValueError: for anything else.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.networks.patches import channels_of
-        >>> channels_of(jnp.zeros((5, 8, 8))), channels_of(jnp.zeros((5, 8, 8, 3)))
-        (1, 3)
-    """
+    """Returns how many channels images have: one where there is no axis for them."""
     if x.ndim not in (3, 4):
         raise ValueError(
             f"inputs of the shape {x.shape} are no images; give [batch, height, width] or "
@@ -41,23 +27,8 @@ def channels_of(x: Array) -> int:
 
 
 def convolve(images: Array, kernel: Array, stride: int = 1, padding: str = "SAME") -> Array:
-    """Returns the images convolved with a kernel.
-
-    Args:
-        images: `[batch, height, width, channels]`.
-        kernel: `[kernel height, kernel width, channels, features]`.
-        stride: how many pixels the kernel moves; the result is that many times smaller, rounded up.
-        padding: "SAME" for zeros around the images, so that they keep their size, or "VALID" for none.
-
-    Returns:
-        `[batch, height, width, features]`, the same as `jax.lax.conv_general_dilated` in the layout NHWC, HWIO.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.networks.patches import convolve
-        >>> convolve(jnp.ones((1, 3, 3, 1)), jnp.ones((3, 3, 1, 1)))[0, :, :, 0].tolist()
-        [[4.0, 6.0, 4.0], [6.0, 9.0, 6.0], [4.0, 6.0, 4.0]]
-    """
+    """Returns the images convolved with a kernel."""
+    # `padding`: "SAME" for zeros around the images, so that they keep their size, or "VALID" for none.
     batch, height, width, _ = images.shape
     tall, wide, channels, features = kernel.shape
     lost = (0, 0) if padding == "SAME" else (tall - 1, wide - 1)

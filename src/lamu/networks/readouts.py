@@ -43,7 +43,6 @@ class LastStep(Readout):
     """
 
     def read(self, hidden: Array) -> Array:
-        """Returns the last step."""
         return hidden[:, -1]
 
 
@@ -59,7 +58,6 @@ class MeanOfSteps(Readout):
     """
 
     def read(self, hidden: Array) -> Array:
-        """Returns the mean."""
         return jnp.mean(hidden, axis=1)
 
 
@@ -79,7 +77,6 @@ class EveryStep(Readout):
     """
 
     def at_each(self, outputs: int, steps: int) -> int:
-        """Returns the outputs divided by the steps."""
         if outputs % steps:
             raise ValueError(
                 f"{outputs} outputs cannot be dealt to {steps} steps; give targets of every step, for instance with "
@@ -88,25 +85,11 @@ class EveryStep(Readout):
         return outputs // steps
 
     def read(self, hidden: Array) -> Array:
-        """Returns all steps."""
         return hidden
 
 
 def steps_of(x: Array) -> Array:
-    """Returns sequences with an axis of features.
-
-    Args:
-        x: `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers.
-
-    Raises:
-        ValueError: for anything else.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.networks.readouts import steps_of
-        >>> steps_of(jnp.zeros((5, 7))).shape
-        (5, 7, 1)
-    """
+    """Returns sequences with an axis of features."""
     if x.ndim not in (2, 3):
         raise ValueError(
             f"inputs of the shape {x.shape} are no sequences; give [batch, steps] or [batch, steps, features]"
@@ -121,21 +104,7 @@ def require_readout(readout: Any) -> None:
 
 
 def read_out(readout: Readout, layer: Params, hidden: Array) -> Array:
-    """Returns the outputs of a dense layer at what a readout gives, `[batch, outputs]`.
-
-    Args:
-        readout: which steps.
-        layer: `kernel` and `bias` of the last layer.
-        hidden: `[batch, steps, features]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.networks import EveryStep
-        >>> from lamu.networks.readouts import read_out
-        >>> layer = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
-        >>> read_out(EveryStep(), layer, jnp.arange(6.0).reshape(1, 3, 2)).tolist()
-        [[1.0, 5.0, 9.0]]
-    """
+    """Returns the outputs of a dense layer at what a readout gives, `[batch, outputs]`."""
     features = readout.read(hidden)
     bias = layer["bias"].reshape(*[1] * (features.ndim - 1), -1)
     return (features @ layer["kernel"] + bias).reshape(hidden.shape[0], -1)

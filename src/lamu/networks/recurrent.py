@@ -19,26 +19,14 @@ _KERNEL, _RECURRENT = jax.nn.initializers.glorot_normal(), jax.nn.initializers.o
 
 
 class Recurrent(Network):
-    """A network that reads sequences step by step and remembers; a subclass says what one step of its cell does.
+    """A network that reads sequences step by step and remembers; a subclass says what one step of its cell does."""
 
-    Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers. The share of the inputs in all
-    gates is one product for all steps, before the loop.
+    # Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers. The share of the inputs in
+    # all gates is one product for all steps, before the loop.
 
-    Attributes:
-        widths: how many units each layer remembers.
-        readout: which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`.
-        gates: how many gates a cell has; their kernels lie side by side.
-
-    Examples:
-        >>> from lamu.networks import GRU, LSTM
-        >>> from lamu.networks.recurrent import Recurrent
-        >>> issubclass(LSTM, Recurrent), LSTM.gates, GRU.gates
-        (True, 4, 3)
-    """
-
-    widths: tuple[int, ...] | Any
-    readout: Readout | Any
-    gates: int
+    widths: tuple[int, ...] | Any  # how many units each layer remembers
+    readout: Readout | Any  # which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`
+    gates: int  # how many gates a cell has; their kernels lie side by side
     linear = False
     head = "layers/0/*"
 
@@ -59,13 +47,7 @@ class Recurrent(Network):
 
     @abstractmethod
     def step(self, cell: Params, memory: Any, drive: Array) -> tuple[Any, Array]:
-        """Returns the new memory and the outputs `[batch, width]` of one step.
-
-        Args:
-            cell: the cell's parameters.
-            memory: what it remembers.
-            drive: the share of the inputs in the gates, `[batch, gates * width]`.
-        """
+        """Returns the new memory and the outputs `[batch, width]` of one step."""
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for sequences like `x`, and the empty state."""

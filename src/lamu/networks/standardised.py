@@ -48,13 +48,11 @@ class Standardised(NetworkWrapper):
                 raise ValueError(f"the {name} {value} is not finite, or zero; give 1 where inputs do not vary")
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the base's parameters and state."""
         return self.base.init(key, self._standardise(x), outputs)
 
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
-        """Returns the base's outputs at the standardised inputs, and its new state."""
         return outputs(self.base, params, state, self._standardise(x), key, train, mask)
 
     def _standardise(self, x: Array) -> Array:

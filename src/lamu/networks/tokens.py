@@ -38,11 +38,9 @@ class Tokens(NetworkWrapper):
 
     @property
     def codes(self) -> Any:
-        """Every column."""
         return ...
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the base's parameters and state."""
         return self.base.init(key, _whole(x), outputs)
 
     def apply(

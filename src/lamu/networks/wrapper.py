@@ -11,14 +11,7 @@ __all__ = ["NetworkWrapper"]
 
 
 class NetworkWrapper(Network):
-    """A network that holds another one as its `base`, and forwards every fact to it.
-
-    Examples:
-        >>> from lamu.networks import Linear, Tokens
-        >>> from lamu.networks.wrapper import NetworkWrapper
-        >>> isinstance(Tokens(Linear()), NetworkWrapper), Tokens(Linear()).linear
-        (True, True)
-    """
+    """A network that holds another one as its `base`, and forwards every fact to it."""
 
     base: Any
 
@@ -27,7 +20,6 @@ class NetworkWrapper(Network):
 
     @property
     def name(self) -> str:
-        """The base's name."""
         return self.base.name
 
     @property

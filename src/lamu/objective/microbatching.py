@@ -1,9 +1,8 @@
-r"""A sum over many rows, some of them at a time: \(\sum_i m_i w_i \log p(y_i \mid \theta)\), and its gradient.
+r"""A sum over many rows, some of them at a time: \(\sum_i m_i w_i \log p(y_i \mid \theta)\), and its gradient."""
 
-What a gradient of all the data holds grows with the rows, and a processor that must fetch it from beyond its caches
-waits. Taken in parts, each with its own gradient, the sum holds what one part does and costs no operation more: nothing
-is computed twice, as it would be where parts are only recomputed for a gradient that comes later.
-"""
+# What a gradient of all the data holds grows with the rows, and a processor that must fetch it from beyond its caches
+# waits. Taken in parts, each with its own gradient, the sum holds what one part does and costs no operation more:
+# nothing is computed twice, as it would be where parts are only recomputed for a gradient that comes later.
 
 from __future__ import annotations
 
@@ -43,30 +42,9 @@ def parts_of(
     train: bool = False,
     looped: bool = False,
 ) -> int:
-    """Returns in how many parts to take the rows of a batch, so that what a gradient of one part holds fits a cache.
-
-    One part for networks whose rows meet in training, that draw noise for all rows together, or that a compiled loop
-    makes slow (`lamu.networks.loops_well`). Only shapes are traced, and nothing is where weights and rows are few.
-
-    Args:
-        model: what is learned; one part where that is no network.
-        batch: the rows.
-        network_state: the network's state.
-        params: all free parameters, of one run.
-        runs: how many gradients are taken side by side.
-        key: for random layers.
-        train: training mode.
-        looped: whether the gradient is inside of a compiled loop anyway.
-
-    Examples:
-        >>> import jax.numpy as jnp, jax, lamu
-        >>> from lamu.objective.microbatching import parts_of
-        >>> model = lamu.Model(lamu.networks.MLP((100,)), lamu.likelihoods.Gaussian(1.0))
-        >>> few, many = (lamu.data.Batch.of(jnp.ones((n, 3)), jnp.zeros(n)) for n in (100, 100_000))
-        >>> params, state = model.init(jax.random.key(0), few)
-        >>> parts_of(model, few, state, params), parts_of(model, many, state, params) > 1
-        (1, True)
-    """
+    """Returns in how many parts to take the rows of a batch, so that what a gradient of one part holds fits a cache."""
+    # One part for networks whose rows meet in training, that draw noise for all rows together, or that a compiled loop
+    # makes slow (`lamu.networks.loops_well`). Only shapes are traced, and nothing is where weights and rows are few.
     if not isinstance(model, Model):
         return 1
     network, room = model.network, _HELD.get(jax.default_backend(), _HELD_ELSEWHERE)
@@ -81,25 +59,9 @@ def parts_of(
 
 
 def in_parts(function: Callable[[Params, Batch], Array], params: Params, batch: Batch, parts: int) -> Array:
-    """Returns the sum over the parts of a batch of a function of the parameters; its gradient is taken part by part.
-
-    Rows of one part are `parts` apart, so that each of many devices has its share of every part. The last ones are
-    padded and masked.
-
-    Args:
-        function: a sum over the rows that it is given, each by itself, of which masked ones count nothing.
-        params: the parameters, floating.
-        batch: the rows.
-        parts: in how many to take them.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective.microbatching import in_parts
-        >>> batch = lamu.data.Batch.of(jnp.arange(5.0)[:, None], jnp.zeros(5))
-        >>> total = lambda w: in_parts(lambda w, some: some.total(w**2 * some.x[:, 0]), w, batch, parts=2)
-        >>> float(total(3.0)), float(jax.grad(total)(3.0))
-        (90.0, 60.0)
-    """
+    """Returns the sum over the parts of a batch of a function of the parameters; its gradient is taken part by part."""
+    # Rows of one part are `parts` apart, so that each of many devices has its share of every part. The last ones are
+    # padded and masked.
     if parts == 1:
         return function(params, batch)
     size = math.ceil(batch.mask.shape[0] / parts)
@@ -107,20 +69,7 @@ def in_parts(function: Callable[[Params, Batch], Array], params: Params, batch: 
 
 
 def rows_in_parts(function: Callable[[Any, Array], Any], rows: Any, weights: Array, parts: int) -> Any:
-    """Returns the sum over the parts of some rows of a function of the rows of a part and of what they count.
-
-    Args:
-        function: a pytree of sums over the rows that it is given, in which a row of weight zero counts nothing.
-        rows: a pytree of arrays `[batch, ...]`; copies of the first row, of weight zero, complete the last part.
-        weights: what each row counts, `[batch]`.
-        parts: in how many to take them.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.microbatching import rows_in_parts
-        >>> float(rows_in_parts(jnp.vdot, jnp.arange(5.0), jnp.ones(5), parts=2))
-        10.0
-    """
+    """Returns the sum over the parts of some rows of a function of the rows of a part and of what they count."""
     if parts == 1:
         return function(rows, weights)
     count = weights.shape[0]
@@ -182,11 +131,9 @@ def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
 def _held(
     model: Model, batch: Batch, network_state: Any, params: Params, key: RandomKey | None, train: bool
 ) -> tuple[int, bool]:
-    """Returns the bytes that the rows after the first add to what a gradient holds, and whether noise is drawn.
-
-    What the forward pass keeps for the backward one, without the rows themselves: within 0.6 to 1.2 times of what the
-    compiled gradients of perceptrons, a ConvNet and a ResNet-20 hold, and known without compiling them.
-    """
+    """Returns the bytes that the rows after the first add to what a gradient holds, and whether noise is drawn."""
+    # What the forward pass keeps for the backward one, without the rows themselves: within 0.6 to 1.2 times of what the
+    # compiled gradients of perceptrons, a ConvNet and a ResNet-20 hold, and known without compiling them.
 
     def kept(rows: int) -> int:
         def pulled_back(params: Params, state: Any, batch: Batch, key: RandomKey | None) -> Any:

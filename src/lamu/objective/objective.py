@@ -1,11 +1,11 @@
-r"""The loss ℓ(θ) that every algorithm works on, with its scale fixed here and nowhere else.
+"""The loss ℓ(θ) that every algorithm works on, with its scale fixed here and nowhere else."""
 
-\[ \ell(\theta) = -\,p \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta) - \log p(\theta), \qquad
-   \bar\ell = \ell / N, \qquad \kappa = N / T \]
-
-Recipes step on the mean scale \(\bar\ell\); a belief has the target \(q \propto \exp(-\kappa\,\bar\ell)\) and therefore
-the precision \(\kappa\,(h + \delta / N)\), with h the curvature of one row. The derivation is in `docs/scale.md`.
-"""
+# \[ \ell(\theta) = -\,p \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta) - \log p(\theta), \qquad
+#    \bar\ell = \ell / N, \qquad \kappa = N / T \]
+#
+# Recipes step on the mean scale \(\bar\ell\); a belief has the target \(q \propto \exp(-\kappa\,\bar\ell)\) and
+# therefore the precision \(\kappa\,(h + \delta / N)\), with h the curvature of one row. The derivation is in
+# `docs/scale.md`.
 
 from __future__ import annotations
 

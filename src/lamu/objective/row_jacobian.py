@@ -14,37 +14,13 @@ __all__ = ["outputs_and_row_jacobian", "row_jacobian"]
 
 
 def row_jacobian(function: Callable[[Params], Array], weights: Params) -> Params:
-    """Returns ∂f/∂θ, leaves `[outputs, ...]`: one backward pass an output, or one forward pass a weight.
-
-    A head of some dozens of weights with an output for every pixel is differentiated forwards.
-
-    Args:
-        function: from weights to the outputs of one row, `[outputs]`.
-        weights: θ.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.row_jacobian import row_jacobian
-        >>> row_jacobian(lambda w: w * jnp.arange(3.0), jnp.ones(1)).ravel().tolist()
-        [0.0, 1.0, 2.0]
-    """
+    """Returns ∂f/∂θ, leaves `[outputs, ...]`: one backward pass an output, or one forward pass a weight."""
+    # A head of some dozens of weights with an output for every pixel is differentiated forwards.
     return outputs_and_row_jacobian(function, weights)[1]
 
 
 def outputs_and_row_jacobian(function: Callable[[Params], Array], weights: Params) -> tuple[Array, Params]:
-    """Returns f `[outputs]` and ∂f/∂θ, as `row_jacobian` has it, from one forward pass.
-
-    Args:
-        function: as for `row_jacobian`.
-        weights: likewise.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.row_jacobian import outputs_and_row_jacobian
-        >>> f, jacobian = outputs_and_row_jacobian(lambda w: w**2, jnp.full(1, 3.0))
-        >>> f.tolist(), jacobian.tolist()
-        ([9.0], [[6.0]])
-    """
+    """Returns f `[outputs]` and ∂f/∂θ, as `row_jacobian` has it, from one forward pass."""
     outputs = jax.eval_shape(function, weights)
     twice = lambda weights: (function(weights),) * 2
     forwards = jax.jacfwd(twice, has_aux=True)

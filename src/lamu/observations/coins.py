@@ -41,7 +41,6 @@ class Bernoulli(Observation):
         return y * statistics[0] + (1 - y) * statistics[1]
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns NumPyro's Bernoulli."""
         from numpyro.distributions import BernoulliProbs
 
         return BernoulliProbs(f[:, 0])
@@ -95,13 +94,11 @@ class Categorical(Observation):
         return statistics @ jax.nn.one_hot(y.astype(int), self.classes, dtype=statistics.dtype)
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns NumPyro's Categorical."""
         from numpyro.distributions import CategoricalProbs
 
         return CategoricalProbs(f)
 
     def outputs(self, y: Any) -> int:
-        """Returns K."""
         return self.classes
 
     def moments(self, belief: Any) -> tuple[Array, Array, Array]:

@@ -1,12 +1,11 @@
-r"""Observations: \(p(y \mid \theta)\) whose logarithm is linear in what a conjugate belief about θ counts.
+r"""Observations: \(p(y \mid \theta)\) whose logarithm is linear in what a conjugate belief about θ counts."""
 
-\[ \log p(y \mid \theta) = \langle t(y), T(\theta) \rangle + \log h(y) \]
-
-with T the statistics of the prior's family. Then \(E_q[\log p(y \mid \theta)]\) is linear in \(\mu = E_q[T(\theta)]\),
-its gradient in μ is \(t(y)\), and the rule with ρ = 1 adds up, \(\lambda \leftarrow \lambda + \sum_i t(y_i)\): that is
-Bayes' theorem. The predictive is \(p(y^* \mid D) = h(y^*) \exp(A(\lambda + t(y^*)) - A(\lambda))\). One
-formula says it all, `log_density`: its value at T = 0 is log h, its gradient t.
-"""
+# \[ \log p(y \mid \theta) = \langle t(y), T(\theta) \rangle + \log h(y) \]
+#
+# with T the statistics of the prior's family. Then \(E_q[\log p(y \mid \theta)]\) is linear in \(\mu =
+# E_q[T(\theta)]\), its gradient in μ is \(t(y)\), and the rule with ρ = 1 adds up, \(\lambda \leftarrow \lambda +
+# \sum_i t(y_i)\): that is Bayes' theorem. The predictive is \(p(y^* \mid D) = h(y^*) \exp(A(\lambda + t(y^*)) -
+# A(\lambda))\). One formula says it all, `log_density`: its value at T = 0 is log h, its gradient t.
 
 from __future__ import annotations
 
@@ -138,7 +137,6 @@ class Observation(Likelihood, ABC):
         return -jnp.sum(jax.scipy.special.xlogy(p, p), axis=1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns one draw of y a row."""
         with lenient():
             return self.distribution(params, f).sample(key)
 

@@ -63,7 +63,6 @@ class NormalMean(Observation):
         return -away / (2 * s**2) - jnp.log(s) - _LOG_2PI / 2
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns NumPyro's Normal."""
         from numpyro.distributions import Normal
 
         return Normal(f[:, 0], jnp.full(f.shape[:1], self.scale, f.dtype))
@@ -110,7 +109,6 @@ class Normal(Observation):
         return (log - tau * y**2 + 2 * first * y - second - _LOG_2PI) / 2
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns NumPyro's Normal."""
         from numpyro.distributions import Normal as Numbers
 
         return Numbers(f[:, 0], 1 / jnp.sqrt(f[:, 1]))
@@ -162,7 +160,6 @@ class MultivariateNormal(Observation):
         return (log - y @ precision @ y + 2 * first @ y - second - y.size * _LOG_2PI) / 2
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns NumPyro's MultivariateNormal."""
         from numpyro.distributions import MultivariateNormal as Vectors
 
         size = (math.isqrt(1 + 4 * f.shape[1]) - 1) // 2

@@ -40,7 +40,6 @@ class Poisson(Observation):
         return y * statistics[0] - statistics[1] - gammaln(y + 1)
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns NumPyro's Poisson."""
         from numpyro.distributions import Poisson as Distribution
 
         return Distribution(f[:, 0])
@@ -88,7 +87,6 @@ class Exponential(Observation):
         return statistics[0] - y * statistics[1]
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns NumPyro's Exponential."""
         from numpyro.distributions import Exponential as Waits
 
         return Waits(f[:, 0])

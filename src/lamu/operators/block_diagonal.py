@@ -42,17 +42,12 @@ class BlockDiagonal(Operator):
     blocks: PyTree
 
     def __post_init__(self) -> None:
-        """Checks that the blocks are operators.
-
-        Raises:
-            TypeError: if one is not.
-        """
+        """Checks that the blocks are operators."""
         for block in jax.tree.leaves(self.blocks, is_leaf=is_operator):
             if not is_operator(block):
                 raise TypeError(f"a block is a {type(block).__name__}; every leaf of blocks must be an operator")
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         return self._map(lambda block, part: block.matvec(part), v)
 
     def factored(self) -> BlockDiagonal:
@@ -60,15 +55,12 @@ class BlockDiagonal(Operator):
         return BlockDiagonal(self._map(lambda block: block.factored()))
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self._map(lambda block, part: block.solve(part), v)
 
     def inverse_root(self, z: Params) -> Params:
-        """Returns R z with R Rᵀ = S⁻¹."""
         return self._map(lambda block, part: block.inverse_root(part), z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self.inverse_root(tree.normal(key, like))
 
     def logdet(self, like: Params) -> Array:
@@ -76,11 +68,9 @@ class BlockDiagonal(Operator):
         return _total(self._map(lambda block, part: block.logdet(part), like))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return self._map(lambda block, part: block.diagonal(part), like)
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self._map(lambda block, part: block.variance(part), like)
 
     def dense(self, like: Params) -> Array:
@@ -100,15 +90,10 @@ class BlockDiagonal(Operator):
         return type(self)(self._map(lambda block, of: block.sandwich(of), delta.blocks))
 
     def scale(self, factor: Number) -> BlockDiagonal:
-        """Returns factor · S."""
         return type(self)(self._map(lambda block: block.scale(factor)))
 
     def add(self, other: Operator) -> BlockDiagonal:
-        """Returns S + other, exactly, for an other of the same blocks or a diagonal.
-
-        Raises:
-            TypeError: if a block cannot hold the sum.
-        """
+        """Returns S + other, exactly, for an other of the same blocks or a diagonal."""
         if isinstance(other, Scalar):
             return type(self)(self._map(lambda block: _sum(block, other)))
         if isinstance(other, Diagonal):
@@ -122,7 +107,6 @@ class BlockDiagonal(Operator):
         return type(self)(self._map(lambda block, part: block.add_diagonal(part), values))
 
     def spectrum(self) -> PyTree:
-        """Returns the blocks' eigenvalues."""
         return self._map(lambda block: block.spectrum())
 
     @property
@@ -141,11 +125,9 @@ class BlockDiagonal(Operator):
         return blocks[0].feature_covariance(features, outputs, marginal) if len(blocks) == 1 else None
 
     def by_leaf(self, numbers: PyTree) -> list[tuple[Operator, list[int]]]:
-        """Returns what the blocks fall apart into."""
         return [each for found in self._leaves(lambda block, part: block.by_leaf(part), numbers) for each in found]
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether every block is positive definite."""
         signs = self._map(lambda block, part: block.is_positive(part), like)
         return reduce(jnp.logical_and, jax.tree.leaves(signs), jnp.asarray(True))
 

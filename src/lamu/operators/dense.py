@@ -79,12 +79,10 @@ class Dense(Structure):
         return cls.from_outer(theta, theta)
 
     def second_moment(self, like: Params) -> Dense:
-        """Returns S⁻¹."""
         # Of the symmetric part, so that a gradient in a symmetric matrix is symmetric.
         return Dense(jnp.linalg.inv((self.matrix + self.matrix.T) / 2))
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         vector, unravel = tree.ravel(v)
         return unravel(self.matrix @ vector)
 
@@ -93,7 +91,6 @@ class Dense(Structure):
         return Cholesky(jnp.linalg.cholesky((self.matrix + self.matrix.T) / 2))
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self.factored().solve(v)
 
     def inverse_root(self, z: Params) -> Params:
@@ -101,15 +98,12 @@ class Dense(Structure):
         return self.factored().inverse_root(z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self.inverse_root(tree.normal(key, like))
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         return _logdet(self.matrix)
 
     def add_prior(self, precision: Operator, like: Params) -> Dense:
-        """Returns S plus all of a prior's precision."""
         return Dense(self.matrix + precision.dense(like).astype(self.matrix.dtype))
 
     @classmethod
@@ -118,11 +112,9 @@ class Dense(Structure):
         return super().numbers_held(like) ** 2
 
     def some_vector(self) -> Array:
-        """Returns the diagonal."""
         return jnp.diagonal(self.matrix)
 
     def spectrum(self) -> Array:
-        """Returns the eigenvalues."""
         return jnp.linalg.eigvalsh((self.matrix + self.matrix.T) / 2)
 
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
@@ -132,19 +124,15 @@ class Dense(Structure):
         return jnp.sum(jnp.log(spectrum + tree.cast(precision, spectrum)))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return tree.ravel(like)[1](jnp.diagonal(self.matrix))
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self.factored().variance(like)
 
     def dense(self, like: Params) -> Array:
-        """Returns the matrix."""
         return self.matrix
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other)."""
         return self.factored().trace_solve(other, like)
 
     def sandwich(self, delta: Dense) -> Dense:
@@ -153,7 +141,6 @@ class Dense(Structure):
         return Dense(half.T @ half)
 
     def scale(self, factor: Number) -> Dense:
-        """Returns factor · S."""
         return Dense(self.matrix * tree.cast(factor, self.matrix))
 
     def is_positive(self, like: Params) -> Array:
@@ -187,7 +174,6 @@ class Cholesky(Operator):
         return unravel(self.root @ (self.root.T @ vector))
 
     def factored(self) -> Cholesky:
-        """Returns itself."""
         return self
 
     def solve(self, v: Params) -> Params:
@@ -201,19 +187,15 @@ class Cholesky(Operator):
         return unravel(solve_triangular(self.root, vector, lower=True, trans="T"))
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self.inverse_root(tree.normal(key, like))
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         return 2 * jnp.sum(jnp.log(jnp.diagonal(self.root)))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return tree.ravel(like)[1](jnp.sum(self.root**2, axis=1))
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         inverse = solve_triangular(self.root, jnp.eye(self.root.shape[0], dtype=self.root.dtype), lower=True)
         return tree.ravel(like)[1](jnp.sum(inverse**2, axis=0))
 
@@ -222,16 +204,13 @@ class Cholesky(Operator):
         return self.root @ self.root.T
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other)."""
         return jnp.trace(cho_solve((self.root, True), other.dense(like)))
 
     def sandwich(self, delta: Operator) -> Dense:
-        """Returns Δ S⁻¹ Δ for a dense Δ."""
         half = solve_triangular(self.root, delta.dense(delta), lower=True)
         return Dense(half.T @ half)
 
     def scale(self, factor: Number) -> Cholesky:
-        """Returns factor · S, for a positive factor."""
         return Cholesky(self.root * jnp.sqrt(jnp.asarray(factor, self.root.dtype)))
 
     def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
@@ -242,7 +221,6 @@ class Cholesky(Operator):
         return _squared(jnp.moveaxis(white.reshape(size, rows, outputs), 0, 1), marginal)
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
-        """Returns the same with the columns φ ⊗ I."""
         rows, width = features.shape
         if rows > width:  # the factor's inverse first: then all that the rows take is a product
             size = self.root.shape[0]

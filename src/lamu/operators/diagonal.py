@@ -70,7 +70,6 @@ class Diagonal(Structure):
         return Diagonal(self.variance(like))
 
     def matvec(self, v: Params) -> Params:
-        """Returns s v."""
         return jax.tree.map(jnp.multiply, self.values, v)
 
     def solve(self, v: Params) -> Params:
@@ -90,11 +89,9 @@ class Diagonal(Structure):
         return self.inverse_root(tree.normal(key, like))
 
     def logdet(self, like: Params) -> Array:
-        """Returns the sum of log s."""
         return tree.dot(jax.tree.map(jnp.log, self.values), jax.tree.map(jnp.ones_like, like))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns s."""
         return self.values
 
     def variance(self, like: Params) -> Params:
@@ -102,7 +99,6 @@ class Diagonal(Structure):
         return jax.tree.map(jnp.reciprocal, self.values)
 
     def dense(self, like: Params) -> Array:
-        """Returns diag(s) as a matrix."""
         return jnp.diag(tree.ravel(self.values)[0])
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
@@ -114,15 +110,12 @@ class Diagonal(Structure):
         return Diagonal(jax.tree.map(lambda s, d: d * d / s, self.values, delta.values))
 
     def scale(self, factor: Number) -> Diagonal:
-        """Returns diag(factor · s)."""
         return Diagonal(tree.scale(self.values, factor))
 
     def some_vector(self) -> Params:
-        """Returns s."""
         return self.values
 
     def spectrum(self) -> Params:
-        """Returns s."""
         return self.values
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
@@ -141,6 +134,5 @@ class Diagonal(Structure):
         return [(Diagonal([values]), [number]) for values, number in pairs]
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether every s is positive."""
         signs = [jnp.all(leaf > 0) for leaf in jax.tree.leaves(self.values)]
         return functools.reduce(jnp.logical_and, signs, jnp.asarray(True))

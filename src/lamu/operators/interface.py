@@ -260,49 +260,19 @@ class Structure(Operator, Protocol):
 
 
 def layer_shapes(like: Params) -> list[tuple[int, int]]:
-    """Returns inputs and outputs of every kernel, one more input for its bias.
-
-    Args:
-        like: a vector of the space, or its shapes.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.operators.interface import layer_shapes
-        >>> layer_shapes({"bias": jnp.zeros(2), "kernel": jnp.zeros((3, 2))})
-        [(4, 2)]
-    """
+    """Returns inputs and outputs of every kernel, one more input for its bias."""
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(like)]
     return [(math.prod(shape[:-1]) + 1, shape[-1]) for shape in shapes if len(shape) > 1]
 
 
 def is_number(precision: PyTree) -> bool:
-    """Returns whether a prefix of the space is one number, for all coordinates.
-
-    Args:
-        precision: a tree of numbers and arrays.
-
-    Examples:
-        >>> from lamu.operators.interface import is_number
-        >>> is_number(2.0), is_number({"w": 2.0})
-        (True, False)
-    """
+    """Returns whether a prefix of the space is one number, for all coordinates."""
     return jax.tree_util.all_leaves([precision]) and jnp.ndim(precision) == 0
 
 
 def is_operator(node: Any) -> bool:
-    """Returns whether something is an operator, as `isinstance(node, Operator)` does.
-
-    A class is looked at once: Python reads a protocol anew at every question, which is a third of a small prediction.
-
-    Args:
-        node: anything, for instance a node of a pytree.
-
-    Examples:
-        >>> from lamu.operators import Scalar
-        >>> from lamu.operators.interface import is_operator
-        >>> is_operator(Scalar(2.0)), is_operator({"w": 2.0})
-        (True, False)
-    """
+    """Returns whether something is an operator, as `isinstance(node, Operator)` does."""
+    # A class is looked at once: Python reads a protocol anew at every question, which is a third of a small prediction.
     kind = type(node)
     if kind not in _KNOWN:
         _KNOWN[kind] = isinstance(node, Operator)

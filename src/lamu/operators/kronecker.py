@@ -1,11 +1,10 @@
-r"""A Kronecker product of two small matrices plus a multiple of the identity: the curvature of one layer.
+"""A Kronecker product of two small matrices plus a multiple of the identity: the curvature of one layer."""
 
-For a kernel V of shape `[in, out]` the operator \(A \otimes B\) maps V to \(A V B\), where A stands over the inputs and
-B over the outputs. Any space of \(\mathrm{in} \cdot \mathrm{out}\) coordinates will do, in the order of
-`lamu.tree.ravel`: a convolution's kernel `[height, width, in, out]`, where A stands over the patch, or the pair
-`{"bias", "kernel"}`, where the bias comes first and A begins with the input that is always one. A network is a
-`BlockDiagonal` of such operators, with `Dense` ones where a leaf has no product.
-"""
+# For a kernel V of shape `[in, out]` the operator \(A \otimes B\) maps V to \(A V B\), where A stands over the inputs
+# and B over the outputs. Any space of \(\mathrm{in} \cdot \mathrm{out}\) coordinates will do, in the order of
+# `lamu.tree.ravel`: a convolution's kernel `[height, width, in, out]`, where A stands over the patch, or the pair
+# `{"bias", "kernel"}`, where the bias comes first and A begins with the input that is always one. A network is a
+# `BlockDiagonal` of such operators, with `Dense` ones where a leaf has no product.
 
 from __future__ import annotations
 
@@ -55,11 +54,7 @@ class Kronecker(Operator):
     shift: Number | Array = 0.0
 
     def __post_init__(self) -> None:
-        """Checks that both factors are square.
-
-        Raises:
-            ValueError: if one is not.
-        """
+        """Checks that both factors are square."""
         for name, factor in (("input_factor", self.input_factor), ("output_factor", self.output_factor)):
             if factor.ndim < 2 or factor.shape[-1] != factor.shape[-2]:
                 raise ValueError(f"{name} has the shape {factor.shape}; a Kronecker factor is a square matrix")
@@ -78,7 +73,6 @@ class Kronecker(Operator):
         return KroneckerEigen(input_basis, output_basis, eigenvalues + tree.cast(self.shift, eigenvalues))
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self.factored().solve(v)
 
     def inverse_root(self, z: Params) -> Params:
@@ -86,11 +80,9 @@ class Kronecker(Operator):
         return self.factored().inverse_root(z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self.factored().sample(key, like)
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         return self.factored().logdet(like)
 
     def diagonal(self, like: Params) -> Params:
@@ -99,7 +91,6 @@ class Kronecker(Operator):
         return tree.ravel(like)[1](jnp.ravel(outer + tree.cast(self.shift, outer)))
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self.factored().variance(like)
 
     def dense(self, like: Params) -> Array:
@@ -108,7 +99,6 @@ class Kronecker(Operator):
         return product + tree.cast(self.shift, product) * jnp.eye(product.shape[0], dtype=product.dtype)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other)."""
         return self.factored().trace_solve(other, like)
 
     def sandwich(self, delta: Operator) -> Dense:
@@ -116,7 +106,6 @@ class Kronecker(Operator):
         return self.factored().sandwich(delta)
 
     def scale(self, factor: Number) -> Kronecker:
-        """Returns factor · S."""
         shift = self.shift * tree.cast(factor, self.shift)
         return Kronecker(self.input_factor * tree.cast(factor, self.input_factor), self.output_factor, shift)
 
@@ -133,11 +122,9 @@ class Kronecker(Operator):
         return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
 
     def spectrum(self) -> Array:
-        """Returns the eigenvalues, `[in, out]`."""
         return self.factored().eigenvalues
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether every eigenvalue is positive."""
         return self.factored().is_positive(like)
 
 
@@ -166,11 +153,9 @@ class KroneckerEigen(Operator):
     layered = True
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         return self._apply(self.eigenvalues, v)
 
     def factored(self) -> KroneckerEigen:
-        """Returns itself."""
         return self
 
     def solve(self, v: Params) -> Params:
@@ -194,7 +179,6 @@ class KroneckerEigen(Operator):
         return jnp.sum(jnp.log(self.eigenvalues))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return self._diagonal(self.eigenvalues, like)
 
     def variance(self, like: Params) -> Params:
@@ -226,16 +210,11 @@ class KroneckerEigen(Operator):
         return Dense(jnp.matmul(half.T, half, precision=_EXACT))
 
     def scale(self, factor: Number) -> KroneckerEigen:
-        """Returns factor · S."""
         scaled = self.eigenvalues * tree.cast(factor, self.eigenvalues)
         return KroneckerEigen(self.input_basis, self.output_basis, scaled)
 
     def add(self, other: Operator) -> KroneckerEigen:
-        """Returns S plus a multiple of the identity (a `Scalar`), exactly, without another eigendecomposition.
-
-        Raises:
-            TypeError: for any other operator.
-        """
+        """Returns S plus a multiple of the identity (a `Scalar`), exactly, without another eigendecomposition."""
         shifted = _sum(self.eigenvalues, tree.cast(identity_of(other), self.eigenvalues))
         return KroneckerEigen(self.input_basis, self.output_basis, jnp.asarray(shifted))
 
@@ -244,7 +223,6 @@ class KroneckerEigen(Operator):
         return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
 
     def spectrum(self) -> Array:
-        """Returns the eigenvalues, `[in, out]`."""
         return self.eigenvalues
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
@@ -287,11 +265,7 @@ def between(left: Array, matrix: Array, right: Array) -> Array:
 
 
 def as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array], Params]]:
-    """Returns a vector of the space as a matrix `[in, out]`, and the function that takes such a matrix back.
-
-    Raises:
-        ValueError: if the vector has another number of coordinates.
-    """
+    """Returns a vector of the space as a matrix `[in, out]`, and the function that takes such a matrix back."""
     vector, unravel = tree.ravel(v)
     if vector.size != shape[0] * shape[1]:
         raise ValueError(
@@ -302,22 +276,16 @@ def as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array
 
 
 def _eigh(factor: Array) -> tuple[Array, Array]:
-    """The eigenvalues and eigenvectors of a factor.
-
-    A factor of a few examples is singular, and rounding then makes some of its eigenvalues slightly negative. Times
-    the other factor these could outweigh a small shift: within the error of the decomposition they are zeros.
-    """
+    """The eigenvalues and eigenvectors of a factor."""
+    # A factor of a few examples is singular, and rounding then makes some of its eigenvalues slightly negative. Times
+    # the other factor these could outweigh a small shift: within the error of the decomposition they are zeros.
     eigenvalues, basis = jnp.linalg.eigh((factor + factor.T) / 2)
     error = factor.shape[0] * jnp.finfo(eigenvalues.dtype).eps * jnp.max(jnp.abs(eigenvalues))
     return jnp.where((eigenvalues < 0) & (eigenvalues >= -error), jnp.zeros_like(eigenvalues), eigenvalues), basis
 
 
 def identity_of(other: Operator) -> Number | Array:
-    """Returns how often an operator is the identity.
-
-    Raises:
-        TypeError: for any operator but a `Scalar`.
-    """
+    """Returns how often an operator is the identity."""
     if not isinstance(other, Scalar):
         raise TypeError(
             f"a Kronecker product plus a {type(other).__name__} is no Kronecker product; add a Scalar, or project first"

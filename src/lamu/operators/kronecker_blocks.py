@@ -1,8 +1,7 @@
-r"""Kronecker-factored precisions, one Kronecker product a layer, as in K-FAC.
+"""Kronecker-factored precisions, one Kronecker product a layer, as in K-FAC."""
 
-Layers are told from the tree alone: a pair `{"bias", "kernel"}` is one, and so is any other leaf of two axes or more;
-the last axis stands for the outputs. All else is diagonal.
-"""
+# Layers are told from the tree alone: a pair `{"bias", "kernel"}` is one, and so is any other leaf of two axes or more;
+# the last axis stands for the outputs. All else is diagonal.
 
 from __future__ import annotations
 
@@ -44,11 +43,7 @@ class KroneckerBlocks(BlockDiagonal):
     """
 
     def add(self, other: Operator) -> KroneckerBlocks:
-        """Returns S + other: exactly for blocks and a `Scalar`, with the layers' means for a `Diagonal`.
-
-        Raises:
-            TypeError: if a block cannot hold the sum.
-        """
+        """Returns S + other: exactly for blocks and a `Scalar`, with the layers' means for a `Diagonal`."""
         added = self.add_diagonal(other.values) if isinstance(other, Diagonal) else super().add(other)
         return KroneckerBlocks(added.blocks)
 

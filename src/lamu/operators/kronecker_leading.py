@@ -45,15 +45,12 @@ class KroneckerLeading(Operator):
     rest: Array
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         return self._apply(self.eigenvalues, self.rest, v)
 
     def factored(self) -> KroneckerLeading:
-        """Returns itself."""
         return self
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self._apply(1 / self.eigenvalues, 1 / self.rest, v)
 
     def inverse_root(self, z: Params) -> Params:
@@ -61,20 +58,16 @@ class KroneckerLeading(Operator):
         return self._apply(jax.lax.rsqrt(self.eigenvalues), jax.lax.rsqrt(self.rest), z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self.inverse_root(tree.normal(key, like))
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         others = tree.dimension(like) - self.eigenvalues.size
         return jnp.sum(jnp.log(self.eigenvalues)) + others * jnp.log(self.rest)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return self._diagonal(self.eigenvalues, self.rest, like)
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self._diagonal(1 / self.eigenvalues, 1 / self.rest, like)
 
     def dense(self, like: Params) -> Array:
@@ -106,16 +99,11 @@ class KroneckerLeading(Operator):
         return Dense(between(matrix, inverse, matrix))
 
     def scale(self, factor: Number) -> KroneckerLeading:
-        """Returns factor · S."""
         by = lambda values: values * tree.cast(factor, values)
         return KroneckerLeading(self.input_basis, self.output_basis, by(self.eigenvalues), by(self.rest))
 
     def add(self, other: Operator) -> KroneckerLeading:
-        """Returns S plus a multiple of the identity (a `Scalar`), exactly.
-
-        Raises:
-            TypeError: for any other operator.
-        """
+        """Returns S plus a multiple of the identity (a `Scalar`), exactly."""
         plus = lambda values: values + tree.cast(identity_of(other), values)
         return KroneckerLeading(self.input_basis, self.output_basis, plus(self.eigenvalues), plus(self.rest))
 

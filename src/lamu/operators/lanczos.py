@@ -1,11 +1,10 @@
-r"""Lanczos's method: a symmetric matrix by its products, as a small tridiagonal one.
+"""Lanczos's method: a symmetric matrix by its products, as a small tridiagonal one."""
 
-\[ Q^\top S Q = T, \qquad T = \mathrm{tridiag}(\beta, \alpha, \beta), \qquad q_1 = v / \lVert v \rVert \]
-
-Every new vector is made orthogonal to all before it, twice, so that T is right to rounding. Where the space that v
-reaches is exhausted, a fresh random vector continues: with as many steps as coordinates the decomposition is complete,
-multiple eigenvalues included.
-"""
+# \[ Q^\top S Q = T, \qquad T = \mathrm{tridiag}(\beta, \alpha, \beta), \qquad q_1 = v / \lVert v \rVert \]
+#
+# Every new vector is made orthogonal to all before it, twice, so that T is right to rounding. Where the space that v
+# reaches is exhausted, a fresh random vector continues: with as many steps as coordinates the decomposition is
+# complete, multiple eigenvalues included.
 
 from __future__ import annotations
 
@@ -25,24 +24,7 @@ _EXACT = jax.lax.Precision.HIGHEST
 def lanczos(
     product: Callable[[Params], Params], start: Params, steps: int, key: RandomKey
 ) -> tuple[Array, Array, Array]:
-    """Returns T's diagonal and off-diagonal, `[steps]` and `[steps - 1]`, and Q, `[steps, D]`.
-
-    Args:
-        product: v ↦ S v.
-        start: v, a vector of the space.
-        steps: how many products, no more than there are coordinates.
-        key: for vectors where the space of the first is exhausted.
-
-    Raises:
-        ValueError: for fewer than one step, or more than there are coordinates.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.operators.lanczos import lanczos
-        >>> alpha, beta, basis = lanczos(lambda v: jnp.array([1.0, 3.0]) * v, jnp.ones(2), 2, jax.random.key(0))
-        >>> alpha.round(4).tolist(), beta.round(4).tolist()
-        ([2.0, 2.0], [1.0])
-    """
+    """Returns T's diagonal and off-diagonal, `[steps]` and `[steps - 1]`, and Q, `[steps, D]`."""
     vector, unravel = tree.ravel(start)
     if not 1 <= steps <= vector.size:
         raise ValueError(f"steps={steps!r} of {vector.size} coordinates; take at least one, and no more than those")
@@ -75,22 +57,7 @@ def lanczos(
 def eigenpairs(
     product: Callable[[Params], Params], like: Params, rank: int, steps: int, key: RandomKey
 ) -> tuple[Array, Array]:
-    """Returns the `rank` largest eigenvalues, descending, and their vectors `[rank, D]`.
-
-    Args:
-        product: v ↦ S v.
-        like: a vector of the space.
-        rank: how many.
-        steps: how many products; a few more than the rank where the spectrum falls fast, all coordinates for certainty.
-        key: for the first vector.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.operators.lanczos import eigenpairs
-        >>> values, _ = eigenpairs(lambda v: jnp.array([1.0, 3.0, 2.0]) * v, jnp.ones(3), 2, 3, jax.random.key(0))
-        >>> values.round(4).tolist()
-        [3.0, 2.0]
-    """
+    """Returns the `rank` largest eigenvalues, descending, and their vectors `[rank, D]`."""
     first, others = jax.random.split(key)
     alpha, beta, basis = lanczos(product, tree.normal(first, like), steps, others)
     values, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
@@ -101,26 +68,10 @@ def eigenpairs(
 def quadrature(
     product: Callable[[Params], Params], like: Params, probes: int, steps: int, key: RandomKey
 ) -> tuple[Array, Array]:
-    r"""Returns nodes and weights, `[probes, steps]`, with \(\mathrm{tr} f(S) \approx \sum w f(\mathrm{nodes})\).
-
-    For S + c I the nodes move by c, and no product is taken anew.
-
-    Args:
-        product: v ↦ S v.
-        like: a vector of the space.
-        probes: how many random vectors of signs; the error falls as one over the root of their number.
-        steps: how many products each.
-        key: for the signs.
-
-    Source: Ubaru, Chen & Saad (2017).
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.operators.lanczos import quadrature
-        >>> nodes, weights = quadrature(lambda v: jnp.array([1.0, 4.0]) * v, jnp.ones(2), 3, 2, jax.random.key(0))
-        >>> round(float(jnp.sum(weights * jnp.log(nodes))), 4)  # log 4
-        1.3863
-    """
+    r"""Returns nodes and weights, `[probes, steps]`, with \(\mathrm{tr} f(S) \approx \sum w f(\mathrm{nodes})\)."""
+    # For S + c I the nodes move by c, and no product is taken anew.
+    #
+    # Source: Ubaru, Chen & Saad (2017).
     vector, unravel = tree.ravel(like)
 
     def one(key: RandomKey) -> tuple[Array, Array]:

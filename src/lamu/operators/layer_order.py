@@ -1,8 +1,8 @@
-r"""An operator of a layer whose kernel is stored as `[out, in]`, as PyTorch and Equinox store it.
+"""An operator of a layer whose kernel is stored as `[out, in]`, as PyTorch and Equinox store it."""
 
-Operators of a layer (`Kronecker`, `OutputEigen`) take its weights as a matrix `[in, out]`, row by row, with the bias
-as the first input. In the order of a kernel `[out, in]` and a separate bias, such an operator is no Kronecker product.
-"""
+# Operators of a layer (`Kronecker`, `OutputEigen`) take its weights as a matrix `[in, out]`, row by row, with the bias
+# as the first input. In the order of a kernel `[out, in]` and a separate bias, such an operator is no Kronecker
+# product.
 
 from __future__ import annotations
 
@@ -24,18 +24,7 @@ __all__ = ["LayerOrder", "layer_matrix", "permutation"]
 
 
 def layer_matrix(layer: Params, outputs_first: bool) -> tuple[Array, Callable[[Array], Params]]:
-    """Returns a layer's weights as a matrix `[in, out]`, the bias its first row, and the function that takes it back.
-
-    Args:
-        layer: a tree of a kernel, alone or with a bias `[out]`.
-        outputs_first: whether the kernel's coordinates run over the outputs first.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.operators.layer_order import layer_matrix
-        >>> layer_matrix({"bias": jnp.array([1.0]), "weight": jnp.array([[2.0, 3.0]])}, True)[0].tolist()
-        [[1.0], [2.0], [3.0]]
-    """
+    """Returns a layer's weights as a matrix `[in, out]`, the bias its first row and the function that takes it back."""
     leaves, structure = jax.tree.flatten(layer)
     kernel_at = max(range(len(leaves)), key=lambda index: leaves[index].ndim)
     kernel, biases = leaves[kernel_at], [leaf for index, leaf in enumerate(leaves) if index != kernel_at]
@@ -53,18 +42,7 @@ def layer_matrix(layer: Params, outputs_first: bool) -> tuple[Array, Callable[[A
 
 
 def permutation(layer: Params, outputs_first: bool) -> Array:
-    """Returns for each coordinate of `tree.ravel(layer)` its number in the matrix of the layer, row by row.
-
-    Args:
-        layer: as for `layer_matrix`.
-        outputs_first: likewise.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.operators.layer_order import permutation
-        >>> permutation({"weight": jnp.zeros((2, 3))}, True).tolist()
-        [0, 2, 4, 1, 3, 5]
-    """
+    """Returns for each coordinate of `tree.ravel(layer)` its number in the matrix of the layer, row by row."""
     matrix, back = layer_matrix(layer, outputs_first)
     numbers = jax.tree.leaves(back(jnp.arange(matrix.size).reshape(matrix.shape)))
     return jnp.concatenate([jnp.ravel(leaf) for leaf in numbers])
@@ -72,76 +50,55 @@ def permutation(layer: Params, outputs_first: bool) -> Array:
 
 @record
 class LayerOrder(Operator):
-    """The operator `base` on the weights of a layer in the order that they are stored in.
+    """The operator `base` on the weights of a layer in the order that they are stored in."""
 
-    Attributes:
-        base: the operator on the matrix `[in, out]` of the layer (`layer_matrix`).
-        outputs_first: whether the kernel's coordinates run over the outputs first.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.operators import Kronecker
-        >>> from lamu.operators.layer_order import LayerOrder
-        >>> S = LayerOrder(Kronecker(jnp.diag(jnp.array([1.0, 2.0])), jnp.eye(1)), outputs_first=True)
-        >>> S.diagonal({"bias": jnp.zeros(1), "weight": jnp.zeros((1, 1))})["weight"].tolist()
-        [[2.0]]
-    """
-
-    base: Any
-    outputs_first: bool = static()
+    base: Any  # the operator on the matrix `[in, out]` of the layer (`layer_matrix`)
+    outputs_first: bool = static()  # whether the kernel's coordinates run over the outputs first
 
     layered = True
 
     @property
     def per_output(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of the operator on the matrix."""
+        # That of the operator on the matrix.
         return self.base.per_output
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         return self._on(self.base.matvec, v)
 
     def factored(self) -> LayerOrder:
-        """Returns the operator with its factors made."""
+        # Returns the operator with its factors made.
         return self._with(self.base.factored())
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self._on(self.base.solve, v)
 
     def inverse_root(self, z: Params) -> Params:
-        """Returns R z with R Rᵀ = S⁻¹."""
         return self._on(self.base.inverse_root, z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self._on(lambda matrix: self.base.sample(key, matrix), like)
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         return self.base.logdet(self._matrix(like))
 
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
-        """Returns log det(S + Δ): by the eigenvalues for one number."""
+        # Returns log det(S + Δ): by the eigenvalues for one number.
         if is_number(precision):
             return self.base.logdet_plus(precision, self._matrix(like), spectrum)
         return super().logdet_plus(precision, like)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return self._on(self.base.diagonal, like)
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self._on(self.base.variance, like)
 
     def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
+        # Returns S as a matrix, for small spaces.
         order = permutation(like, self.outputs_first)
         return self.base.dense(self._matrix(like))[order][:, order]
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other)."""
         if isinstance(other, Diagonal | Scalar):
             return tree.dot(other.diagonal(like), self.variance(like))
         if isinstance(other, LayerOrder) and other.outputs_first == self.outputs_first:
@@ -150,19 +107,13 @@ class LayerOrder(Operator):
         return self.base.trace_solve(Dense(other.dense(like)[order][:, order]), self._matrix(like))
 
     def sandwich(self, delta: LayerOrder) -> LayerOrder:
-        """Returns Δ S⁻¹ Δ for a Δ of the same order."""
         return self._with(self.base.sandwich(delta.base))
 
     def scale(self, factor: Number) -> LayerOrder:
-        """Returns factor · S."""
         return self._with(self.base.scale(factor))
 
     def add(self, other: Operator) -> LayerOrder:
-        """Returns S plus an operator of the same order, or a `Scalar`.
-
-        Raises:
-            TypeError: for any other operator.
-        """
+        # Returns S plus an operator of the same order, or a `Scalar`.
         if isinstance(other, Scalar):
             return self._with(self.base.add(other))
         if isinstance(other, LayerOrder) and other.outputs_first == self.outputs_first:
@@ -170,23 +121,20 @@ class LayerOrder(Operator):
         raise TypeError(f"a LayerOrder cannot hold its sum with a {type(other).__name__}; add them as Dense")
 
     def add_diagonal(self, values: Params) -> LayerOrder:
-        """Returns S plus what the operator can hold of a diagonal."""
+        # Returns S plus what the operator can hold of a diagonal.
         return self._with(self.base.add_diagonal(self._matrix(values)))
 
     def spectrum(self) -> PyTree:
-        """Returns the eigenvalues."""
         return self.base.spectrum()
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether S is positive definite."""
         return self.base.is_positive(self._matrix(like))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
-        """Returns that of the operator on the matrix: features know no order of weights."""
+        # Returns that of the operator on the matrix: features know no order of weights.
         return self.base.feature_covariance(features, outputs, marginal)
 
     def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[Array | None, Array | None, Array] | None:
-        """Returns that of the operator on the matrix."""
         return self.base.layer_inverse(outputs, False)
 
     def _matrix(self, v: Params) -> Array:

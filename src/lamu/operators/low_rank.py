@@ -47,11 +47,7 @@ class LowRank(Operator):
     values: Params
 
     def __post_init__(self) -> None:
-        """Checks that the columns are vectors of the space of d, all leaves with the same number of them.
-
-        Raises:
-            ValueError: if they are not.
-        """
+        """Checks that the columns are vectors of the space of d, all leaves with the same number of them."""
         if jax.tree.structure(self.root) != jax.tree.structure(self.values):
             raise ValueError("root and values must be trees of one structure; stack the columns in front of every leaf")
         shapes = [(jnp.shape(u), jnp.shape(d)) for u, d in _pairs(self.root, self.values)]
@@ -95,7 +91,6 @@ class LowRank(Operator):
         return self.factored().solve(v)
 
     def inverse_root(self, z: Params) -> Params:
-        """Returns R z with R Rᵀ = S⁻¹."""
         return self.factored().inverse_root(z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
@@ -107,11 +102,9 @@ class LowRank(Operator):
         return self.factored().logdet(like)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return jax.tree.map(lambda u, d: d + _squares(u), self.root, self.values)
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self.factored().variance(like)
 
     def dense(self, like: Params) -> Array:
@@ -132,11 +125,7 @@ class LowRank(Operator):
         return LowRank(_scale_root(self.root, factor), tree.scale(self.values, factor))
 
     def add(self, other: Operator) -> LowRank:
-        """Returns S plus a LowRank, Diagonal or Scalar, exactly: the columns of both side by side, ranks added.
-
-        Raises:
-            TypeError: for any other operator.
-        """
+        """Returns S plus a LowRank, Diagonal or Scalar, exactly: the columns of both side by side, ranks added."""
         if isinstance(other, LowRank):
             both = jax.tree.map(lambda u, w: jnp.concatenate([u, w]), self.root, other.root)
             return LowRank(both, tree.add(self.values, other.values))
@@ -264,11 +253,9 @@ class LowRankEigen(Operator):
     eigenvalues: Array
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         return LowRank(self.root, self.values).matvec(v)
 
     def factored(self) -> LowRankEigen:
-        """Returns itself."""
         return self
 
     def solve(self, v: Params) -> Params:
@@ -296,7 +283,6 @@ class LowRankEigen(Operator):
         return Diagonal(self.values).logdet(self.values) + jnp.sum(jnp.log1p(self.eigenvalues))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return LowRank(self.root, self.values).diagonal(like)
 
     def variance(self, like: Params) -> Params:
@@ -354,10 +340,8 @@ def _combine(root: Params, coefficients: Array) -> Params:
 
 
 def _between(one: Params, other: Params, weights: Params | None = None) -> Array:
-    """Uᵀ diag(w) V, a column at a time: a processor is slow at products of two matrices this thin.
-
-    Shape `[rank, rank]`.
-    """
+    """Uᵀ diag(w) V, a column at a time: a processor is slow at products of two matrices this thin."""
+    # Shape `[rank, rank]`.
     columns = []
     for k in range(jax.tree.leaves(other)[0].shape[0]):
         column = jax.tree.map(lambda v: v[k], other)  # noqa: B023  (used at once)
@@ -367,10 +351,8 @@ def _between(one: Params, other: Params, weights: Params | None = None) -> Array
 
 
 def _squares(u: Array) -> Array:
-    """The sum of the columns' squares, coordinate by coordinate.
-
-    Term by term: a processor takes a hundred times longer for a reduction over the slowest axis.
-    """
+    """The sum of the columns' squares, coordinate by coordinate."""
+    # Term by term: a processor takes a hundred times longer for a reduction over the slowest axis.
     return reduce(jnp.add, [u[k] * u[k] for k in range(u.shape[0])], jnp.zeros_like(u, shape=u.shape[1:]))
 
 

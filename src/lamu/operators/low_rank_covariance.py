@@ -68,11 +68,9 @@ class LowRankCovariance(Operator):
         return -self.covariance.logdet(like)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return self.covariance.variance(like)
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of the covariance."""
         return self.covariance.diagonal(like)
 
     def dense(self, like: Params) -> Array:
@@ -94,7 +92,6 @@ class LowRankCovariance(Operator):
         return Dense((product + product.T) / 2)
 
     def scale(self, factor: Number) -> Scaled:
-        """Returns factor · S, for a positive factor."""
         return Scaled.of(self, factor)
 
     def is_positive(self, like: Params) -> Array:

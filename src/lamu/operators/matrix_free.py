@@ -123,7 +123,6 @@ class MatrixFree(Operator):
         return MatrixFree(self.of, self.held, self.factor, self.values, self.how, nodes, weights)
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         inverse = jax.tree.map(jnp.reciprocal, self.diagonal(v))
         precondition = lambda r: jax.tree.map(jnp.multiply, inverse, r)
         how = self.how
@@ -143,7 +142,6 @@ class MatrixFree(Operator):
         return unravel(flat * (basis.T @ inner) * jnp.linalg.norm(vector))
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹): S⁻¹ of a draw from N(0, S)."""
         ours, others = jax.random.split(key)
         own = jax.tree.map(lambda d, z: jnp.sqrt(d) * z, self.values, tree.normal(ours, like))
         return self.solve(tree.add(own, self.of.noise(others, like), jnp.sqrt(jnp.asarray(self.factor))))
@@ -161,7 +159,6 @@ class MatrixFree(Operator):
         return small + Diagonal(self.diagonal(like)).logdet(like)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return tree.add(self.values, self.held, self.factor)
 
     def variance(self, like: Params) -> Params:
@@ -193,16 +190,11 @@ class MatrixFree(Operator):
         )
 
     def scale(self, factor: Number) -> MatrixFree:
-        """Returns factor · S."""
         values = tree.scale(self.values, factor)
         return MatrixFree(self.of, self.held, self.factor * factor, values, self.how, self.nodes, self.weights)
 
     def add(self, other: Operator) -> MatrixFree:
-        """Returns S plus a Diagonal or a Scalar.
-
-        Raises:
-            TypeError: for any other operator.
-        """
+        """Returns S plus a Diagonal or a Scalar."""
         if not isinstance(other, Diagonal | Scalar):
             raise TypeError(f"a {type(other).__name__} cannot be added to a matrix-free precision; add a Diagonal")
         values = tree.add(self.values, other.diagonal(self.values))
@@ -225,7 +217,6 @@ class MatrixFree(Operator):
         return jnp.sum(known.weights * jnp.log(values + jnp.asarray(precision, values.dtype)))
 
     def preconditioner(self, like: Params) -> Diagonal:
-        """Returns the diagonal of S."""
         return Diagonal(self.diagonal(like))
 
     def is_positive(self, like: Params) -> Array:

@@ -1,9 +1,8 @@
-r"""One operator an output: the structure of a last layer whose outputs know nothing of each other.
+"""One operator an output: the structure of a last layer whose outputs know nothing of each other."""
 
-The space is that of a layer, a kernel `[in, out]` or a pair `{"bias", "kernel"}`, in the order of `lamu.tree.ravel`:
-coordinate \((i, k)\) is weight i of output k, and no two outputs are coupled. With ten thousand outputs a Kronecker
-product would need a matrix of their number squared; these need none.
-"""
+# The space is that of a layer, a kernel `[in, out]` or a pair `{"bias", "kernel"}`, in the order of `lamu.tree.ravel`:
+# coordinate \((i, k)\) is weight i of output k, and no two outputs are coupled. With ten thousand outputs a Kronecker
+# product would need a matrix of their number squared; these need none.
 
 from __future__ import annotations
 
@@ -47,7 +46,6 @@ class _PerOutput(Operator, ABC):
         return jnp.einsum("kij,kl->ikjl", blocks, eye).reshape(count * width, count * width)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self.inverse_root(tree.normal(key, like))  # pyright: ignore[reportAttributeAccessIssue]
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
@@ -89,7 +87,6 @@ class OutputBlocks(_PerOutput):
     matrices: Array
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         matrix, unravel = as_matrix(v, self._shape())
         return unravel(jnp.einsum("kij,jk->ik", self.matrices, matrix, precision=_EXACT))
 
@@ -98,36 +95,26 @@ class OutputBlocks(_PerOutput):
         return OutputCholesky(jnp.linalg.cholesky((self.matrices + jnp.swapaxes(self.matrices, 1, 2)) / 2))
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self.factored().solve(v)
 
     def inverse_root(self, z: Params) -> Params:
-        """Returns R z with R Rᵀ = S⁻¹."""
         return self.factored().inverse_root(z)
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         return self.factored().logdet(like)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         diagonal = jnp.diagonal(self.matrices, axis1=1, axis2=2).T
         return tree.ravel(like)[1](jnp.ravel(diagonal))
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self.factored().variance(like)
 
     def scale(self, factor: Number) -> OutputBlocks:
-        """Returns factor · S."""
         return OutputBlocks(self.matrices * tree.cast(factor, self.matrices))
 
     def add(self, other: Operator) -> OutputBlocks:
-        """Returns S plus an operator of the same kind, a Diagonal or a Scalar, exactly.
-
-        Raises:
-            TypeError: for any other operator.
-        """
+        """Returns S plus an operator of the same kind, a Diagonal or a Scalar, exactly."""
         if isinstance(other, _PerOutput):
             return OutputBlocks(self.matrices + other._blocks())
         if not isinstance(other, Diagonal | Scalar):
@@ -180,13 +167,11 @@ class OutputCholesky(_PerOutput):
     roots: Array
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         matrix, unravel = as_matrix(v, self._shape())
         inner = jnp.einsum("kji,jk->ik", self.roots, matrix, precision=_EXACT)
         return unravel(jnp.einsum("kij,jk->ik", self.roots, inner, precision=_EXACT))
 
     def factored(self) -> OutputCholesky:
-        """Returns itself."""
         return self
 
     def solve(self, v: Params) -> Params:
@@ -201,22 +186,18 @@ class OutputCholesky(_PerOutput):
         return unravel(jax.vmap(back)(self.roots, matrix.T).T)
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         return 2 * jnp.sum(jnp.log(jnp.diagonal(self.roots, axis1=1, axis2=2)))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return tree.ravel(like)[1](jnp.ravel(jnp.sum(self.roots**2, axis=2).T))
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         eye = jnp.eye(self.roots.shape[1], dtype=self.roots.dtype)
         # One output after the other: the inverses of all of them need not be there at once.
         one = lambda root: jnp.sum(solve_triangular(root, eye, lower=True) ** 2, axis=0)
         return tree.ravel(like)[1](jnp.ravel(jax.lax.map(one, self.roots).T))
 
     def scale(self, factor: Number) -> OutputCholesky:
-        """Returns factor · S, for a positive factor."""
         return OutputCholesky(self.roots * jnp.sqrt(jnp.asarray(factor, self.roots.dtype)))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
@@ -268,15 +249,12 @@ class OutputEigen(_PerOutput):
         return cls(basis, jnp.maximum(values, 0)[:, None] * outputs[None, :])
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         return self._apply(self.eigenvalues, v)
 
     def factored(self) -> OutputEigen:
-        """Returns itself."""
         return self
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self._apply(1 / self.eigenvalues, v)
 
     def inverse_root(self, z: Params) -> Params:
@@ -288,23 +266,16 @@ class OutputEigen(_PerOutput):
         return jnp.sum(jnp.log(self.eigenvalues))
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return self._diagonal(self.eigenvalues, like)
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self._diagonal(1 / self.eigenvalues, like)
 
     def scale(self, factor: Number) -> OutputEigen:
-        """Returns factor · S."""
         return OutputEigen(self.basis, self.eigenvalues * tree.cast(factor, self.eigenvalues))
 
     def add(self, other: Operator) -> OutputEigen:
-        """Returns S plus a Scalar, exactly, or a Diagonal by its mean for each output.
-
-        Raises:
-            TypeError: for any other operator.
-        """
+        """Returns S plus a Scalar, exactly, or a Diagonal by its mean for each output."""
         if isinstance(other, Scalar):
             return OutputEigen(self.basis, self.eigenvalues + tree.cast(other.value, self.eigenvalues))
         if not isinstance(other, Diagonal):
@@ -318,7 +289,6 @@ class OutputEigen(_PerOutput):
         return sum(rows**2 + rows * columns for rows, columns in layer_shapes(like))
 
     def spectrum(self) -> Array:
-        """Returns the eigenvalues, `[in, out]`."""
         return self.eigenvalues
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:

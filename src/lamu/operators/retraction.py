@@ -12,23 +12,10 @@ __all__ = ["retracted"]
 
 
 def retracted(precision: Any, delta: Any, rate: Any) -> Any:
-    r"""Returns \(S + \rho\Delta + \tfrac12 \rho^2 \Delta S^{-1} \Delta\).
-
-    It is \(\tfrac12 S + \tfrac12 (S + \rho\Delta) S^{-1} (S + \rho\Delta)\), and so at least half of S.
-
-    Args:
-        precision: S, a positive operator that is linear in its leaves.
-        delta: Δ, of the same structure.
-        rate: ρ.
-
-    Source: Lin, Schmidt & Khan (2020), "Handling the positive-definite constraint in the Bayesian learning rule".
-
-    Examples:
-        >>> from lamu.operators import Scalar
-        >>> from lamu.operators.retraction import retracted
-        >>> retracted(Scalar(2.0), Scalar(-4.0), 0.5).value  # the straight step ends at zero
-        1.0
-    """
+    r"""Returns \(S + \rho\Delta + \tfrac12 \rho^2 \Delta S^{-1} \Delta\)."""
+    # It is \(\tfrac12 S + \tfrac12 (S + \rho\Delta) S^{-1} (S + \rho\Delta)\), and so at least half of S.
+    #
+    # Source: Lin, Schmidt & Khan (2020), "Handling the positive-definite constraint in the Bayesian learning rule".
 
     def moved(s: Any, d: Any, b: Any) -> Any:
         rho = tree.cast(rate, s)

@@ -68,7 +68,6 @@ class Scalar(Structure):
         return Scalar(tree.dimension(like) / self.value)
 
     def matvec(self, v: Params) -> Params:
-        """Returns s v."""
         return tree.scale(v, self.value)
 
     def solve(self, v: Params) -> Params:
@@ -88,11 +87,9 @@ class Scalar(Structure):
         return self.inverse_root(tree.normal(key, like))
 
     def logdet(self, like: Params) -> Array:
-        """Returns D log s."""
         return tree.dimension(like) * jnp.log(self.value)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the vector with every coordinate s."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, self.value), like)
 
     def variance(self, like: Params) -> Params:
@@ -100,7 +97,6 @@ class Scalar(Structure):
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 1.0 / self.value), like)
 
     def dense(self, like: Params) -> Array:
-        """Returns s I as a matrix."""
         vector, _ = tree.ravel(like)
         return tree.cast(self.value, vector) * jnp.eye(vector.size, dtype=vector.dtype)
 
@@ -113,15 +109,12 @@ class Scalar(Structure):
         return Scalar(delta.value**2 / self.value)
 
     def scale(self, factor: Number) -> Scalar:
-        """Returns factor · s I."""
         return Scalar(self.value * tree.cast(factor, self.value))
 
     def some_vector(self) -> Params:
-        """Returns a vector of one coordinate."""
         return jnp.asarray(self.value)
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether s is positive."""
         return jnp.asarray(self.value > 0)
 
 

@@ -48,7 +48,6 @@ class Scaled(Operator):
         return cls(operator, jnp.asarray(factor, jnp.result_type(*jax.tree.leaves(operator))))
 
     def matvec(self, v: Params) -> Params:
-        """Returns c S v."""
         return tree.scale(self.operator.matvec(v), self.factor)
 
     def solve(self, v: Params) -> Params:
@@ -81,7 +80,6 @@ class Scaled(Operator):
         return self._divided(self.operator.variance(like))
 
     def dense(self, like: Params) -> Array:
-        """Returns c S as a matrix."""
         return tree.scale(self.operator.dense(like), self.factor)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
@@ -96,11 +94,9 @@ class Scaled(Operator):
         return inner.scale(1 / tree.cast(self.factor, jax.tree.leaves(inner)[0]))
 
     def scale(self, factor: Number) -> Scaled:
-        """Returns factor · c S."""
         return Scaled.of(self, factor)
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether S is positive definite and c positive."""
         return self.operator.is_positive(like) & (self.factor > 0)
 
     def _divided(self, a: Params) -> Params:

@@ -78,15 +78,12 @@ class StaleFactors(Operator):
         return StaleFactors(_factored(self.fresh, rank), self.fresh, self.moves, self.rank)
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v."""
         return self.used.matvec(v)
 
     def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
         return self.used.solve(v)
 
     def inverse_root(self, z: Params) -> Params:
-        """Returns R z with R Rᵀ = S⁻¹."""
         return self.used.inverse_root(z)
 
     def factored(self) -> Operator:
@@ -94,19 +91,15 @@ class StaleFactors(Operator):
         return self.used
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
         return self.used.sample(key, like)
 
     def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
         return self.used.logdet(like)
 
     def diagonal(self, like: Params) -> Params:
-        """Returns the diagonal of S."""
         return self.used.diagonal(like)
 
     def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹."""
         return self.used.variance(like)
 
     def dense(self, like: Params) -> Array:
@@ -114,11 +107,9 @@ class StaleFactors(Operator):
         return self.used.dense(like)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other)."""
         return self.used.trace_solve(other.used if isinstance(other, StaleFactors) else other, like)
 
     def sandwich(self, delta: Any) -> Operator:
-        """Returns Δ S⁻¹ Δ."""
         return self.used.sandwich(delta.used if isinstance(delta, StaleFactors) else delta)
 
     def scale(self, factor: Number) -> Operator:

@@ -23,19 +23,13 @@ class Sharing(Protocol):
 
 @record
 class Expand:
-    r"""Every position counts as a row of its own: K-FAC-expand, which convolutions have had from the beginning.
+    """Every position counts as a row of its own: K-FAC-expand, which convolutions have had from the beginning."""
 
-    \[ \overline{a a^\top} = \tfrac1P \sum_p a_p a_p^\top, \qquad \overline{d d^\top} = \sum_p d_p d_p^\top \]
-
-    Exact for deep linear networks whose positions are rows of the loss.
-
-    Source: Grosse & Martens (2016); Eschenhagen et al. (2023), section 3.
-
-    Examples:
-        >>> from lamu.operators.weight_sharing import Expand
-        >>> Expand()
-        Expand()
-    """
+    # \[ \overline{a a^\top} = \tfrac1P \sum_p a_p a_p^\top, \qquad \overline{d d^\top} = \sum_p d_p d_p^\top \]
+    #
+    # Exact for deep linear networks whose positions are rows of the loss.
+    #
+    # Source: Grosse & Martens (2016); Eschenhagen et al. (2023), section 3.
 
     def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
         """Returns both as they are."""
@@ -44,20 +38,14 @@ class Expand:
 
 @record
 class Reduce:
-    r"""Positions are summed before the products: K-FAC-reduce, at a fraction of the price.
+    """Positions are summed before the products: K-FAC-reduce, at a fraction of the price."""
 
-    \[ \overline{a a^\top} = \bar a \bar a^\top, \quad \bar a = \tfrac1P \sum_p a_p, \qquad
-       \overline{d d^\top} = \bar d \bar d^\top, \quad \bar d = \sum_p d_p \]
-
-    Exact for deep linear networks that average over positions in the end.
-
-    Source: Eschenhagen et al. (2023), section 3.
-
-    Examples:
-        >>> from lamu.operators.weight_sharing import Reduce
-        >>> Reduce()
-        Reduce()
-    """
+    # \[ \overline{a a^\top} = \bar a \bar a^\top, \quad \bar a = \tfrac1P \sum_p a_p, \qquad
+    #    \overline{d d^\top} = \bar d \bar d^\top, \quad \bar d = \sum_p d_p \]
+    #
+    # Exact for deep linear networks that average over positions in the end.
+    #
+    # Source: Eschenhagen et al. (2023), section 3.
 
     def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
         """Returns mean and sum over the positions."""

@@ -38,28 +38,15 @@ _ADAM = optax.adam(1.0)  # one object, so that another step size is the same pro
 
 @dataclass(frozen=True)
 class Offer:
-    """An algorithm to play with.
+    """An algorithm to play with."""
 
-    Attributes:
-        title: its name for people.
-        group: "Samplers" or "Learning rules".
-        make: from a step size to the algorithm.
-        step_size: where the slider starts.
-        scaled: whether that is a distance between parameters, to be multiplied by the target's scale; else a rate.
-        needs_rows: whether it is about the gradients of single rows.
-
-    Examples:
-        >>> from lamu.playground.offers import offers
-        >>> offers()["ivon"].make(0.1).choices.curvature
-        'Price'
-    """
-
-    title: str
-    group: str
-    make: Callable[[float], Algorithm]
-    step_size: float
+    title: str  # its name for people
+    group: str  # "Samplers" or "Learning rules"
+    make: Callable[[float], Algorithm]  # from a step size to the algorithm
+    step_size: float  # where the slider starts
+    # Whether that is a distance between parameters, to be multiplied by the target's scale; else a rate.
     scaled: bool = False
-    needs_rows: bool = False
+    needs_rows: bool = False  # whether it is about the gradients of single rows
 
     def suits(self, target: PlayTarget) -> bool:
         """Whether the algorithm can run on a target."""
@@ -72,13 +59,7 @@ class Offer:
 
 @cache
 def offers() -> dict[str, Offer]:
-    """Returns the algorithms by name, in the order in which they are offered; NUTS only where BlackJAX is installed.
-
-    Examples:
-        >>> from lamu.playground.offers import offers
-        >>> list(offers())[:3]
-        ['random_walk', 'mala', 'ula']
-    """
+    """Returns the algorithms by name, in the order in which they are offered; NUTS only where BlackJAX is installed."""
     listed = {
         "random_walk": Offer(
             "Metropolis–Hastings", _SAMPLERS, lambda step: random_walk(**_HELD, step_size=step), 1.0, scaled=True

@@ -30,25 +30,13 @@ def _digest(part: str) -> str:
 
 @cache
 def page() -> str:
-    """Returns the text of the page.
-
-    Examples:
-        >>> from lamu.playground.page import page
-        >>> page().count("<script>")
-        1
-    """
+    """Returns the text of the page."""
     return _part("page.html").replace("/* style */", _style()).replace("/* script */", _script())
 
 
 @cache
 def policy() -> str:
-    """Returns the page's Content-Security-Policy: its own style, its own script, and questions to its own server.
-
-    Examples:
-        >>> from lamu.playground.page import policy
-        >>> policy().split("; ")[0]
-        "default-src 'none'"
-    """
+    """Returns the page's Content-Security-Policy: its own style, its own script, and questions to its own server."""
     rules = (
         "default-src 'none'",
         f"script-src '{_digest(_script())}'",

@@ -21,23 +21,7 @@ _DEPTHS = (0.125, 0.5, 2.0, 4.5, 8.0)
 
 
 def contours(target: PlayTarget, temperature: float) -> list[list[list[list[float]]]]:
-    r"""Returns the regions in which \(\log p(\theta) / T\) is within some nats of its top, the widest first.
-
-    Args:
-        target: a target with a window.
-        temperature: T.
-
-    Returns:
-        For every region its closed lines, each a list of points; a point is inside where an odd number of lines
-        surround it.
-
-    Examples:
-        >>> from lamu.playground.planes import contours
-        >>> from lamu.playground.targets import play_targets
-        >>> regions = contours(play_targets()["gaussian"], 1.0)
-        >>> len(regions), len(regions[0])  # one line each: it has one mode
-        (5, 1)
-    """
+    r"""Returns the regions in which \(\log p(\theta) / T\) is within some nats of its top, the widest first."""
     from matplotlib.figure import Figure
 
     x, y, values = _grid(target)

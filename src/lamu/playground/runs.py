@@ -32,23 +32,7 @@ _GRID = 40
 
 
 def belief_moments(belief: Any) -> tuple[jax.Array, jax.Array]:
-    r"""Returns the means `[K, D]` and the covariances `[K, D, D]` of a belief's K Gaussians; zeros for a point.
-
-    Args:
-        belief: about the parameters `{"network", "likelihood"}`; its network part is what is meant.
-
-    Raises:
-        TypeError: for a family without such moments.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families import Gaussian, Point, Product
-        >>> from lamu.operators import Scalar
-        >>> from lamu.playground.runs import belief_moments
-        >>> belief = Product({"network": Gaussian(jnp.ones(2), Scalar(4.0)), "likelihood": Point({})})
-        >>> belief_moments(belief)[1].tolist()
-        [[[0.25, 0.0], [0.0, 0.25]]]
-    """
+    """Returns the means `[K, D]` and the covariances `[K, D, D]` of a belief's K Gaussians; zeros for a point."""
     if isinstance(belief, Point):
         mean = tree.ravel(belief.mean["network"])[0]
         return mean[None], jnp.zeros((1, mean.size, mean.size), mean.dtype)
@@ -101,25 +85,7 @@ def _retempered(sampler: Chains, state: Any, batch: Any, objective: Objective) -
 
 
 class Run:
-    """An algorithm on a target, step by step.
-
-    Args:
-        target: the target.
-        offer: the algorithm.
-        step_size: its step size.
-        temperature: T.
-        rows: the rows of a step, where the target has rows and the algorithm takes minibatches; None for all.
-        seed: of the run.
-
-    Examples:
-        >>> from lamu.playground.offers import offers
-        >>> from lamu.playground.runs import Run
-        >>> from lamu.playground.targets import play_targets
-        >>> run = Run(play_targets()["gaussian"], offers()["mala"], step_size=0.6, temperature=1.0)
-        >>> seen = run.advance(3, step_size=0.6, temperature=1.0)
-        >>> seen["steps"], len(seen["points"]), len(seen["points"][0])  # of three steps, of four chains
-        (3, 3, 4)
-    """
+    """An algorithm on a target, step by step."""
 
     def __init__(
         self,
@@ -142,19 +108,8 @@ class Run:
         self.acceptance = np.zeros(2)  # sum, and number of transitions
 
     def advance(self, steps: int, step_size: float, temperature: float) -> dict[str, Any]:
-        """Returns what is seen of some more steps; numbers that are not finite are None.
-
-        Args:
-            steps: how many.
-            step_size: of these steps.
-            temperature: of these steps.
-
-        Returns:
-            By name: "steps", all so far; "loss" a step, in nats a row; "points" `[steps, K, 2]`, chains or the means of
-            the belief's Gaussians; "covariances" `[steps, K, 2, 2]`; "acceptance", the mean since the last change of a
-            setting; "lines" or "map" of a target with data; "fault", a sentence, where the run has left the finite
-            numbers.
-        """
+        """Returns what is seen of some more steps; numbers that are not finite are None."""
+        # The belief's Gaussians; "covariances" `[steps, K, 2, 2]`; "acceptance", the mean since the last change of a
         algorithm, objective = self._parts(step_size, temperature)
         if (step_size, temperature) != self.settings:
             if temperature != self.settings[1] and isinstance(algorithm, Chains):

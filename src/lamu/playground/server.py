@@ -1,9 +1,8 @@
-"""The playground's server: one page and four questions, answered to this machine alone.
+"""The playground's server: one page and four questions, answered to this machine alone."""
 
-It listens on the loopback address. What other pages of a browser could send is refused: a request must name this server
-as its host (against names that are pointed here), and come as JSON, which no form and no simple request of another
-origin can.
-"""
+# It listens on the loopback address. What other pages of a browser could send is refused: a request must name this
+# server as its host (against names that are pointed here), and come as JSON, which no form and no simple request of
+# another origin can.
 
 from __future__ import annotations
 
@@ -36,16 +35,7 @@ _SILENT = 30.0  # seconds until a connection that says nothing is closed
 
 
 class Playground:
-    """The answers of the server, by name; every one takes and returns what JSON holds.
-
-    Examples:
-        >>> from lamu.playground.server import Playground
-        >>> playground = Playground()
-        >>> run = playground.start({"target": "ring", "algorithm": "mala", "step_size": 0.5, "temperature": 1})["run"]
-        >>> answer = playground.advance({"run": run, "steps": 2, "step_size": 0.5, "temperature": 1})
-        >>> answer["steps"]
-        2
-    """
+    """The answers of the server, by name; every one takes and returns what JSON holds."""
 
     def __init__(self) -> None:
         self.runs: OrderedDict[int, Run] = OrderedDict()
@@ -226,26 +216,13 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = sys.platform != "win32"  # there it would share the port with another server
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Passes over a browser that has closed its connection; prints any other error."""
+        # Passes over a browser that has closed its connection; prints any other error.
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 def open_server(port: int) -> ThreadingHTTPServer:
-    """Returns a server on the loopback address that does not yet answer; `serve_forever()` makes it.
-
-    Args:
-        port: its port; zero for any that is free, which is then `server_address[1]`.
-
-    Raises:
-        ValueError: for a port that is in use, that may not be used, or that is none.
-
-    Examples:
-        >>> from lamu.playground.server import open_server
-        >>> with open_server(0) as server:
-        ...     server.server_address[0]
-        '127.0.0.1'
-    """
+    """Returns a server on the loopback address that does not yet answer; `serve_forever()` makes it."""
     if not 0 <= port <= 65535:
         raise ValueError(f"--port {port} is none; give a number from 1024 to 65535, or 0 for any that is free")
     try:
@@ -258,12 +235,7 @@ def open_server(port: int) -> ThreadingHTTPServer:
 
 
 def serve(port: int, announce: Any) -> None:
-    """Answers until it is interrupted.
-
-    Args:
-        port: the port; zero for any that is free.
-        announce: a function of the page's address, called once the server listens.
-    """
+    """Answers until it is interrupted."""
     with open_server(port) as server:
         announce(f"http://{_HOST}:{server.server_address[1]}/")
         try:

@@ -27,32 +27,17 @@ Window = tuple[float, float, float, float]
 
 @dataclass(frozen=True, eq=False)  # one of a kind: it is the key of its pictures
 class PlayTarget:
-    """A target with what a picture of it needs.
+    """A target with what a picture of it needs."""
 
-    Attributes:
-        title: its name for people.
-        about: what it shows, one sentence.
-        model: the target.
-        rows: its data; of a density, the one row of no content.
-        window: left, right, lower and upper end of the plane of its two parameters, or None where there are more.
-        axes: what the two parameters are.
-        scale: the size of a step that suits a sampler, where 1 suits a standard normal.
-        inputs: the ends of the data's plane, where there is one: of x and y, or of the two inputs.
-
-    Examples:
-        >>> from lamu.playground.targets import play_targets
-        >>> play_targets()["banana"].window
-        (-6.0, 6.0, -4.0, 10.0)
-    """
-
-    title: str
-    about: str
-    model: Target
-    rows: Arrays
+    title: str  # its name for people
+    about: str  # what it shows, one sentence
+    model: Target  # the target
+    rows: Arrays  # its data; of a density, the one row of no content
+    # Left, right, lower and upper end of the plane of its two parameters, or None where there are more.
     window: Window | None = None
-    axes: tuple[str, str] = ("first", "second")
-    scale: float = 1.0
-    inputs: Window | None = None
+    axes: tuple[str, str] = ("first", "second")  # what the two parameters are
+    scale: float = 1.0  # the size of a step that suits a sampler, where 1 suits a standard normal
+    inputs: Window | None = None  # the ends of the data's plane, where there is one: of x and y, or of the two inputs
 
 
 def _gaussian(z: Array) -> Array:
@@ -112,13 +97,7 @@ def _moons() -> PlayTarget:
 
 @cache
 def play_targets() -> dict[str, PlayTarget]:
-    """Returns the targets by name, in the order in which they are offered.
-
-    Examples:
-        >>> from lamu.playground.targets import play_targets
-        >>> list(play_targets())
-        ['gaussian', 'banana', 'two_modes', 'ring', 'funnel', 'line', 'moons']
-    """
+    """Returns the targets by name, in the order in which they are offered."""
     return {
         "gaussian": _density(
             "Correlated Gaussian", "Correlation 0.9.", _gaussian, (-2.5, 2.0), (-4.0, 4.0, -4.0, 4.0)

@@ -21,20 +21,15 @@ _MARGIN, _POINTS = 0.25, 120
 
 
 class Plane:
-    """A grid of inputs around some rows, and the axes that show it.
+    """A grid of inputs around some rows, and the axes that show it."""
 
-    Attributes:
-        axes: matplotlib's axes.
-        x: the rows, `[N, 2]`.
-        grid: the inputs, `[points * points, 2]`.
-        ends: the grid's ends in both directions, `[2, 2]`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.plots.plane import Plane
-        >>> Plane(np.array([[0.0, 0.0], [1.0, 2.0]]), None).ends.tolist()
-        [[-0.25, 1.25], [-0.5, 2.5]]
-    """
+    # `axes`: matplotlib's axes.
+    #
+    # `x`: the rows, `[N, 2]`.
+    #
+    # `grid`: the inputs, `[points * points, 2]`.
+    #
+    # `ends`: the grid's ends in both directions, `[2, 2]`.
 
     def __init__(self, x: Any, axes: Any) -> None:
         self.x = np.asarray(x)

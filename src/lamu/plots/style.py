@@ -40,13 +40,7 @@ IN_RANGE = "90 % range if calibrated"
 
 
 def canvas(width: float, height: float) -> Any:
-    """Returns an empty figure, its size in inches, that no window and no other figure knows of.
-
-    Examples:
-        >>> from lamu.plots.style import canvas
-        >>> canvas(4.0, 3.0).axes
-        []
-    """
+    """Returns an empty figure, its size in inches, that no window and no other figure knows of."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -56,21 +50,7 @@ def canvas(width: float, height: float) -> Any:
 
 
 def panels(picture: str, axes: Any, count: int) -> Any:
-    """Returns the axes given for a picture of several panels, as a flat array.
-
-    Args:
-        picture: the function that draws, for the error.
-        axes: a sequence or an array of matplotlib's axes.
-        count: how many panels there are.
-
-    Raises:
-        ValueError: for another number of axes.
-
-    Examples:
-        >>> from lamu.plots.style import canvas, panels
-        >>> len(panels("coverage", canvas(4.0, 3.0).subplots(1, 2), 2))
-        2
-    """
+    """Returns the axes given for a picture of several panels, as a flat array."""
     given = np.ravel(np.asarray(axes, dtype=object))
     if len(given) != count:
         raise ValueError(f"{picture} draws on {count} axes, and {len(given)} are given; give {count} or none")
@@ -96,23 +76,8 @@ def head(axes: Any, name: str, aside: str = "") -> None:
 
 
 def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any, Any]:
-    r"""Returns where the frequency of an event of this probability lies in `count` rows, with probability `level`.
-
-    Quantiles of the binomial distribution, divided by the count.
-
-    Args:
-        probability: of the event, any shape.
-        count: the rows, of a shape that broadcasts with it.
-        level: of the range.
-
-    Returns:
-        The lower and the upper ends.
-
-    Examples:
-        >>> from lamu.plots.style import likely_range
-        >>> [float(end) for end in likely_range(0.5, 100)]
-        [0.42, 0.58]
-    """
+    """Returns where the frequency of an event of this probability lies in `count` rows, with probability `level`."""
+    # Quantiles of the binomial distribution, divided by the count.
     from scipy.stats import binom
 
     probability, count = np.clip(np.asarray(probability, float), 0.0, 1.0), np.asarray(count)
@@ -121,27 +86,9 @@ def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any,
 
 
 def save_adaptive(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a figure as SVG that is light or dark as its reader's browser prefers.
-
-    The colours of this package's pictures become those of a dark page where the reader prefers one; colours of
-    classes and of images stay.
-
-    Args:
-        figure: matplotlib's, for instance `axes.figure`.
-        path: the file, which ends in `.svg`.
-
-    Raises:
-        ValueError: for a file of another kind.
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from lamu.plots.style import canvas, save_adaptive
-        >>> path = Path(tempfile.mkdtemp()) / "empty.svg"
-        >>> save_adaptive(canvas(2.0, 1.0), path)
-        >>> "prefers-color-scheme: dark" in path.read_text()
-        True
-    """
+    """Writes a figure as SVG that is light or dark as its reader's browser prefers."""
+    # The colours of this package's pictures become those of a dark page where the reader prefers one; colours of
+    # classes and of images stay.
     path = Path(path)
     if path.suffix != ".svg":
         raise ValueError(f"path={str(path)!r} is no .svg file, the only kind that adapts; name it {path.stem}.svg")
@@ -162,37 +109,16 @@ def save_adaptive(figure: Any, path: str | os.PathLike[str]) -> None:
 
 
 def literal(text: Any) -> str:
-    r"""Returns text in which matplotlib finds no formula: names of columns may hold dollars.
-
-    Examples:
-        >>> from lamu.plots.style import literal
-        >>> print(literal("US$ a month"))
-        US\$ a month
-    """
+    """Returns text in which matplotlib finds no formula: names of columns may hold dollars."""
     return str(text).replace("$", r"\$")
 
 
 def percent(share: float) -> str:
-    """Returns a share as a percentage, to a tenth where it is not whole.
-
-    Args:
-        share: from 0 to 1.
-
-    Examples:
-        >>> from lamu.plots.style import percent
-        >>> percent(0.9), percent(0.925)
-        ('90', '92.5')
-    """
+    """Returns a share as a percentage, to a tenth where it is not whole."""
     return f"{100 * share:.1f}".removesuffix(".0")
 
 
 def shortened(text: Any, most: int) -> str:
-    """Returns text of so many characters at most; an ellipsis stands for what was cut.
-
-    Examples:
-        >>> from lamu.plots.style import shortened
-        >>> shortened("a very long name", 8)
-        'a very …'
-    """
+    """Returns text of so many characters at most; an ellipsis stands for what was cut."""
     text = str(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"

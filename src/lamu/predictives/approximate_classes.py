@@ -1,8 +1,7 @@
-r"""Closed forms for classes under normal logits: MacKay's probit, and the Laplace bridge to a Dirichlet.
+"""Closed forms for classes under normal logits: MacKay's probit, and the Laplace bridge to a Dirichlet."""
 
-Both take \(f \sim N(\mu, C)\) from another rule (the linearised one) and give \(p(y = k) = E[\mathrm{softmax}(f)_k]\)
-without draws of the outputs.
-"""
+# Both take \(f \sim N(\mu, C)\) from another rule (the linearised one) and give \(p(y = k) = E[\mathrm{softmax}(f)_k]\)
+# without draws of the outputs.
 
 from __future__ import annotations
 

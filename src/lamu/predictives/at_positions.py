@@ -64,11 +64,9 @@ class AtPositions(PredictiveWrapper):
         return super().log_prob(y).reshape(-1, self._count).sum(axis=1)
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
-        """Returns that sum without each of the draws."""
         return tuple(group.reshape(len(group), -1, self._count).sum(axis=2) for group in super().left_out(y))
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y) of every position."""
         return self._map(super().cdf(y))
 
     def quantile(self, probability: float) -> Array:
@@ -107,19 +105,5 @@ class AtPositions(PredictiveWrapper):
 
 
 def at_positions(each: Predictive, likelihood: Likelihood) -> Predictive:
-    """Returns the prediction of whole rows, from that of the positions of all rows; as it came where rows have one.
-
-    Args:
-        each: the prediction of every position.
-        likelihood: of the rows.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Categorical, PerPosition
-        >>> from lamu.predictives import ClassProbabilities
-        >>> from lamu.predictives.at_positions import at_positions
-        >>> pixels = ClassProbabilities(jnp.log(jnp.full((8, 2), 0.5)), jnp.full(8, 0.5))
-        >>> at_positions(pixels, PerPosition(Categorical(2), (4,))).mean.shape
-        (2, 4, 2)
-    """
+    """Returns the prediction of whole rows, from that of the positions of all rows; as it came where rows have one."""
     return AtPositions(each, likelihood.positions) if isinstance(likelihood, PerPosition) else each

@@ -21,28 +21,16 @@ Question = Callable[[Any, Any], Array]  # of a component, and of targets as it t
 
 
 class AveragedPredictive(Predictive):
-    r"""\(p(y) = \sum_k w_k\, p_k(y)\): moments by the laws of total expectation and variance, density and cdf averaged.
+    r"""\(p(y) = \sum_k w_k\, p_k(y)\): by the laws of total expectation and variance, density and cdf averaged."""
 
-    A kind of average says how its components are asked (`each`) and, unless they stand along the first axis with the
-    weights `log_weights`, how what they answer is averaged. Drawing and leaving out draws are its own.
-
-    Examples:
-        >>> from lamu.predictives import MixturePredictive, Weighted
-        >>> from lamu.predictives.averaged import AveragedPredictive
-        >>> issubclass(Weighted, AveragedPredictive), issubclass(MixturePredictive, AveragedPredictive)
-        (True, True)
-    """
+    # A kind of average says how its components are asked (`each`) and, unless they stand along the first axis with the
+    # weights `log_weights`, how what they answer is averaged. Drawing and leaving out draws are its own.
 
     log_weights: Array
 
     @abstractmethod
     def each(self, question: Question, y: Any = None) -> Array:
-        """Returns what every component answers.
-
-        Args:
-            question: of a component and of the targets as it takes them.
-            y: targets of the rows.
-        """
+        """Returns what every component answers."""
 
     def average(self, values: Array) -> Array:
         """Returns the weighted average of what the components answer."""
@@ -63,7 +51,6 @@ class AveragedPredictive(Predictive):
 
     @property
     def mean(self) -> Array:
-        """E[y]; for classes the averaged probabilities."""
         return self.average(self.each(lambda part, _: part.mean))
 
     @property
@@ -90,11 +77,9 @@ class AveragedPredictive(Predictive):
         return jnp.maximum(entropy - self.aleatoric, 0.0)
 
     def log_prob(self, y: Any) -> Array:
-        """Returns the log of the averaged density, in nats, `[N]`."""
         return self.log_average(self.each(lambda part, y: part.log_prob(y), y))
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y), the average."""
         return self.average(self.each(lambda part, y: part.cdf(y), y))
 
     def quantile(self, probability: float) -> Array:
@@ -128,12 +113,6 @@ def _narrowed(pred: AveragedPredictive, ends: Ends, level: Number) -> Ends:
 
 @partial(jax.jit, static_argnums=1)
 def compiled(pred: AveragedPredictive, name: str, *arguments: Any) -> Array:
-    """Returns what an average answers, by one program: one by one, its operations would be a dozen small ones.
-
-    Args:
-        pred: the average, of one kind and shape.
-        name: the member of `AveragedPredictive`.
-        *arguments: of the member, where it is a method.
-    """
+    """Returns what an average answers, by one program: one by one, its operations would be a dozen small ones."""
     member = vars(AveragedPredictive)[name]
     return member.__get__(pred)(*arguments) if callable(member) else member.__get__(pred)

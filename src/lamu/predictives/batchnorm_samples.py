@@ -21,28 +21,17 @@ __all__ = ["OwnStatistics", "settled_state"]
 
 @record
 class OwnStatistics(PredictiveRule):
-    r"""The average of the likelihood over draws of the parameters, each with the network state that some rows give it.
+    """The average of the likelihood over draws of parameters, each with the network state that some rows give it."""
 
-    Batch statistics are of the weights that a run went through; weights drawn around them make other features, whose
-    means and variances are others. Each draw sees the rows in training mode until the running averages have settled
-    (50 times, which leaves half a per cent of what was before at a momentum of 0.9).
+    # Batch statistics are of the weights that a run went through; weights drawn around them make other features, whose
+    # means and variances are others. Each draw sees the rows in training mode until the running averages have settled
+    # (50 times, which leaves half a per cent of what was before at a momentum of 0.9).
+    #
+    # Source: Maddox et al. (2019), algorithm 1, for draws of SWAG.
 
-    Attributes:
-        x: the rows `[rows, ...]`.
-
-    Source: Maddox et al. (2019), algorithm 1, for draws of SWAG.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.batchnorm_samples import OwnStatistics
-        >>> OwnStatistics(jnp.zeros((8, 2))).x.shape
-        (8, 2)
-    """
-
-    x: Any
+    x: Any  # the rows `[rows, ...]`
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
-        """Returns the draws, with a state for each."""
         require_room(belief, key, samples)
         draws = jax.jit(lambda key: belief.draws(key, samples))(key)
         x = jnp.asarray(self.x)
@@ -51,25 +40,7 @@ class OwnStatistics(PredictiveRule):
 
 
 def settled_state(model: Target, params: Params, network_state: Any, x: Array, times: int = 50) -> Any:
-    """Returns the network's state after it has seen rows in training mode, again and again.
-
-    Args:
-        model: the model.
-        params: the parameters, which do not move.
-        network_state: the state to begin with.
-        x: the rows, one batch.
-        times: how often.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.predictives.batchnorm_samples import settled_state
-        >>> network = lamu.networks.MLP((2,), normalise=lamu.networks.BatchNorm())
-        >>> model = lamu.Model(network, lamu.likelihoods.Gaussian(1.0))
-        >>> params, state = network.init(jax.random.key(0), jnp.ones((3, 1)), 1)
-        >>> after = settled_state(model, {"network": params, "likelihood": {}}, state, jnp.ones((3, 1)))
-        >>> bool((after["norms"][0]["var"] < 0.01).all())
-        True
-    """
+    """Returns the network's state after it has seen rows in training mode, again and again."""
     once = lambda _, state: model.outputs(params, state, x, None, True, None)[1]
     return jax.lax.fori_loop(0, times, once, network_state)
 

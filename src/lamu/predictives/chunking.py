@@ -20,21 +20,7 @@ _AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it 
 
 
 def equal_chunks(x: Any, rows: int) -> Iterator[tuple[Any, int]]:
-    """Yields the rows some at a time, all chunks of one size: the last one is padded by repeating its last row.
-
-    Args:
-        x: all rows: an array, or a tree of arrays with the same leading axis.
-        rows: how many at a time; where there are no more than these in all, they come unpadded.
-
-    Yields:
-        A chunk, on the device, and how many of its rows are real.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.chunking import equal_chunks
-        >>> [(chunk.tolist(), kept) for chunk, kept in equal_chunks(jnp.arange(3), rows=2)]
-        [([0, 1], 2), ([2, 2], 1)]
-    """
+    """Yields the rows some at a time, all chunks of one size: the last one is padded by repeating its last row."""
     total = _count(x)
     for start in range(0, total, rows):
         kept = min(rows, total - start)
@@ -45,20 +31,7 @@ def equal_chunks(x: Any, rows: int) -> Iterator[tuple[Any, int]]:
 
 
 def in_chunks(function: Callable[[Any], Any], x: Any, rows: int, axis: int = 0) -> Any:
-    """Returns `function(x)`, computed some rows at a time.
-
-    Args:
-        function: maps rows to arrays whose `axis` is the rows'; each row's result must depend on it alone.
-        x: all rows: an array, or a tree of arrays with the same leading axis.
-        rows: how many at a time.
-        axis: where the rows stand in the results.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.chunking import in_chunks
-        >>> in_chunks(lambda rows: 2 * rows, jnp.arange(5), rows=2).tolist()
-        [0, 2, 4, 6, 8]
-    """
+    """Returns `function(x)`, computed some rows at a time."""
     if _count(x) <= rows:
         return function(jax.tree.map(jnp.asarray, x))
     parts = []
@@ -69,43 +42,13 @@ def in_chunks(function: Callable[[Any], Any], x: Any, rows: int, axis: int = 0) 
 
 
 def in_room(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...], axis: int = 0) -> Any:
-    """Returns `function(*parts, *x)`, computed as many rows at a time as `lamu.memory.budget()` has room for.
-
-    Args:
-        function: a compiled function of parts and rows, as for `in_chunks`; one object, so that its size is found once.
-        parts: what is the same for all rows.
-        x: all rows: arrays, or trees of arrays, with the same leading axis.
-        axis: where the rows stand in the results.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu import memory
-        >>> from lamu.predictives.chunking import in_room
-        >>> product = jax.jit(lambda w, x: x @ w)
-        >>> with memory.within("500B"):
-        ...     in_room(product, (jnp.ones((3, 2)),), (jnp.ones((50, 3)),)).shape
-        (50, 2)
-    """
+    """Returns `function(*parts, *x)`, computed as many rows at a time as `lamu.memory.budget()` has room for."""
+    # `function`: a compiled function of parts and rows, as for `in_chunks`; one object, so that its size is found once.
     return in_chunks(lambda rows: function(*parts, *rows), x, rows=room_for(function, parts, x), axis=axis)
 
 
 def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...]) -> int:
-    """Returns how many rows at a time there is room for in `function(*parts, *x)`, one at least.
-
-    Args:
-        function: as for `in_room`.
-        parts: what is the same for all rows.
-        x: all rows; inside a compiled function, whose caller chose how many it sees, there is always room.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu import memory
-        >>> from lamu.predictives.chunking import room_for
-        >>> with memory.within("800B"):  # a chunk may take a quarter, and a row of two numbers takes twice 8 bytes
-        ...     w, x = jnp.ones((3, 2), jnp.float32), jnp.ones((50, 3), jnp.float32)
-        ...     room_for(jax.jit(lambda w, x: x @ w), (w,), (x,))
-        12
-    """
+    """Returns how many rows at a time there is room for in `function(*parts, *x)`, one at least."""
     count = _count(x)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
         return count
@@ -115,24 +58,7 @@ def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any,
 
 
 def draw_in_chunks(draw: Callable[..., Array], *each: Any) -> Array:
-    """Returns `draw` of every leading entry of the arguments, as many at once as there is room for.
-
-    Args:
-        draw: makes one draw of all rows, of an entry of each argument and of nothing else that is random.
-        *each: random keys `[n]`, and arrays `[n, ...]`.
-
-    Raises:
-        ValueError: where the draws together take more than `lamu.memory.limit()`.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu import memory
-        >>> from lamu.predictives.chunking import draw_in_chunks
-        >>> keys = jax.random.split(jax.random.key(0), 100)
-        >>> with memory.within("2kB"):
-        ...     draw_in_chunks(lambda key: jax.random.normal(key, (2,)), keys).shape
-        (100, 2)
-    """
+    """Returns `draw` of every leading entry of the arguments, as many at once as there is room for."""
     count = jax.tree.leaves(each)[0].shape[0]
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
     require_room(count, memory.bytes_of(jax.eval_shape(draw, *one)))
@@ -143,40 +69,14 @@ def draw_in_chunks(draw: Callable[..., Array], *each: Any) -> Array:
 
 
 def require_room(draws: int, size: int) -> None:
-    """Raises a ValueError where draws of all targets cannot be held.
-
-    Args:
-        draws: how many.
-        size: the bytes of one.
-
-    Examples:
-        >>> from lamu import memory
-        >>> from lamu.predictives.chunking import require_room
-        >>> with memory.within("1kB"):
-        ...     require_room(100, 80)
-        Traceback (most recent call last):
-            ...
-        ValueError: a sample of 100 draws takes 8.0 kB and 1.0 kB may be used; ask for 12 at a time, or for fewer rows
-    """
+    """Raises a ValueError where draws of all targets cannot be held."""
     fewer = memory.limit() // max(size, 1)
     instead = f"ask for {fewer:,} at a time, or for fewer rows" if fewer else "ask for fewer rows at a time"
     memory.demand(draws * size, f"a sample of {draws:,} draws", instead)
 
 
 def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:
-    """Returns a key for each of some rows, which depends on the key and the row's number alone.
-
-    Args:
-        key: a random key.
-        rows: how many.
-        first: the number of the first one.
-
-    Examples:
-        >>> import jax
-        >>> from lamu.predictives.chunking import row_keys
-        >>> bool(row_keys(jax.random.key(0), 3)[2] == row_keys(jax.random.key(0), 1, first=2)[0])
-        True
-    """
+    """Returns a key for each of some rows, which depends on the key and the row's number alone."""
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(rows))
 
 

@@ -49,7 +49,6 @@ class ClassProbabilities(Predictive):
 
     @property
     def mean(self) -> Array:
-        """The probabilities."""
         probabilities = jnp.exp(self.log_probabilities)
         return probabilities[:, 1] if self.binary else probabilities
 
@@ -65,11 +64,9 @@ class ClassProbabilities(Predictive):
 
     @property
     def epistemic(self) -> Array:
-        """The mutual information of target and parameters in nats."""
         return self._entropy - self.aleatoric
 
     def log_prob(self, y: Any) -> Array:
-        """Returns the log probability of each target in nats, shape `[N]`."""
         index = jnp.asarray(y).astype(jnp.int32).reshape(-1, 1)
         return jnp.take_along_axis(self.log_probabilities, index, axis=1)[:, 0]
 

@@ -89,7 +89,6 @@ class ConjugatePredictive(Predictive):
 
     @property
     def mean(self) -> Array:
-        """E[y]; for classes the probabilities."""
         return self._repeated(self.observation.moments(self.belief)[0])
 
     @property
@@ -102,7 +101,6 @@ class ConjugatePredictive(Predictive):
 
     @property
     def aleatoric(self) -> Array:
-        """Expected entropy in nats (classes), or expected variance."""
         return self._repeated(self.observation.moments(self.belief)[1])
 
     @property
@@ -115,7 +113,6 @@ class ConjugatePredictive(Predictive):
         return self.observation.log_prob_under(self.belief, jnp.asarray(y))
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y), for numbers."""
         return self.observation.cdf_under(self.belief, jnp.asarray(y, self.mean.dtype))
 
     def quantile(self, probability: float) -> Array:

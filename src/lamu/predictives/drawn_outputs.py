@@ -17,31 +17,16 @@ __all__ = ["DrawnOutputs"]
 
 @record
 class DrawnOutputs:
-    """The average of the likelihood over the outputs of draws.
+    """The average of the likelihood over the outputs of draws."""
 
-    Attributes:
-        model: what is predicted with.
-        draws: what the outputs are made of, in the order in which the function takes it.
-        dispersion: the likelihood's parameters, `[S, ...]`.
-        outputs: a compiled function of model, draws, x and offset that returns f, `[S, N, K]`.
-        random: whether the draws are random, and not a point or points that stand for themselves.
-        log_weights: log w of each draw, `[S]`, normalised; None for equal weights.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.predictives.drawn_outputs import DrawnOutputs
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
-        >>> slopes = jax.jit(lambda model, w, x, offset: w[:, None, None] * x[None])
-        >>> DrawnOutputs(model, (jnp.array([1.0, 3.0]),), {}, slopes).at(jnp.ones((1, 1)), None).mean.tolist()
-        [2.0]
-    """
-
-    model: Target
-    draws: tuple[Any, ...]
-    dispersion: Params
+    model: Target  # what is predicted with
+    draws: tuple[Any, ...]  # what the outputs are made of, in the order in which the function takes it
+    dispersion: Params  # the likelihood's parameters, `[S, ...]`
+    # A compiled function of model, draws, x and offset that returns f, `[S, N, K]`.
     outputs: Callable[..., Any] = static()
+    # Whether the draws are random, and not a point or points that stand for themselves.
     random: bool = static(default=True)
-    log_weights: Any = None
+    log_weights: Any = None  # log w of each draw, `[S]`, normalised; None for equal weights
 
     @property
     def support(self) -> Support:

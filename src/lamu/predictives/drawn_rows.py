@@ -21,52 +21,35 @@ __all__ = ["DrawnRows", "DrawnVariable", "drawn_rows"]
 
 @record
 class DrawnVariable(Predictive):
-    r"""One variable of rows, \(p(y_\mathrm{mis} \mid y_\mathrm{obs}) = \frac1S \sum_s \prod_j p(y_j \mid f_{sj})\).
+    r"""One variable of rows, \(p(y_\mathrm{mis} \mid y_\mathrm{obs}) = \frac1S \sum_s \prod_j p(y_j \mid f_{sj})\)."""
 
-    The entries of a row are independent given a draw of its latents, and not otherwise: `log_prob` and `sample` are of
-    all missing entries of a row together, mean, variance and intervals of each. Entries that are observed are known.
+    # The entries of a row are independent given a draw of its latents, and not otherwise: `log_prob` and `sample` are
+    # of all missing entries of a row together, mean, variance and intervals of each. Entries that are observed are
+    # known.
 
-    Attributes:
-        value: `[N, ...]`, some value where an entry is missing.
-        observed: whether each entry is there.
-        law: of one entry.
-        f: the outputs of the law, `[S, N, entries, outputs]`.
-        dispersions: its parameters, leaves `[S, N, entries, ...]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Gaussian
-        >>> from lamu.predictives.drawn_rows import DrawnVariable
-        >>> f = jnp.array([-1.0, 1.0]).reshape(2, 1, 1, 1)
-        >>> pred = DrawnVariable(jnp.zeros((1, 1)), jnp.zeros((1, 1), bool), Gaussian(scale=2.0), f, {})
-        >>> pred.mean.tolist(), pred.variance.tolist()
-        ([[0.0]], [[5.0]])
-    """
-
-    value: Any
-    observed: Any
-    law: Likelihood
-    f: Any
-    dispersions: Any
+    value: Any  # `[N, ...]`, some value where an entry is missing
+    observed: Any  # whether each entry is there
+    law: Likelihood  # of one entry
+    f: Any  # the outputs of the law, `[S, N, entries, outputs]`
+    dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
 
     @property
     def support(self) -> Support:
-        """That of the law."""
         return self.law.support
 
     @property
     def mean(self) -> Array:
-        """What is observed, and the expectation of what is missing; of classes the probabilities."""
+        # What is observed, and the expectation of what is missing; of classes the probabilities.
         return self._shown(self._average(self._moments(self.law.mean)), self.value)
 
     @property
     def variance(self) -> Array:
-        """The variance of each missing entry by the law of total variance, zero where observed."""
+        # The variance of each missing entry by the law of total variance, zero where observed.
         return self._shown(self._expected_variance + self._variance_of_means, 0.0)
 
     @property
     def aleatoric(self) -> Array:
-        """The average over draws of the law's variance, or of its entropy in nats (classes); zero where observed."""
+        # The average over draws of the law's variance, or of its entropy in nats (classes); zero where observed.
         if not self.support.has_classes:
             return self._shown(self._expected_variance, 0.0)
         entropies = self._each(lambda own, f: self.law.entropy(own, f))
@@ -74,7 +57,7 @@ class DrawnVariable(Predictive):
 
     @property
     def epistemic(self) -> Array:
-        """What the draws differ by: the variance of the mean, or mutual information in nats (classes)."""
+        # What the draws differ by: the variance of the mean, or mutual information in nats (classes).
         if not self.support.has_classes:
             return self._shown(self._variance_of_means, 0.0)
         p = self._average(self._moments(self.law.mean))
@@ -83,29 +66,21 @@ class DrawnVariable(Predictive):
         return jnp.maximum(entropy - self.aleatoric, 0.0)
 
     def log_prob(self, y: Any) -> Array:
-        """Returns the log density of the missing entries of each row together, given the others, `[N]` in nats.
-
-        Args:
-            y: rows in the shape of the data, of which the missing entries are read.
-        """
+        # Returns the log density of the missing entries of each row together, given the others, `[N]` in nats.
         return logsumexp(self.by_draw(y), axis=0) - jnp.log(jnp.asarray(float(len(self.f)), self.f.dtype))
 
     def by_draw(self, y: Any) -> Array:
-        """Returns the log density of the missing entries of each row given each draw, `[S, N]` in nats.
-
-        Args:
-            y: as for `log_prob`.
-        """
+        """Returns the log density of the missing entries of each row given each draw, `[S, N]` in nats."""
         missing = ~jnp.reshape(self.observed, (len(self.value), -1))
         return jnp.sum(jnp.where(missing[None], self._each(self.law.log_prob, self._flat(y)), 0.0), axis=-1)
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y) of each entry; of one that is observed whether it is at most y."""
+        # Returns P(Y ≤ y) of each entry; of one that is observed whether it is at most y.
         found = self._average(self._each(self.law.cdf, self._flat(y)))
         return self._shown(found, jnp.asarray(self.value <= jnp.asarray(y), found.dtype))
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it."""
+        # Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it.
         of_number, of_entries = jax.random.split(key)
         numbers = jax.random.randint(of_number, (n,), 0, len(self.f))
         rows, entries = self.f.shape[1:3]
@@ -157,71 +132,55 @@ class DrawnVariable(Predictive):
 
 @record
 class DrawnRows(Predictive):
-    """Several variables of rows by name: answers are mappings, and `log_prob` is of all that is missing in a row.
+    """Several variables of rows by name: answers are mappings, and `log_prob` is of all that is missing in a row."""
 
-    Attributes:
-        variables: a `DrawnVariable` by the name of each variable with missing entries, others as their arrays.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.drawn_rows import DrawnRows
-        >>> DrawnRows({"x": jnp.ones(2)}).variance["x"].tolist()
-        [0.0, 0.0]
-    """
-
-    variables: Any
+    variables: Any  # a `DrawnVariable` by the name of each variable with missing entries, others as their arrays
 
     @property
     def mean(self) -> Any:
-        """The rows by name, with expectations where NaN was; of a missing label the probabilities."""
+        # The rows by name, with expectations where NaN was; of a missing label the probabilities.
         return self._asked(lambda part: part.mean, jnp.asarray)
 
     @property
     def variance(self) -> Any:
-        """The variances by name, zero where observed."""
+        # The variances by name, zero where observed.
         return self._asked(lambda part: part.variance, _zero)
 
     @property
     def std(self) -> Any:
-        """The standard deviations by name."""
         return jax.tree.map(jnp.sqrt, self.variance)
 
     @property
     def aleatoric(self) -> Any:
-        """By name, as of one variable."""
+        # By name, as of one variable.
         return self._asked(lambda part: part.aleatoric, _zero)
 
     @property
     def epistemic(self) -> Any:
-        """By name, as of one variable."""
+        # By name, as of one variable.
         return self._asked(lambda part: part.epistemic, _zero)
 
     @property
     def support(self) -> Support:
-        """Raises a TypeError: each variable has its own."""
+        # Raises a TypeError: each variable has its own.
         raise TypeError(f"rows of {', '.join(self.variables)} have no one support; ask variables[name]")
 
     def quantile(self, probability: float) -> Any:
-        """Returns the quantiles of every entry by name."""
+        # Returns the quantiles of every entry by name.
         return self._asked(lambda part: part.quantile(probability), jnp.asarray)
 
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:
-        """Returns lower and upper ends of central intervals by name."""
         ends = self._asked(lambda part: part.interval(level), lambda value: (jnp.asarray(value), jnp.asarray(value)))
         return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
 
     def log_prob(self, y: Any) -> Array:
-        """Returns the log density of all that is missing in each row together, given the rest, `[N]` in nats.
-
-        Args:
-            y: rows by name.
-        """
+        # Returns the log density of all that is missing in each row together, given the rest, `[N]` in nats.
         parts = {name: part for name, part in self.variables.items() if isinstance(part, DrawnVariable)}
         by_draw = jnp.asarray(sum(part.by_draw(y[name]) for name, part in parts.items()))
         return logsumexp(by_draw, axis=0) - jnp.log(jnp.asarray(float(len(by_draw)), by_draw.dtype))
 
     def cdf(self, y: Any) -> Any:
-        """Returns P(Y ≤ y) of every missing entry by name; of variables that are observed whether it is at most y."""
+        # Returns P(Y ≤ y) of every missing entry by name; of variables that are observed whether it is at most y.
         step = lambda name, value: jnp.asarray(jnp.asarray(value) <= jnp.asarray(y[name]), jnp.result_type(float))
         return {
             name: part.cdf(y[name]) if isinstance(part, DrawnVariable) else step(name, part)
@@ -229,7 +188,7 @@ class DrawnRows(Predictive):
         }
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Any:
-        """Returns n draws by name; variables of a row come of the same draw of its latents."""
+        # Returns n draws by name; variables of a row come of the same draw of its latents.
         repeated = lambda value: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
         return self._asked(lambda part: part.sample(jax.random.clone(key), n, first), repeated)
 
@@ -241,18 +200,7 @@ class DrawnRows(Predictive):
 
 
 def drawn_rows(entries: Mapping[str, Any]) -> DrawnVariable | DrawnRows:
-    """Returns the predictive of variables of rows: of one alone where there is one.
-
-    Args:
-        entries: `lamu.graphs.completions.DrawnEntries` by name.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.graphs.completions import DrawnEntries
-        >>> from lamu.predictives.drawn_rows import drawn_rows
-        >>> drawn_rows({"x": DrawnEntries(jnp.ones(2), None, None, None, None)}).mean["x"].tolist()
-        [1.0, 1.0]
-    """
+    """Returns the predictive of variables of rows: of one alone where there is one."""
     variables = {
         name: part.value
         if part.observed is None

@@ -64,19 +64,16 @@ class GaussianPredictive(Predictive):
 
     @property
     def mean(self) -> Array:
-        """E[y]."""
         return self.centre
 
     @property
     def variance(self) -> Array:
-        """Var[y] of every output."""
         if self._is_independent:
             return self.covariance
         return jnp.diagonal(self.covariance, axis1=-2, axis2=-1).reshape(self.centre.shape)
 
     @property
     def aleatoric(self) -> Array:
-        """The noise variance."""
         return self.noise
 
     @property
@@ -98,7 +95,6 @@ class GaussianPredictive(Predictive):
         return -jnp.sum(white**2, axis=-1) / 2 - determinant - outputs / 2 * math.log(2 * math.pi)
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y) of every output."""
         return jax.scipy.stats.norm.cdf(y, self.centre, self.std)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:

@@ -21,100 +21,71 @@ _ASK = "ask for mean, variance and std, or for posterior.local(rows)"
 
 @record
 class Completed(Predictive):
-    r"""Rows with their missing entries filled in.
+    """Rows with their missing entries filled in."""
 
-    Attributes:
-        means: by name what is observed, and \(E[x \mid \text{row}]\) where NaN was; the array alone where there is one.
-            Of a category the probabilities.
-        variances: likewise Var[x | row], zero where observed.
-
-    Examples:
-        >>> from lamu.predictives.graph import Completed
-        >>> float(Completed(means=1.0, variances=4.0).std)
-        2.0
-    """
-
+    # By name what is observed, and \(E[x \mid \text{row}]\) where NaN was; the array alone where there is one. Of a
+    # category the probabilities.
     means: Any
-    variances: Any
+    variances: Any  # likewise Var[x | row], zero where observed
 
     @property
     def mean(self) -> Any:
-        """The rows, with expectations where NaN was."""
+        # The rows, with expectations where NaN was.
         return self.means
 
     @property
     def variance(self) -> Any:
-        """The variances, zero where observed."""
+        # The variances, zero where observed.
         return self.variances
 
     @property
     def std(self) -> Any:
-        """The standard deviations."""
         return jax.tree.map(jnp.sqrt, self.variance)
 
     @property
     def support(self) -> Support:
-        """Raises a TypeError: the variables of a row have supports of their own."""
+        # Raises a TypeError: the variables of a row have supports of their own.
         raise TypeError(f"rows of a graph have no one support; {_ASK}")
 
     @property
     def aleatoric(self) -> Array:
-        """Raises a TypeError: the parts of the uncertainty are not told apart."""
+        # Raises a TypeError: the parts of the uncertainty are not told apart.
         raise TypeError(f"the uncertainty of what is missing comes in one part, `variance`; {_ASK}")
 
     @property
     def epistemic(self) -> Array:
-        """Raises a TypeError: the parts of the uncertainty are not told apart."""
+        # Raises a TypeError: the parts of the uncertainty are not told apart.
         raise TypeError(f"the uncertainty of what is missing comes in one part, `variance`; {_ASK}")
 
     def log_prob(self, y: Any) -> Array:
-        """Raises a TypeError: the posterior knows the density of rows."""
+        # Raises a TypeError: the posterior knows the density of rows.
         raise TypeError(f"the density of rows is posterior.log_prob(rows); {_ASK}")
 
     def cdf(self, y: Any) -> Array:
-        """Raises a TypeError: a row has several variables."""
+        # Raises a TypeError: a row has several variables.
         raise TypeError(f"rows of a graph have no distribution function; {_ASK}")
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Raises a TypeError: moments alone are known."""
+        # Raises a TypeError: moments alone are known.
         raise TypeError(f"what is missing is known by its moments alone; {_ASK}")
 
 
 @record
 class GraphRule(PredictiveRule):
-    """The rule of a target that fills in rows (`completes`): missing entries are predicted from the rest of their row.
+    """The rule of targets that fill in rows (`completes`): missing entries are predicted from the rest of their row."""
 
-    The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
-    Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of
-    latents and of the shared variables (`lamu.predictives.drawn_rows`).
-
-    Examples:
-        >>> from lamu.predictives.graph import GraphRule
-        >>> GraphRule()
-        GraphRule()
-    """
+    # The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
+    # Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of
+    # latents and of the shared variables (`lamu.predictives.drawn_rows`).
 
     def prepare(self, model: Any, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
-        """Raises a TypeError: a graph predicts what is missing in rows, by `predict`."""
+        # Raises a TypeError: a graph predicts what is missing in rows, by `predict`.
         raise TypeError("a graph predicts what is missing in rows; ask posterior.predict(rows) with NaN for it")
 
     def predict(
         self, model: Any, belief: Any, network_state: Any, x: Any, samples: int, key: RandomKey, offset: Any = None
     ) -> Any:
-        """Returns the rows with what was missing in them.
-
-        Args:
-            model: the graph.
-            belief: about the shared variables.
-            network_state: empty.
-            x: the rows, as `Graph.inputs` returns them, or a number of new ones.
-            samples: draws of θ and of latents, where there are no closed forms.
-            key: for those.
-            offset: none.
-
-        Raises:
-            ValueError: for an offset.
-        """
+        # Returns the rows with what was missing in them.
         if offset is not None:
             raise ValueError("a graph has no linear predictor that an offset could be added to")
         drawn = model.completed_by_draws(belief, x, samples, key)

@@ -15,27 +15,8 @@ __all__ = ["head_features", "head_size", "require_head"]
 
 
 def head_features(model: Target, head: Params, network_state: Any, x: Array) -> tuple[Array, Array]:
-    r"""Returns outputs and features of some rows, differentiable in frozen weights that are traced.
-
-    \(\phi(x) = \partial f_1 / \partial W_{\cdot 1}\): a backward pass through the last layer alone.
-
-    Args:
-        model: the model, with every other weight frozen.
-        head: the last layer's weights, leaves with the outputs for their last axis.
-        network_state: the network's state.
-        x: inputs `[rows, ...]`.
-
-    Returns:
-        f `[rows, outputs]`, and φ `[rows, in]`, in the order of `tree.ravel`: the one of the bias first.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.predictives.head import head_features
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
-        >>> params, state = model.init(jax.random.key(0), lamu.data.Batch.of(jnp.ones((1, 2)), jnp.zeros(1)))
-        >>> head_features(model, params["network"], state, jnp.array([[3.0, 5.0]]))[1].tolist()
-        [[1.0, 3.0, 5.0]]
-    """
+    """Returns outputs and features of some rows, differentiable in frozen weights that are traced."""
+    # \(\phi(x) = \partial f_1 / \partial W_{\cdot 1}\): a backward pass through the last layer alone.
 
     def outputs(head: Params, row: Array) -> tuple[Array, Array]:
         f = model.outputs({"network": head, "likelihood": {}}, network_state, row[None])[0][0]
@@ -47,29 +28,13 @@ def head_features(model: Target, head: Params, network_state: Any, x: Array) -> 
 
 
 def head_size(head: Params) -> tuple[int, int]:
-    """Returns how many inputs, the bias's among them, and outputs a layer has.
-
-    Args:
-        head: its weights.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.head import head_size
-        >>> head_size({"bias": jnp.zeros(2), "kernel": jnp.zeros((3, 2))})
-        (4, 2)
-    """
+    """Returns how many inputs, the bias's among them, and outputs a layer has."""
     outputs = jax.tree.leaves(head)[0].shape[-1]
     return tree.dimension(head) // outputs, outputs
 
 
 def require_head(head: Params, outputs: int, name: str) -> None:
-    """Raises a TypeError unless every leaf has the outputs for its last axis.
-
-    Args:
-        head: the weights.
-        outputs: the width of f.
-        name: of what asks.
-    """
+    """Raises a TypeError unless every leaf has the outputs for its last axis."""
     for path, leaf in zip(tree.paths(head), jax.tree.leaves(head), strict=True):
         if leaf.ndim < 1 or leaf.shape[-1] != outputs:
             raise TypeError(

@@ -127,7 +127,6 @@ class InputMixture(AveragedPredictive):
         return jax.ops.segment_sum(weights * values, self.row, self.count, indices_are_sorted=True)
 
     def log_average(self, values: Array) -> Array:
-        """Returns the logarithm of the average of exponentials."""
         largest = jax.ops.segment_max(values, self.row, self.count, indices_are_sorted=True)
         largest = jnp.where(jnp.isfinite(largest), largest, jnp.zeros_like(largest))
         return largest + jnp.log(self.average(jnp.exp(values - self.repeated(largest))))
@@ -137,7 +136,6 @@ class InputMixture(AveragedPredictive):
         return averages[self.row]
 
     def outermost(self, values: Array) -> Ends:
-        """Returns the smallest and the largest of the completions of each row."""
         return (
             jax.ops.segment_min(values, self.row, self.count),
             jax.ops.segment_max(values, self.row, self.count),
@@ -163,24 +161,7 @@ class InputMixture(AveragedPredictive):
 
 
 class CompletedRows(Predictive):
-    """An `InputMixture` of many rows, some at a time: every question is one pass over the rows.
-
-    Args:
-        predict: as for `InputMixture.of`.
-        completions: likewise.
-        at_once: how many completions are in memory at a time, those of one row at least.
-
-    Examples:
-        >>> import jax.numpy as jnp, numpy as np
-        >>> from lamu.data.completions import Completions
-        >>> from lamu.predictives import GaussianPredictive
-        >>> from lamu.predictives.input_mixture import CompletedRows
-        >>> ones = lambda *shape: jnp.ones(shape)
-        >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), ones(len(x), 1, 1), ones(len(x)))
-        >>> rows = Completions(np.array([[0.0], [1.0], [3.0]]), np.array([0, 1, 1]), np.zeros(3))
-        >>> CompletedRows(predict, rows, at_once=2).mean.tolist()
-        [0.0, 2.0]
-    """
+    """An `InputMixture` of many rows, some at a time: every question is one pass over the rows."""
 
     deferred = True
 
@@ -190,7 +171,7 @@ class CompletedRows(Predictive):
         self._at_once = at_once
 
     def chunks(self) -> Iterator[tuple[slice, InputMixture]]:
-        """Yields the prediction of some rows after the other, in memory, each with the slice of rows that it is of."""
+        # Yields the prediction of some rows after the other, in memory, each with the slice of rows that it is of.
         row, start = self._completions.row, 0
         while start < len(row):
             end = min(start + self._at_once, len(row))
@@ -205,55 +186,47 @@ class CompletedRows(Predictive):
 
     @property
     def support(self) -> Support:
-        """The likelihood's support."""
+        # The likelihood's support.
         return self._moments[1]
 
     @property
     def mean(self) -> Array:
-        """The average over the completions of each row."""
+        # The average over the completions of each row.
         return self._moments[0]["mean"]
 
     @property
     def variance(self) -> Array:
-        """Var[y]."""
         return self._moments[0]["variance"]
 
     @property
     def aleatoric(self) -> Array:
-        """The average of the completions' own aleatoric uncertainty."""
+        # The average of the completions' own aleatoric uncertainty.
         return self._moments[0]["aleatoric"]
 
     @property
     def epistemic(self) -> Array:
-        """What the model does not know at each completion, and what is not known of the row."""
+        # What the model does not know at each completion, and what is not known of the row.
         return self._moments[0]["epistemic"]
 
     def log_prob(self, y: Any) -> Array:
-        """Returns the log of the averaged density, in nats, `[N]`."""
         return self._each(lambda part, y: part.log_prob(y), y)
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
-        """Returns the log of the averaged density without each of the draws of the parameters."""
+        # Returns the log of the averaged density without each of the draws of the parameters.
         return self._each(lambda part, y: part.left_out(y), y, axis=1)
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y), the average."""
         return self._each(lambda part, y: part.cdf(y), y)
 
     def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each target (regression)."""
         return self._each(lambda part, _: part.quantile(probability), None)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Returns an interval that holds the target with the given probability, for regression.
-
-        Args:
-            level: a probability between 0 and 1.
-        """
+        # Returns an interval that holds the target with the given probability, for regression.
         return self._each(lambda part, _: part.interval(level), None)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Returns n draws: of each row's completions one, then targets from it."""
+        # Returns n draws: of each row's completions one, then targets from it.
         parts = [part.sample(jax.random.fold_in(key, at.start), n, first + at.start) for at, part in self.chunks()]
         return jnp.concatenate(parts, axis=1)
 

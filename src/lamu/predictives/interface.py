@@ -236,14 +236,7 @@ class Predictive(ABC):
 
 
 def quantile_in_support(found: Array, probability: Number, support: Support, cdf: Callable[[Array], Array]) -> Array:
-    """Returns a quantile that bisection came close to: the whole number, or the end of the support that has its mass.
-
-    Args:
-        found: where the search ended, in the shape of the targets.
-        probability: of which it is the quantile.
-        support: the values that the target can take.
-        cdf: P(Y ≤ y) of targets y.
-    """
+    """Returns a quantile that bisection came close to: the whole number or the end of the support that has its mass."""
     if support.discrete:
         return jnp.round(found) + 0.0
     if math.isfinite(support.lower) and support.contains(support.lower):
@@ -272,12 +265,7 @@ class Prepared(Protocol):
 
 
 def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
-    """Returns the mean over draws of a utility, `[actions, N]`, some draws at a time where there is no room for all.
-
-    Args:
-        utility: of targets `[draws, N]`, `[actions, draws, N]`.
-        targets: `[draws, N]`.
-    """
+    """Returns the mean over draws of a utility, `[actions, N]`, some draws at a time where there is no room for all."""
     count, size = targets.shape[0], targets.size * targets.dtype.itemsize
     if isinstance(targets, Tracer) or size <= memory.budget() // _FEW_ACTIONS:
         return utility(targets).mean(axis=1)
@@ -292,12 +280,7 @@ def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
 
 
 def mean_deviations(left_out: Array, real: Array | None = None) -> Array:
-    """Returns the mean over rows of what each draw's absence changes, `[draws]`, in nats.
-
-    Args:
-        left_out: log densities without a draw, `[draws, N]`.
-        real: where given the sum over the rows that are real, `[N]`, in the place of the mean.
-    """
+    """Returns the mean over rows of what each draw's absence changes, `[draws]`, in nats."""
     # Each row around its own centre: the differences are small beside the densities.
     away = left_out - jnp.mean(left_out, axis=0)[None]
     if real is None:

@@ -26,13 +26,7 @@ ROWS = 4096
 
 
 def predictive(prepared: Prepared, x: Rows, offset: Rows | None) -> Predictive:
-    """Returns the predictive of all rows: in memory where `lamu.memory.budget()` has room for it, deferred where not.
-
-    Args:
-        prepared: what predicts.
-        x: inputs `[N, ...]`.
-        offset: what is added to f, or None.
-    """
+    """Returns the predictive of all rows: in memory where `lamu.memory.budget()` has room for it, else deferred."""
     if isinstance(x, Tracer):  # inside a compiled function, whose caller chose how many rows it sees
         return prepared.at(x, offset)
     row = max(_bytes(prepared, x, offset, 2) - _bytes(prepared, x, offset, 1), 1)
@@ -76,7 +70,6 @@ class Deferred(Predictive):
 
     @property
     def rows_at_once(self) -> int:
-        """The field `rows`."""
         return self.rows
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
@@ -93,12 +86,10 @@ class Deferred(Predictive):
 
     @property
     def mean(self) -> Array:
-        """E[y]; for classes the averaged probabilities."""
         return self._moments["mean"]
 
     @property
     def variance(self) -> Array:
-        """Var[y]."""
         return self._moments["variance"]
 
     @property
@@ -108,11 +99,9 @@ class Deferred(Predictive):
 
     @property
     def epistemic(self) -> Array:
-        """The uncertainty about the parameters."""
         return self._moments["epistemic"]
 
     def log_prob(self, y: Any) -> Array:
-        """Returns log of the averaged density, in nats, shape `[N]`."""
         return self._each(_log_prob, self._column(y))
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
@@ -120,11 +109,7 @@ class Deferred(Predictive):
         return self._each(_left_out, self._column(y), axis=1)
 
     def monte_carlo_error(self, y: Any) -> float:
-        """Returns the standard error of the mean log predictive density, from sums over the chunks.
-
-        Args:
-            y: targets.
-        """
+        """Returns the standard error of the mean log predictive density, from sums over the chunks."""
         sums: Any = None
         for (x, offset, targets), kept in equal_chunks((self.x, self.offset, self._column(y)), self.rows):
             part = _deviation_sums(self.prepared.at(x, offset), targets, jnp.arange(x.shape[0]) < kept)
@@ -133,19 +118,13 @@ class Deferred(Predictive):
         return jackknife([group / self.x.shape[0] for group in sums])
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y)."""
         return self._each(_cdf, self._column(y))
 
     def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each target (regression)."""
         return self._each(partial(_quantile, probability=probability))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Returns an interval that holds the target with the given probability, for regression.
-
-        Args:
-            level: a probability between 0 and 1.
-        """
+        """Returns an interval that holds the target with the given probability, for regression."""
         if self.support.has_classes:
             return super().interval(level)
         return self._each(partial(_interval, level=level))

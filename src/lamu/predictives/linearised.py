@@ -119,47 +119,20 @@ class ClosedForm(PredictiveRule):
 
 @record
 class TangentOutputs:
-    r"""The outputs of the network's tangent at the mean, with the belief about its weights.
+    """The outputs of the network's tangent at the mean, with the belief about its weights."""
 
-    Attributes:
-        model: network, likelihood and prior.
-        weights: the belief about the weights, its precision factored.
-        dispersion: the likelihood's parameters.
-        network_state: the network's state.
-        key: for draws of the outputs.
-        samples: how many.
-        marginal: whether only variances are made.
-        noise: what is believed of the precision of the noise, one number an output; None where it is a point.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.families import Gaussian, Point, Product
-        >>> from lamu.operators import Scalar
-        >>> from lamu.predictives import Linearised
-        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Bernoulli())
-        >>> params, _ = model.network.init(jax.random.key(0), jnp.ones((1, 2)), 1)
-        >>> belief = Product({"network": Gaussian(params, Scalar(4.0)), "likelihood": Point({})})
-        >>> made = Linearised().outputs(model, belief, {}, 1, jax.random.key(0))
-        >>> made.normal(jnp.ones((1, 2)), None)[1].tolist()
-        [[[0.5]]]
-    """
-
-    model: Target
-    weights: Gaussian
-    dispersion: Params
+    model: Target  # network, likelihood and prior
+    weights: Gaussian  # the belief about the weights, its precision factored
+    dispersion: Params  # the likelihood's parameters
     network_state: Any
-    key: RandomKey
-    samples: int = static()
-    marginal: bool = static(default=False)
+    key: RandomKey  # for draws of the outputs
+    samples: int = static()  # how many
+    marginal: bool = static(default=False)  # whether only variances are made
+    # What is believed of the precision of the noise, one number an output; None where it is a point.
     noise: Gamma | None = None
 
     def normal(self, x: Rows, offset: Rows | None) -> tuple[Array, Array]:
-        """Returns mean `[N, K]` and covariance `[N, K, K]`, or variances `[N, K]` where there is no more to know.
-
-        Args:
-            x: inputs `[N, ...]`, of which as many are taken at a time as there is room for.
-            offset: what is added to f, or None.
-        """
+        """Returns mean `[N, K]` and covariance `[N, K, K]`, or variances `[N, K]` where there is no more to know."""
         parts = (self.model, self.weights, self.dispersion, self.network_state)
         rows = int(np.clip(budget() // max(bytes_of_a_row(*parts, x, self.marginal), 1), 1, _MOST_ROWS))
         mean, spread = in_chunks(lambda rows: _tangent(*parts, rows, self.marginal), x, rows=rows)
@@ -186,10 +159,8 @@ class _Tangent:
 
 @jax.jit
 def _student(likelihood: Likelihood, precision: Gamma, mean: Array, spread: Array) -> Any:
-    r"""Returns the predictive of a quadratic likelihood over normal outputs, the noise's precision Gamma(a, b).
-
-    Student's t of 2a degrees of freedom, the square of its scale b / a and the variance of the outputs.
-    """
+    """Returns the predictive of a quadratic likelihood over normal outputs, the noise's precision Gamma(a, b)."""
+    # Student's t of 2a degrees of freedom, the square of its scale b / a and the variance of the outputs.
     shape = jnp.asarray(precision.shape)
     dispersion = {"log_scale": jnp.log(precision.rate / shape) / 2}
     variances = jnp.diagonal(spread, axis1=1, axis2=2) if spread.ndim == 3 else spread
@@ -231,14 +202,7 @@ def _averaged(
 
 
 def standard_normals(key: RandomKey, samples: int, width: int, dtype: Any) -> Array:
-    """Returns standard normal draws `[samples, width]`, the same for every chunk of rows; draw i depends on i alone.
-
-    Args:
-        key: a random key, used again on purpose.
-        samples: how many.
-        width: of what length.
-        dtype: of what dtype.
-    """
+    """Returns standard normal draws `[samples, width]`, the same for every chunk of rows; draw i depends on i alone."""
     key = jax.random.clone(key)
     draw = lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,), dtype)
     return jax.vmap(draw)(jnp.arange(samples))

@@ -64,7 +64,6 @@ class MixturePredictive(AveragedPredictive):
 
     @property
     def mean(self) -> Array:
-        """E[y]; for classes the averaged probabilities."""
         return compiled(self, "mean")
 
     @property
@@ -83,7 +82,6 @@ class MixturePredictive(AveragedPredictive):
         return compiled(self, "epistemic")
 
     def log_prob(self, y: Any) -> Array:
-        """Returns log of the averaged density, in nats, shape `[N]`."""
         return compiled(self, "log_prob", jax.tree.map(jnp.asarray, y))
 
     def cdf(self, y: Any) -> Array:
@@ -162,19 +160,8 @@ class _Component:
 
 
 def all_but_one(values: Array) -> Array:
-    """Returns the log of the sum of the exponentials of all the others, for each of `[S, ...]`.
-
-    Sums from both ends, because a difference from the whole sum has no digits left where one of them is most of it.
-
-    Args:
-        values: logarithms.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.mixture import all_but_one
-        >>> jnp.exp(all_but_one(jnp.log(jnp.array([1.0, 2.0, 4.0])))).round(4).tolist()
-        [6.0, 5.0, 3.0]
-    """
+    """Returns the log of the sum of the exponentials of all the others, for each of `[S, ...]`."""
+    # Sums from both ends, because a difference from the whole sum has no digits left where one of them is most of it.
 
     def running(total: Array, value: Array) -> tuple[Array, Array]:
         return jnp.logaddexp(total, value), total

@@ -1,13 +1,12 @@
-r"""The propagated rule: mean and variance of the outputs in closed form, layer by layer.
+"""The propagated rule: mean and variance of the outputs in closed form, layer by layer."""
 
-With independent weights of means M and variances V, and units of means a and variances s,
-
-\[ E[W a] = M^\top a + b, \qquad
-   \mathrm{Var}[W a] = (M^2 + V)^\top s + V^\top a^2 + v_b \]
-
-exactly, where the units are independent, and a rectifier of a normal number has the moments of `rectified`. Taking the
-sum at a unit for normal is the one approximation, and it is good where many weights meet.
-"""
+# With independent weights of means M and variances V, and units of means a and variances s,
+#
+# \[ E[W a] = M^\top a + b, \qquad
+#    \mathrm{Var}[W a] = (M^2 + V)^\top s + V^\top a^2 + v_b \]
+#
+# exactly, where the units are independent, and a rectifier of a normal number has the moments of `rectified`. Taking
+# the sum at a unit for normal is the one approximation, and it is good where many weights meet.
 
 from __future__ import annotations
 
@@ -38,26 +37,14 @@ __all__ = ["Propagated", "moments", "rectified", "require_rectifiers"]
 
 
 def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
-    r"""Returns mean and variance of \(\max(z, 0)\) for a normal z.
-
-    \[ m' = \Phi(\alpha)\, u, \qquad
-       v' = m' u\, \Phi(-\alpha) + \Phi(\alpha)\, v\, \big(1 - \gamma (\gamma + \alpha)\big) \]
-
-    with \(\alpha = m / \sqrt v\), \(\gamma = \phi(\alpha) / \Phi(\alpha)\) and \(u = m + \sqrt v\, \gamma\): no
-    difference of large numbers where z is far from zero.
-
-    Args:
-        mean: m.
-        variance: v, positive, in the shape of the mean.
-
-    Source: Hernández-Lobato & Adams (2015), equations 12 to 14.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.moment_propagation import rectified
-        >>> [round(float(moment), 4) for moment in rectified(jnp.array(0.0), jnp.array(1.0))]
-        [0.3989, 0.3408]
-    """
+    r"""Returns mean and variance of \(\max(z, 0)\) for a normal z."""
+    # \[ m' = \Phi(\alpha)\, u, \qquad
+    #    v' = m' u\, \Phi(-\alpha) + \Phi(\alpha)\, v\, \big(1 - \gamma (\gamma + \alpha)\big) \]
+    #
+    # with \(\alpha = m / \sqrt v\), \(\gamma = \phi(\alpha) / \Phi(\alpha)\) and \(u = m + \sqrt v\, \gamma\): no
+    # difference of large numbers where z is far from zero.
+    #
+    # Source: Hernández-Lobato & Adams (2015), equations 12 to 14.
     deviation = jnp.sqrt(variance)
     alpha = mean / deviation
     above, below = ndtr(alpha), ndtr(-alpha)
@@ -70,20 +57,7 @@ def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 
 def moments(mean: Params, variance: Params, x: Array) -> tuple[Array, Array]:
-    """Returns mean and variance of the outputs of a perceptron with rectifiers, each `[outputs]`.
-
-    Args:
-        mean: the means of the weights, as `lamu.networks.MLP` has them.
-        variance: their variances.
-        x: one input, `[inputs]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives.moment_propagation import moments
-        >>> one = {"layers": {0: {"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))}}}
-        >>> [float(moment[0]) for moment in moments(one, one, jnp.array([1.0, 2.0]))]
-        [4.0, 6.0]
-    """
+    """Returns mean and variance of the outputs of a perceptron with rectifiers, each `[outputs]`."""
     centre, spread = x, jnp.zeros_like(x)
     last = len(mean["layers"]) - 1
     for index in range(last + 1):
@@ -96,20 +70,7 @@ def moments(mean: Params, variance: Params, x: Array) -> tuple[Array, Array]:
 
 
 def require_rectifiers(model: Target) -> None:
-    """Checks that moments can be propagated: rectifiers in a perceptron, with Gaussian noise.
-
-    Args:
-        model: the model.
-
-    Raises:
-        TypeError: for any other network or likelihood, in one sentence.
-        ValueError: for frozen weights.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.predictives.moment_propagation import require_rectifiers
-        >>> require_rectifiers(lamu.Model(lamu.networks.MLP((50,)), lamu.likelihoods.Gaussian()))
-    """
+    """Checks that moments can be propagated: rectifiers in a perceptron, with Gaussian noise."""
     network, likelihood = _base(model.network), model.likelihood
     plain = isinstance(network, MLP) and network.widths and network.normalise is None and network.dropout is None
     if not (plain and network.activation == "relu"):
@@ -183,13 +144,7 @@ def _outputs(model: Target, weights: Gaussian, x: Array) -> tuple[Array, Array]:
 
 
 def rows_of(model: Target, like: Params, x: Array) -> Array:
-    """Returns the inputs as the perceptron sees them, standardised and flat, `[batch, inputs]`.
-
-    Args:
-        model: the model.
-        like: weights, for their dtype.
-        x: inputs `[batch, ...]`.
-    """
+    """Returns the inputs as the perceptron sees them, standardised and flat, `[batch, inputs]`."""
     network: Any = model.network
     while isinstance(network, Standardised):
         x = (x - jnp.asarray(network.shift, x.dtype)[None]) / jnp.asarray(network.scale, x.dtype)[None]

@@ -18,17 +18,10 @@ __all__ = ["Moved", "RescaledPredictive"]
 
 
 class RescaledPredictive(PredictiveWrapper):
-    r"""The distribution of \(a + b\, y^*\), with \(y^*\) of a regression and \(b > 0\), each in the shape of the mean.
+    r"""The distribution of \(a + b\, y^*\), with \(y^*\) of a regression and \(b > 0\), all in the mean's shape."""
 
-    Of a row that is known to lie in a range (`censored`, or `value` and `upper`) the density is a probability, which
-    has no unit: it is the base's.
-
-    Examples:
-        >>> from lamu.calibration import Widened
-        >>> from lamu.predictives.moved import Moved, RescaledPredictive
-        >>> issubclass(Moved, RescaledPredictive), issubclass(Widened, RescaledPredictive)
-        (True, True)
-    """
+    # Of a row that is known to lie in a range (`censored`, or `value` and `upper`) the density is a probability, which
+    # has no unit: it is the base's.
 
     @property
     @abstractmethod
@@ -45,7 +38,7 @@ class RescaledPredictive(PredictiveWrapper):
 
     @property
     def mean(self) -> Array:
-        """A + b E[y*]."""
+        # A + b E[y*].
         return self.forward(self.base.mean)
 
     @property
@@ -68,7 +61,6 @@ class RescaledPredictive(PredictiveWrapper):
         return super().log_prob(y) - self._log_units(y)
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
-        """Returns `log_prob(y)` without each of the base's draws."""
         units = self._log_units(y)[None]
         return tuple(group - units for group in super().left_out(y))
 
@@ -100,40 +92,23 @@ class RescaledPredictive(PredictiveWrapper):
 
 @record
 class Moved(RescaledPredictive):
-    r"""The distribution of \(a + b\, y^*\), with \(y^*\) of a regression.
+    r"""The distribution of \(a + b\, y^*\), with \(y^*\) of a regression."""
 
-    Attributes:
-        base: the predictive of y*.
-        shift: a, in the shape of the mean.
-        scale: b, positive, in the shape of the mean.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives import GaussianPredictive
-        >>> from lamu.predictives.moved import Moved
-        >>> base = GaussianPredictive(jnp.ones(1), jnp.ones((1, 1, 1)), jnp.ones(1))
-        >>> pred = Moved(base, jnp.ones(1), jnp.full(1, 2.0))
-        >>> pred.mean.tolist(), pred.variance.tolist()
-        ([3.0], [4.0])
-    """
-
-    base: Any
-    shift: Array
-    scale: Array
+    base: Any  # the predictive of y*
+    shift: Array  # a, in the shape of the mean
+    scale: Array  # b, positive, in the shape of the mean
 
     @property
     def factors(self) -> Array:
-        """The field `scale`."""
+        # The field `scale`.
         return self.scale
 
     def forward(self, values: Array) -> Array:
-        """Returns a + b y*."""
         return self.shift + self.scale * values
 
     def backward(self, y: Array) -> Array:
-        """Returns (y − a)/b."""
         return (y - self.shift) / self.scale
 
     def of_rows(self, rows: slice, part: Predictive) -> Moved:
-        """Returns some rows, with their shifts and scales."""
+        # Returns some rows, with their shifts and scales.
         return Moved(part, self.shift[rows], self.scale[rows])

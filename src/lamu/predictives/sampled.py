@@ -38,7 +38,6 @@ class Sampled(PredictiveRule):
     """
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
-        """Returns the draws."""
         if isinstance(belief, Ensemble) and belief.log_weights is not None and _is_certain(belief):
             one = _points(belief.stacked, key)
             return DrawnOutputs(model, (network_state, one), one["likelihood"], _outputs, False, belief.log_weights)
@@ -57,13 +56,7 @@ def _is_certain(belief: Any) -> bool:
 
 
 def require_room(belief: Any, key: RandomKey, samples: int) -> None:
-    """Raises a ValueError where the draws of the parameters cannot be held: every chunk of rows needs all of them.
-
-    Args:
-        belief: q on all parameters.
-        key: for the draws.
-        samples: how many.
-    """
+    """Raises a ValueError where the draws of the parameters cannot be held: every chunk of rows needs all of them."""
     kept, size, weights = _sizes(belief, key, samples)
     fewer = memory.limit() // max(size, 1)
     instead = f"ask for samples={fewer}" if fewer else f"one takes {memory.shown(size)}, so set a higher limit"

@@ -107,7 +107,6 @@ class StudentPredictive(Predictive):
 
     @property
     def mean(self) -> Array:
-        """E[y], the centre."""
         return self.centre
 
     @property
@@ -118,7 +117,6 @@ class StudentPredictive(Predictive):
 
     @property
     def aleatoric(self) -> Array:
-        """The expected variance of the noise."""
         return self.share * self.variance
 
     @property
@@ -134,7 +132,6 @@ class StudentPredictive(Predictive):
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y) of every output."""
         return _cdf(self._standardised(y), self.freedom)
 
     def quantile(self, probability: float) -> Array:

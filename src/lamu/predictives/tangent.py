@@ -1,16 +1,15 @@
-r"""The outputs of the network's tangent, \(f \sim N(f(m, x), J \Sigma J^\top)\), by the precision's structure.
+r"""The outputs of the network's tangent, \(f \sim N(f(m, x), J \Sigma J^\top)\), by the precision's structure."""
 
-| precision | the covariance of f |
-|---|---|
-| a last layer | \(\phi^\top \Sigma_{kl}\, \phi\): features, and no Jacobian |
-| one operator an output | \(\phi^\top \Sigma_k\, \phi\) for each, and nothing between outputs |
-| Kronecker factors, diagonal | layer by layer; inputs and output cotangents rotated apart, weighted, multiplied |
-| a matrix a leaf | leaf by leaf, one leaf's Jacobian at a time |
-| any other | the rows' Jacobians |
-
-A layer's Jacobian is \(\sum_p a_p d_{kp}^\top\) over the positions p at which its kernel is used. With one position
-nothing of its size is ever formed: \(\sum_{ij} a_i^2 d_{kj} d_{lj} / e_{ij}\).
-"""
+# | precision | the covariance of f |
+# |---|---|
+# | a last layer | \(\phi^\top \Sigma_{kl}\, \phi\): features, and no Jacobian |
+# | one operator an output | \(\phi^\top \Sigma_k\, \phi\) for each, and nothing between outputs |
+# | Kronecker factors, diagonal | layer by layer; inputs and output cotangents rotated apart, weighted, multiplied |
+# | a matrix a leaf | leaf by leaf, one leaf's Jacobian at a time |
+# | any other | the rows' Jacobians |
+#
+# A layer's Jacobian is \(\sum_p a_p d_{kp}^\top\) over the positions p at which its kernel is used. With one position
+# nothing of its size is ever formed: \(\sum_{ij} a_i^2 d_{kj} d_{lj} / e_{ij}\).
 
 from __future__ import annotations
 
@@ -45,20 +44,7 @@ _EXACT = jax.lax.Precision.HIGHEST
 def tangent(
     model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
 ) -> tuple[Array, Array]:
-    """Returns mean and covariance of the outputs.
-
-    Args:
-        model: network, likelihood and prior.
-        weights: the belief about the weights, its precision factored.
-        dispersion: the likelihood's parameters.
-        network_state: the network's state.
-        x: inputs `[N, ...]`.
-        marginal: whether variances are enough.
-
-    Returns:
-        The mean `[N, K]`, and the covariance `[N, K, K]`, or, where only variances are asked for or no two outputs are
-        correlated, those, `[N, K]`.
-    """
+    """Returns mean and covariance of the outputs."""
 
     def outputs(theta: Params, row: Array) -> Array:
         return model.outputs({"network": theta, "likelihood": dispersion}, network_state, row[None])[0][0]
@@ -106,16 +92,7 @@ def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, laye
 def bytes_of_a_row(
     model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows, marginal: bool = False
 ) -> int:
-    """Returns about how much memory one row takes in `tangent`.
-
-    Args:
-        model: network, likelihood and prior.
-        weights: the belief about the weights.
-        dispersion: the likelihood's parameters.
-        network_state: the network's state.
-        x: inputs `[N, ...]`.
-        marginal: whether variances are enough.
-    """
+    """Returns about how much memory one row takes in `tangent`."""
     params = {"network": weights.mean, "likelihood": dispersion}
     row = jax.ShapeDtypeStruct((1, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
     traced = _outputs.trace(model, params, network_state, row)

@@ -39,7 +39,6 @@ class TangentDraws(PredictiveRule):
     """
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
-        """Returns the draws."""
         weights, dispersion = weights_and_dispersion(belief)
         require_room(weights, key, samples)
         draws = _draws(weights, key, samples)

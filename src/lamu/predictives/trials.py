@@ -82,7 +82,6 @@ class OfTrials(PredictiveWrapper):
         return self._possible(y, super().log_prob(y))
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
-        """Returns the same without each of the draws."""
         return tuple(jax.vmap(lambda each: self._possible(y, each))(group) for group in super().left_out(y))
 
     def target_rows(self, y: Any) -> dict[str, Array]:
@@ -92,7 +91,6 @@ class OfTrials(PredictiveWrapper):
         return {"value": jnp.minimum(y, trials.astype(y.dtype)), "trials": trials}
 
     def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y), `[N]`."""
         # At its trials, and above, a row's distribution function is one.
         return super().cdf(jnp.broadcast_to(value_of(y), jnp.shape(self.trials)))
 
@@ -131,22 +129,7 @@ class OfTrials(PredictiveWrapper):
 
 
 def with_trials(inputs: Any, likelihood: Any) -> tuple[Any, Any]:
-    """Returns the inputs of a prediction and the trials of its rows, None where they bring none.
-
-    Args:
-        inputs: x, or `{"x": x, "trials": n}` for a likelihood whose rows bring trials, n a number or one for each row.
-        likelihood: of the model.
-
-    Raises:
-        ValueError: for other names, trials where the likelihood takes none, or trials that are not whole numbers from
-            zero, one a row.
-
-    Examples:
-        >>> from lamu.likelihoods import Binomial
-        >>> from lamu.predictives.trials import with_trials
-        >>> with_trials({"x": [[0.0], [1.0]], "trials": 3}, Binomial())[1].tolist()
-        [3, 3]
-    """
+    """Returns the inputs of a prediction and the trials of its rows, None where they bring none."""
     if not isinstance(inputs, Mapping):
         return inputs, None
     if not likelihood.takes_trials:

@@ -89,13 +89,11 @@ class Weighted(AveragedPredictive):
         )
 
     def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each target, by bisection between the parts' smallest and largest."""
         if self.rows_at_once:
             return jnp.concatenate([piece.quantile(probability) for _, piece in self.chunks()])
         return super().quantile(probability)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Returns n draws, each from a part that is drawn first."""
         part_key, draw_key = jax.random.split(key)
         chosen = jax.random.categorical(part_key, jnp.asarray(self.log_weights), shape=(n,))
         keys = jax.random.split(draw_key, len(self.parts))

@@ -14,68 +14,48 @@ __all__ = ["PredictiveWrapper"]
 
 
 class PredictiveWrapper(Predictive):
-    """A predictive that holds another one as its `base`, and forwards every member of `Predictive` to it.
+    """A predictive that holds another one as its `base`, and forwards every member of `Predictive` to it."""
 
-    A wrapper overrides what it changes. What `Predictive` derives from other members (standard deviation, interval,
-    decision, ...) is derived from the wrapper's own. A wrapper whose distribution is another one overrides moments,
-    `log_prob`, `left_out`, `cdf`, `quantile` and `sample` together; one that holds numbers for each row overrides
-    `of_rows`, and one whose targets have another shape `target_rows`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.predictives import GaussianPredictive
-        >>> from lamu.predictives.moved import Moved
-        >>> from lamu.predictives.wrapper import PredictiveWrapper
-        >>> base = GaussianPredictive(jnp.ones(1), jnp.ones((1, 1, 1)), jnp.ones(1))
-        >>> isinstance(Moved(base, jnp.ones(1), jnp.ones(1)), PredictiveWrapper)
-        True
-    """
+    # A wrapper overrides what it changes. What `Predictive` derives from other members (standard deviation, interval,
+    # decision, ...) is derived from the wrapper's own. A wrapper whose distribution is another one overrides moments,
+    # `log_prob`, `left_out`, `cdf`, `quantile` and `sample` together; one that holds numbers for each row overrides
+    # `of_rows`, and one whose targets have another shape `target_rows`.
 
     base: Any
 
     @property
     def support(self) -> Support:
-        """The base's support."""
         return self.base.support
 
     @property
     def mean(self) -> Array:
-        """The base's mean."""
         return self.base.mean
 
     @property
     def variance(self) -> Array:
-        """The base's variance."""
         return self.base.variance
 
     @property
     def aleatoric(self) -> Array:
-        """The base's aleatoric uncertainty."""
         return self.base.aleatoric
 
     @property
     def epistemic(self) -> Array:
-        """The base's epistemic uncertainty."""
         return self.base.epistemic
 
     def log_prob(self, y: Any) -> Array:
-        """Returns the base's log density in nats, `[N]`."""
         return self.base.log_prob(self.target_rows(y))
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
-        """Returns the base's `log_prob(y)` without each of the draws."""
         return self.base.left_out(self.target_rows(y))
 
     def cdf(self, y: Any) -> Array:
-        """Returns the base's P(Y ≤ y)."""
         return self.base.cdf(self.target_rows(y))
 
     def quantile(self, probability: float) -> Array:
-        """Returns the base's quantiles."""
         return self.base.quantile(probability)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Returns n draws of the base."""
         return self.base.sample(key, n, first)
 
     @property

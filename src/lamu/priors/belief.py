@@ -102,7 +102,6 @@ class Belief(Prior):
         return super().given(frozen) if known & set(tree.paths(frozen)) or self.rest is not None else self
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, a tree like `params`."""
         drawn = self._in_dtype_of(params)[0].sample(key)
         if self.rest is None:
             return drawn
@@ -161,23 +160,7 @@ def independent_normal(prior: Prior, params: Params) -> tuple[Params, Params] | 
 
 
 def in_structure(structure: Any, prior: Gaussian) -> Any:
-    """Returns the precision of a Gaussian prior as an operator of a structure.
-
-    Args:
-        structure: the operator class.
-        prior: as `gaussian_belief` gives it.
-
-    Raises:
-        TypeError: for a dense precision in a structure that has no room for it.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.operators import Dense
-        >>> from lamu.priors.belief import gaussian_belief, in_structure
-        >>> from lamu.priors import Normal
-        >>> in_structure(Dense, gaussian_belief(Normal(0.5), jnp.zeros(2))).matrix.tolist()
-        [[4.0, 0.0], [0.0, 4.0]]
-    """
+    """Returns the precision of a Gaussian prior as an operator of a structure."""
     if structure is type(prior.precision):
         return prior.precision
     if structure is Dense:
@@ -188,23 +171,9 @@ def in_structure(structure: Any, prior: Gaussian) -> Any:
 
 
 def tempered(belief: Any, temperature: Any) -> Any:
-    r"""Returns the belief to the power T, normalised, \(\lambda \leftarrow T\lambda\).
-
-    What was fitted at temperature T is \((p(D|\theta)\,p(\theta))^{1/T}\): to the power T it is the prior that another
-    run at T divides by T again, as it does every prior.
-
-    Args:
-        belief: a Gaussian or an exponential family with a constant base measure.
-        temperature: T.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families import Gaussian
-        >>> from lamu.operators import Scalar
-        >>> from lamu.priors.belief import tempered
-        >>> tempered(Gaussian(jnp.ones(1), Scalar(4.0)), 0.5).precision.value
-        2.0
-    """
+    r"""Returns the belief to the power T, normalised, \(\lambda \leftarrow T\lambda\)."""
+    # What was fitted at temperature T is \((p(D|\theta)\,p(\theta))^{1/T}\): to the power T it is the prior that
+    # another run at T divides by T again, as it does every prior.
     if isinstance(temperature, int | float) and temperature == 1.0:
         return belief
     if isinstance(belief, Gaussian):

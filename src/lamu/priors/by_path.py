@@ -90,7 +90,6 @@ class ByPath(Prior):
         return ByPath(tuple(prior.given(part) for prior, part in self._parts(frozen)), self.patterns)
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, a tree like `params`."""
         parts = enumerate(self._parts(params))
         return merged_parts([prior.sample(jax.random.fold_in(key, i), part) for i, (prior, part) in parts])
 

@@ -40,16 +40,13 @@ class CorrelatedNormal(IndependentLeaves):
         """Returns the inverse covariance of a leaf."""
 
     def log_prob(self, params: Params) -> Array:
-        """Returns the log density, a scalar in nats."""
         leaves = [self.log_density(leaf) for leaf in jax.tree.leaves(params)]
         return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
 
     def gaussian(self, params: Params) -> Gaussian:
-        """Returns the prior with the operator of each leaf."""
         return Gaussian(tree.zeros_like(params), BlockDiagonal(jax.tree.map(self.precision, params)))
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, a tree like `params`."""
         return jax.tree.map(self.correlate, tree.normal(key, params))
 
 
@@ -107,7 +104,6 @@ class MatrixNormal(CorrelatedNormal):
                     )
 
     def log_density(self, leaf: Array) -> Array:
-        """Returns the log density of a leaf."""
         s = jnp.asarray(self.scale, leaf.dtype)
         constant = -leaf.size * (jnp.log(s) + math.log(2 * math.pi) / 2)
         if leaf.ndim < 2:
@@ -178,13 +174,11 @@ class FilterGroups(CorrelatedNormal):
         _require_positive("length", self.length)
 
     def log_density(self, leaf: Array) -> Array:
-        """Returns the log density of a leaf."""
         root, filters = self._root(leaf), _filters(leaf)
         z = jax.scipy.linalg.solve_triangular(root, filters, lower=True)
         return -jnp.sum(z * z) / 2 - filters.shape[1] * _log_diagonal(root) - leaf.size * math.log(2 * math.pi) / 2
 
     def correlate(self, noise: Array) -> Array:
-        """Returns a draw of a leaf's filters."""
         return (self._root(noise) @ _filters(noise)).reshape(noise.shape)
 
     def precision(self, leaf: Array) -> Operator:

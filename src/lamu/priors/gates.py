@@ -81,12 +81,10 @@ class Gates(IndependentLeaves):
         return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
 
     def gaussian(self, params: Params) -> Gaussian:
-        """Returns the Gaussian of these means and precisions."""
         mean = jax.tree.map(lambda x: self._of(x)[0], params)
         return Gaussian(mean, Diagonal(jax.tree.map(lambda x: self._of(x)[1] ** -2, params)))
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, a tree like `params`."""
 
         def leaf(noise: Array) -> Array:
             mean, scale = self._of(noise)

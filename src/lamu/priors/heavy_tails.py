@@ -1,7 +1,6 @@
-r"""Independent weights with other tails than normal ones: sharper at zero, or further out.
+"""Independent weights with other tails than normal ones: sharper at zero, or further out."""
 
-None is Gaussian, so each enters every algorithm through the loss.
-"""
+# None is Gaussian, so each enters every algorithm through the loss.
 
 from __future__ import annotations
 
@@ -157,7 +156,6 @@ class GeneralisedNormal(Independent):
             raise ValueError(f"power={self.power!r} is no power of a distance; give a positive one, for instance 1.5")
 
     def log_density(self, z: Array) -> Array:
-        """Returns the log density."""
         power = jnp.asarray(self.power, z.dtype)
         # |z|^β has no finite slope at zero for β < 1, and NaN for its gradient by the general rule.
         away = jnp.where(z == 0, 1.0, jnp.abs(z))

@@ -1,13 +1,12 @@
-r"""Weights with scales that are unknown themselves, \(w_i = z_i \prod_l \tau_{l, g_l(i)}\): mechanism of such priors.
+r"""Weights with scales that are unknown themselves, \(w_i = z_i \prod_l \tau_{l, g_l(i)}\): the priors' mechanism."""
 
-In the form that is not centred, `prior.around(network)` is a network whose parameters are the standardised weights z
-and the logarithms of the scales, side by side and independent under the prior:
-
-\[ \log p(z, u) = \log p_0(z) + \sum_l \sum_g \log p_l(u_{l,g}), \qquad u = \log \tau \]
-
-so that every algorithm moves both. In the conjugate form the network is as it is, and an algorithm holds a belief about
-the scales (`lamu.algorithms.conjugate_scales`).
-"""
+# In the form that is not centred, `prior.around(network)` is a network whose parameters are the standardised weights z
+# and the logarithms of the scales, side by side and independent under the prior:
+#
+# \[ \log p(z, u) = \log p_0(z) + \sum_l \sum_g \log p_l(u_{l,g}), \qquad u = \log \tau \]
+#
+# so that every algorithm moves both. In the conjugate form the network is as it is, and an algorithm holds a belief
+# about the scales (`lamu.algorithms.conjugate_scales`).
 
 from __future__ import annotations
 
@@ -179,12 +178,10 @@ class Hierarchical(Hierarchy):
 
     @property
     def standardised(self) -> Prior:
-        """The prior of z."""
         return self.weights
 
     @property
     def levels(self) -> tuple[Scale, ...]:
-        """The levels of scales."""
         return self.scales
 
 

@@ -97,7 +97,6 @@ class IndependentLeaves(Prior):
     """Base of priors under which leaves are independent: frozen ones say nothing about the free ones."""
 
     def given(self, frozen: Params) -> Prior:
-        """Returns itself."""
         return self
 
 

@@ -131,17 +131,7 @@ class LayerwiseNormal(IndependentLeaves):
 
 
 def layerwise(function: Any, params: Params) -> Any:
-    """Returns the function's value for every layer, a tree that stops at the layers.
-
-    Args:
-        function: takes a layer (a dictionary of leaves) or a leaf that is in none.
-        params: the parameters.
-
-    Examples:
-        >>> from lamu.priors.layerwise import layerwise
-        >>> layerwise(sorted, {"layers": {0: {"bias": 0.0, "kernel": 0.0}, 1: {"kernel": 0.0}}})
-        {'layers': {0: ['bias', 'kernel'], 1: ['kernel']}}
-    """
+    """Returns the function's value for every layer, a tree that stops at the layers."""
     return jax.tree.map(function, params, is_leaf=_is_layer)
 
 

@@ -19,22 +19,10 @@ _LARGEST = 4096
 
 
 def independent_parts(parts: Sequence[Gaussian | None]) -> Gaussian | None:
-    """Returns the Gaussian of independent parts, over the leaves of those that are one; None where none is.
-
-    The precision is a tree of blocks where each is over one leaf. Where a part has one matrix over several leaves it is
-    one matrix over all, of 4,096 coordinates at most; of more such a part is left out, and enters through the loss.
-
-    Args:
-        parts: Gaussians of trees that have None where a leaf is in another part.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.priors import Normal
-        >>> from lamu.priors.parts import independent_parts
-        >>> known = independent_parts([Normal(0.5).gaussian({"a": jnp.zeros(1), "b": None}), None])
-        >>> known.mean
-        {'a': Array([0.], dtype=float64), 'b': None}
-    """
+    """Returns the Gaussian of independent parts, over the leaves of those that are one; None where none is."""
+    # The precision is a tree of blocks where each is over one leaf. Where a part has one matrix over several leaves it
+    # is one matrix over all, of 4,096 coordinates at most; of more such a part is left out, and enters through the
+    # loss.
     some = [part for part in parts if part is not None and jax.tree.leaves(part.mean)]
     if len(some) <= 1:
         return some[0] if some else next((part for part in parts if part is not None), None)
@@ -51,33 +39,13 @@ def independent_parts(parts: Sequence[Gaussian | None]) -> Gaussian | None:
 
 
 def merged_parts(parts: Sequence[Params]) -> Params:
-    """Returns one tree of several that have None where another one has a leaf or an operator.
-
-    Args:
-        parts: the trees.
-
-    Examples:
-        >>> from lamu.priors.parts import merged_parts
-        >>> merged_parts([{"a": 1.0, "b": None}, {"a": None, "b": 2.0}])
-        {'a': 1.0, 'b': 2.0}
-    """
+    """Returns one tree of several that have None where another one has a leaf or an operator."""
     stop = lambda node: node is None or is_operator(node)
     return jax.tree.map(lambda *each: next((leaf for leaf in each if leaf is not None), None), *parts, is_leaf=stop)
 
 
 def restricted(known: Gaussian, like: Params) -> Gaussian | None:
-    """Returns the Gaussian of the leaves that a tree has, the others None; None where leaves are correlated.
-
-    Args:
-        known: a Gaussian.
-        like: a tree with None at the leaves to leave out.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.priors import Normal
-        >>> from lamu.priors.parts import restricted
-        >>> restricted(Normal().gaussian({"a": jnp.zeros(1), "b": jnp.zeros(1)}), {"a": 1.0, "b": None}).mean["b"]
-    """
+    """Returns the Gaussian of the leaves that a tree has, the others None; None where leaves are correlated."""
     stop = lambda node: node is None or is_operator(node)
     keep = lambda part: jax.tree.map(lambda x, value: None if x is None else value, like, part, is_leaf=stop)
     if isinstance(known.precision, Scalar):
@@ -90,17 +58,7 @@ def restricted(known: Gaussian, like: Params) -> Gaussian | None:
 
 
 def same_leaves(a: Params, b: Params) -> bool:
-    """Returns whether two trees have leaves in the same places.
-
-    Args:
-        a: a tree.
-        b: the other.
-
-    Examples:
-        >>> from lamu.priors.parts import same_leaves
-        >>> same_leaves({"a": 1.0, "b": None}, {"a": 2.0, "b": 3.0})
-        False
-    """
+    """Returns whether two trees have leaves in the same places."""
     return jax.tree.structure(a) == jax.tree.structure(b)
 
 

@@ -1,8 +1,7 @@
-r"""Distributions of a scale τ that weights share: half-Cauchy on τ, gamma or inverse gamma on the variance τ².
+"""Distributions of a scale τ that weights share: half-Cauchy on τ, gamma or inverse gamma on the variance τ²."""
 
-Each is a density of u = log τ, the Jacobian included, so that scales are real coordinates that any algorithm can move.
-Two of them are conjugate to normal weights: given their squares, 1/τ² is gamma again.
-"""
+# Each is a density of u = log τ, the Jacobian included, so that scales are real coordinates that any algorithm can
+# move. Two of them are conjugate to normal weights: given their squares, 1/τ² is gamma again.
 
 from __future__ import annotations
 
@@ -209,7 +208,6 @@ class InverseGammaVariance(ScaleLaw):
         return (jnp.log(b) - jax.random.loggamma(key, a, shape, dtype)) / 2
 
     def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
-        """Returns a and b."""
         del temperature
         a, b = (jnp.asarray(value, mean_precision.dtype) for value in (self.shape, self.rate))
         return jnp.full_like(mean_precision, a), jnp.full_like(mean_precision, b)

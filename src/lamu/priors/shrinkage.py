@@ -48,12 +48,10 @@ class ARD(Hierarchy):
 
     @property
     def standardised(self) -> Prior:
-        """The prior of z."""
         return self.weights
 
     @property
     def levels(self) -> tuple[Scale, ...]:
-        """One level."""
         return (Scale(self.law, self.by, self.leaves),)
 
 
@@ -92,7 +90,6 @@ class Horseshoe(Hierarchy):
 
     @property
     def standardised(self) -> Prior:
-        """The prior of z."""
         return self.weights
 
     @property
@@ -142,7 +139,6 @@ class RegularisedHorseshoe(Hierarchy):
 
     @property
     def standardised(self) -> Prior:
-        """The prior of z."""
         return self.weights
 
     @property

@@ -67,7 +67,6 @@ class SpikeAndSlab(Independent):
         return jnp.logaddexp(slab, narrow) - _HALF_LOG_2_PI
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Returns draws of the mixture."""
         which, noise = jax.random.split(key)
         in_slab = jax.random.bernoulli(which, self.share, shape)
         scale = jnp.where(in_slab, jnp.ones((), dtype), jnp.asarray(self.spike, dtype))

@@ -1,10 +1,10 @@
-r"""The expectation of a function that is affine in a site's statistics, and its λ, from derivatives at one point.
+"""The expectation of a function that is affine in a site's statistics, and its λ, from derivatives at one point."""
 
-\[ f(\theta) = \langle\lambda, T(\theta)\rangle + c \quad\Rightarrow\quad E_q[f] = \langle\lambda, \mu\rangle + c \]
-
-Neither λ nor T needs to be told apart in f: of two statistics one is moved by the slope of f and one by its curvature,
-so that at a well-chosen point a value, a slope and a curvature say all. No belief is needed, and a point is one too.
-"""
+# \[ f(\theta) = \langle\lambda, T(\theta)\rangle + c \quad\Rightarrow\quad E_q[f] = \langle\lambda, \mu\rangle + c \]
+#
+# Neither λ nor T needs to be told apart in f: of two statistics one is moved by the slope of f and one by its
+# curvature, so that at a well-chosen point a value, a slope and a curvature say all. No belief is needed, and a point
+# is one too.
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-r"""Which factors of a program are conjugate in which sites, by an identity test.
+"""Which factors of a program are conjugate in which sites, by an identity test."""
 
-For random values of the other sites, the slopes of log p in a site's real coordinates at some points determine λ of
-\(\log p = \langle\lambda, T(\theta)\rangle + c\); at further points they must be those of this λ. All in float64, so
-that a true identity holds to 1e-12 and a false one fails by far. For the Gaussian the identity is that slopes are
-affine: the slope half-way between two points is the mean of theirs.
-"""
+# For random values of the other sites, the slopes of log p in a site's real coordinates at some points determine λ of
+# \(\log p = \langle\lambda, T(\theta)\rangle + c\); at further points they must be those of this λ. All in float64, so
+# that a true identity holds to 1e-12 and a false one fails by far. For the Gaussian the identity is that slopes are
+# affine: the slope half-way between two points is the mean of theirs.
 
 from __future__ import annotations
 
@@ -56,22 +55,7 @@ class Verdict:
 
 
 def verdicts(terms: Callable[[Any], Any], supports: Mapping[str, Any], shapes: Mapping[str, Any]) -> list[Verdict]:
-    """Returns the verdict of every factor and site that it depends on.
-
-    Args:
-        terms: from the values of the latent sites to the log densities of the factors by name, scalars in nats; of
-            arrays in float64.
-        supports: NumPyro's constraint of every latent site.
-        shapes: the shape of the real coordinates of every latent site.
-
-    Examples:
-        >>> from numpyro.distributions import Gamma, constraints
-        >>> from lamu.programs.conjugacy import verdicts
-        >>> terms = lambda at: {"rate": Gamma(2.0, 1.0).log_prob(at["rate"])}
-        >>> found, = verdicts(terms, {"rate": constraints.positive}, {"rate": ()})
-        >>> found.families
-        ('Gamma',)
-    """
+    """Returns the verdict of every factor and site that it depends on."""
     with jax.enable_x64(True), lenient():
         transforms = {name: biject_to(support) for name, support in supports.items()}
         constrained = lambda u: {name: transforms[name](leaf) for name, leaf in u.items()}
@@ -139,10 +123,8 @@ def _tested(
 
 
 def _apart(slope: Callable[[Array], Array], one: Array, two: Array, axes: int, size: float) -> bool:
-    """Whether slopes depend on no other member, each of them with the last `axes` axes.
-
-    Members take their values at one of two points, by the bits of their numbers: any two differ in one of these.
-    """
+    """Whether slopes depend on no other member, each of them with the last `axes` axes."""
+    # Members take their values at one of two points, by the bits of their numbers: any two differ in one of these.
     shape = one.shape[: one.ndim - axes]
     number = np.arange(int(np.prod(shape))).reshape(shape + (1,) * axes)
     for bit in range(int(number.max(initial=0)).bit_length()):

@@ -20,28 +20,16 @@ __all__ = ["LogJoint", "RowsPlate", "traced"]
 
 
 class RowsPlate(Messenger):
-    """A handler that gives the plate of the rows the size of a batch, and every other plate all of its members.
+    """A handler that gives the plate of the rows the size of a batch, and every other plate all of its members."""
 
-    A plate with a `subsample_size` would otherwise be frozen at one random subsample.
-
-    Examples:
-        >>> import numpyro, numpyro.distributions as dist
-        >>> from numpyro import handlers
-        >>> from lamu.programs.density import RowsPlate
-        >>> def program():
-        ...     with numpyro.plate("rows", 10):
-        ...         numpyro.sample("y", dist.Normal(0.0, 1.0))
-        >>> with handlers.seed(rng_seed=0), RowsPlate("rows", 3):
-        ...     handlers.trace(program).get_trace()["y"]["value"].shape
-        (3,)
-    """
+    # A plate with a `subsample_size` would otherwise be frozen at one random subsample.
 
     def __init__(self, name: str | None, rows: int) -> None:
         super().__init__(None)
         self.name, self.rows, self.size = name, rows, rows
 
     def process_message(self, msg: Any) -> None:
-        """Sets size and indices of the plate, and keeps the size that the program gave."""
+        # Sets size and indices of the plate, and keeps the size that the program gave.
         if msg["type"] != "plate":
             return
         if msg["name"] == self.name:
@@ -59,22 +47,7 @@ def traced(
     plate: RowsPlate,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Returns NumPyro's sites of one run of a program, by name.
-
-    Args:
-        program: the program.
-        arguments: its keyword arguments.
-        values: the values of latent sites by name; others are drawn.
-        plate: the plate of the rows.
-        seed: of what the program draws.
-
-    Examples:
-        >>> import numpyro, numpyro.distributions as dist
-        >>> from lamu.programs.density import RowsPlate, traced
-        >>> program = lambda: numpyro.sample("mu", dist.Normal(0.0, 1.0))
-        >>> traced(program, {}, {"mu": 2.0}, RowsPlate(None, 1))["mu"]["value"]
-        2.0
-    """
+    """Returns NumPyro's sites of one run of a program, by name."""
     with (
         lenient(),
         handlers.seed(rng_seed=seed),

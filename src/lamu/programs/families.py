@@ -1,7 +1,6 @@
-r"""The families that the identity test knows, as statistics T of the support of a site.
+"""The families that the identity test knows, as statistics T of the support of a site."""
 
-A factor is conjugate in θ where \(\log p = \langle\lambda, T(\theta)\rangle + c\) with λ and c free of θ.
-"""
+# A factor is conjugate in θ where \(\log p = \langle\lambda, T(\theta)\rangle + c\) with λ and c free of θ.
 
 from __future__ import annotations
 
@@ -25,25 +24,12 @@ _Independent = type(constraints.independent(constraints.positive, 1))
 
 @record
 class Statistic:
-    r"""T(θ) of one member of a family.
+    """T(θ) of one member of a family."""
 
-    Attributes:
-        family: of `lamu.families`.
-        statistic: from θ of one member to the vector T(θ).
-        event: how many trailing axes belong to one member.
-        build: from λ `[..., d]` to the values of λ of the family.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.programs.families import CANDIDATES
-        >>> CANDIDATES["Gamma"].statistic(jnp.array(1.0)).tolist()
-        [0.0, 1.0]
-    """
-
-    family: type = static()
-    statistic: Callable[[Array], Array] = static()
-    event: int = static()
-    build: Callable[[Array], Any] = static()
+    family: type = static()  # of `lamu.families`
+    statistic: Callable[[Array], Array] = static()  # from θ of one member to the vector T(θ)
+    event: int = static()  # how many trailing axes belong to one member
+    build: Callable[[Array], Any] = static()  # from λ `[..., d]` to the values of λ of the family
 
 
 def _pair(natural: Array) -> tuple[Array, Array]:
@@ -76,17 +62,7 @@ CANDIDATES = {
 
 
 def candidates(support: Any) -> tuple[str, ...]:
-    """Returns the names of the families on a support, beside the Gaussian of its real coordinates.
-
-    Args:
-        support: a NumPyro constraint.
-
-    Examples:
-        >>> from numpyro.distributions import constraints
-        >>> from lamu.programs.families import candidates
-        >>> candidates(constraints.positive)
-        ('Gamma', 'InverseGamma')
-    """
+    """Returns the names of the families on a support, beside the Gaussian of its real coordinates."""
     if support in (constraints.positive, constraints.nonnegative):
         return "Gamma", "InverseGamma"
     if support is constraints.unit_interval:
@@ -97,35 +73,17 @@ def candidates(support: Any) -> tuple[str, ...]:
 
 
 def plain(support: Any) -> Any:
-    """Returns a support without the axes that NumPyro counts as one event: the constraint of one number, or vector.
-
-    Args:
-        support: a NumPyro constraint.
-
-    Examples:
-        >>> from numpyro.distributions import constraints
-        >>> from lamu.programs.families import plain
-        >>> plain(constraints.real_vector)
-        Real()
-    """
+    """Returns a support without the axes that NumPyro counts as one event: the constraint of one number, or vector."""
     while isinstance(support, _Independent):
         support = support.base_constraint
     return support
 
 
 def message(kind: Statistic, theta: Array, slopes: Callable[[Array], Array], coordinates: Any) -> Array:
-    r"""Returns λ of every member, `[..., d]`, of a function that is affine in T.
-
-    \[ \nabla_u f = J_T(u)^\top \lambda \]
-
-    at two points u, where \(J_T\) is the Jacobian of T(θ(u)); for the simplex λ is the solution of least squares.
-
-    Args:
-        kind: the family.
-        theta: any value of the site: for its shape, and for where to look.
-        slopes: from u to \(\nabla_u f\).
-        coordinates: the transform θ(u) of NumPyro.
-    """
+    """Returns λ of every member, `[..., d]`, of a function that is affine in T."""
+    # \[ \nabla_u f = J_T(u)^\top \lambda \]
+    #
+    # at two points u, where \(J_T\) is the Jacobian of T(θ(u)); for the simplex λ is the solution of least squares.
     u = coordinates.inv(theta)
     batch = theta.ndim - kind.event
     points = [u - 0.5, u + 0.75] if kind.event == 0 else [_tilted(u, 0.4), _tilted(u, -0.7)]
@@ -137,14 +95,7 @@ def message(kind: Statistic, theta: Array, slopes: Callable[[Array], Array], coo
 
 
 def jacobian(kind: Statistic, coordinates: Any, u: Array, batch: int) -> Array:
-    r"""Returns \(\partial T/\partial u\) of every member, `[..., coordinates, d]`.
-
-    Args:
-        kind: the family.
-        coordinates: the transform θ(u).
-        u: where.
-        batch: how many leading axes count members.
-    """
+    r"""Returns \(\partial T/\partial u\) of every member, `[..., coordinates, d]`."""
     of_member: Any = jax.jacfwd(lambda u: kind.statistic(coordinates(u)))
     for _ in range(batch):
         of_member = jax.vmap(of_member)

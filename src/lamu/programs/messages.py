@@ -1,10 +1,9 @@
-r"""A program as a function F of the statistics of its sites, where the identity test finds all of them conjugate.
+"""A program as a function F of the statistics of its sites, where the identity test finds all of them conjugate."""
 
-\[ F(\mu) = E_q[\log p(\theta, D)], \qquad \nabla_{\mu_k} F = \lambda_k \]
-
-The log density is affine in the statistics of each site for given others, so that its expectation under independent
-sites follows from few values, slopes and curvatures of the program (`lamu.programs.affine`).
-"""
+# \[ F(\mu) = E_q[\log p(\theta, D)], \qquad \nabla_{\mu_k} F = \lambda_k \]
+#
+# The log density is affine in the statistics of each site for given others, so that its expectation under independent
+# sites follows from few values, slopes and curvatures of the program (`lamu.programs.affine`).
 
 from __future__ import annotations
 
@@ -210,19 +209,11 @@ class SiteMessages(MessageTarget):
             )
 
     def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns μ of beliefs about the latent sites, by name.
-
-        Args:
-            beliefs: a belief by name.
-        """
+        """Returns μ of beliefs about the latent sites, by name."""
         return {name: kind.under(beliefs[name]) for name, kind in self._statistics.items()}
 
     def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns T(θ) by name.
-
-        Args:
-            theta: values of the latent sites.
-        """
+        """Returns T(θ) by name."""
         with lenient():
             return {name: kind.of(theta[name]) for name, kind in self._statistics.items()}
 
@@ -245,14 +236,7 @@ class SiteMessages(MessageTarget):
     def row_bounds(
         self, statistics: Mapping[str, Any], batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
     ) -> Array:
-        """Returns the expected log density of every row over T, with its categories at their best, in nats, `[batch]`.
-
-        Args:
-            statistics: T or μ of every latent site, by name.
-            batch: the rows.
-            temperature: T.
-            key: not used.
-        """
+        """Returns the expected log density of every row over T, its categories at their best, in nats, `[batch]`."""
         del key
         return logsumexp(self.choice_bounds(statistics, batch) / temperature, axis=0)
 
@@ -268,11 +252,7 @@ class SiteMessages(MessageTarget):
         return self._sum(statistics, arguments, rows, 1, (len(self.joint.choices), rows))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
-        """Returns the expected log density of what stands outside the rows in nats, a scalar.
-
-        Args:
-            statistics: T or μ of every latent site, by name.
-        """
+        """Returns the expected log density of what stands outside the rows in nats, a scalar."""
         one = self.first_rows(1)
         return self._sum(statistics, {**self.constants, **one}, 1, 0, ())
 
@@ -319,11 +299,6 @@ class SiteMessages(MessageTarget):
         """Returns beliefs about the latent sites to start from, by name: after one update of each.
 
         Numbers start at a draw. Of a category only as many rows have one as there are values, each another.
-
-        Args:
-            key: a random key.
-            batch: some rows.
-            temperature: T.
         """
         draw_key, choice_key = jax.random.split(key)
         rows, dtype, count = batch.mask.shape[0], batch.weight.dtype, len(self.joint.choices)
@@ -349,22 +324,14 @@ class SiteMessages(MessageTarget):
     # What a posterior is asked.
 
     def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
-        """Returns the log density of every row, averaged over draws.
-
-        Raises:
-            TypeError: for a program without a plate of rows.
-        """
+        """Returns the log density of every row, averaged over draws."""
         if not self.has_rows:
             return super().row_log_prob(belief, batch, samples, key)
         values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
         return logsumexp(values, axis=0) - jnp.log(float(len(values)))
 
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
-        """Returns the beliefs about the categories of rows, by name.
-
-        Raises:
-            TypeError: for a program whose rows have none.
-        """
+        """Returns the beliefs about the categories of rows, by name."""
         if not (self.joint.categories and self.has_rows):
             return super().local_beliefs(belief, rows, samples, key)
         network, batch = belief.factors["network"] if isinstance(belief, Product) else None, rows.full()

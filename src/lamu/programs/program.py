@@ -224,7 +224,6 @@ class NumpyroProgram(SiteMessages):
         return Arrays.named(data, self.given_rows.names)
 
     def rows(self, data: Any) -> Arrays:
-        """Returns data as rows in memory."""
         return self.read(data)
 
     def inputs(self, x: Any) -> NoReturn:

@@ -115,7 +115,7 @@ class _Seen(RowsPlate):
         self.subsampled: dict[str, tuple[int, int]] = {}
 
     def process_message(self, msg: Any) -> None:
-        """Sees all rows of the plate, in the place of a sample of them."""
+        # Sees all rows of the plate, in the place of a sample of them.
         if msg["type"] == "plate":
             size, part = msg["args"]
             if part is not None and part != size:

@@ -28,26 +28,8 @@ def advice(
     ece_if_calibrated: Estimate | None,
     words: Mapping[str, str],
 ) -> list[str]:
-    """Returns sentences, the most urgent first.
-
-    Args:
-        scores: of the test rows, by name.
-        differences: how much larger the nll of each baseline is than the model's, row by row.
-        level: the probability of the intervals whose coverage is among the scores.
-        converged: the verdict on convergence; None where it was not measured.
-        epistemic_share: the part of the predictive uncertainty that is about the weights, 0 to 1.
-        test_rows: how many there are.
-        ece_if_calibrated: the calibration error that the same probabilities would have if they were right.
-        words: the `data`, the `target`, the `algorithm` and the `out` folder, for the commands.
-
-    Examples:
-        >>> from lamu.report.advice import advice
-        >>> from lamu.scores import Estimate
-        >>> words = {"data": "a.csv", "target": "y", "algorithm": "ivon", "out": "run"}
-        >>> found = advice({"nll": Estimate(1.0, 0.1)}, {}, 0.9, False, 0.0, 500, None, words)
-        >>> found[0][:26]
-        'The run has not converged:'
-    """
+    """Returns sentences, the most urgent first."""
+    # `ece_if_calibrated`: the calibration error that the same probabilities would have if they were right.
     found = []
     if converged is False:
         found.append(

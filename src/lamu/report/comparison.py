@@ -26,16 +26,7 @@ def comparison_report(
     legend: Sequence[str],
     versions: Mapping[str, str],
 ) -> str:
-    """Returns the report of a comparison as the text of an HTML file.
-
-    Args:
-        about: what was compared, as in the document that `lamu compare --json` prints.
-        rows: the algorithms and the baselines, in their order there.
-        first: the algorithm that the others are compared with.
-        meaning: by score, how it is read.
-        legend: how the tables are read, a sentence each.
-        versions: of what ran, by name.
-    """
+    """Returns the report of a comparison as the text of an HTML file."""
     ended = [row for row in rows if "failure" not in row]
     failed = [f"{row['algorithm']}: {row['failure']}" for row in rows if "failure" in row]
     sections = [

@@ -1,11 +1,10 @@
-r"""The effect of each feature on the prediction: partial dependence with a band for the uncertainty of the weights.
+"""The effect of each feature on the prediction: partial dependence with a band for the uncertainty of the weights."""
 
-\[ \bar f_j(v) = \frac1B \sum_{b=1}^B E[y \mid x_b,\, x_{bj} = v] \]
-
-over B training rows \(x_b\) whose feature j takes the value v (Friedman 2001). The band is \(\pm 1.645\) times the
-posterior standard deviation of the mean, from draws of the weights where the prediction has them; elsewhere it is the
-mean over the rows of that of \(E[y \mid x, \theta]\), which is at least as large.
-"""
+# \[ \bar f_j(v) = \frac1B \sum_{b=1}^B E[y \mid x_b,\, x_{bj} = v] \]
+#
+# over B training rows \(x_b\) whose feature j takes the value v (Friedman 2001). The band is \(\pm 1.645\) times the
+# posterior standard deviation of the mean, from draws of the weights where the prediction has them; elsewhere it is the
+# mean over the rows of that of \(E[y \mid x, \theta]\), which is at least as large.
 
 from __future__ import annotations
 
@@ -30,27 +29,13 @@ _NORMAL_90 = 1.645
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one feature.
+    """The effect of one feature."""
 
-    Attributes:
-        name: the feature.
-        values: where it was set, numbers or words, `[points]`.
-        mean: the mean prediction, `[points, curves]`: in the target's units, or probabilities.
-        deviation: the posterior standard deviation, in the shape of the mean.
-        curves: what each curve is of: labels, or nothing for a regression.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.report.effects import Effect
-        >>> Effect("age", np.array([1.0, 2.0]), np.array([[0.0], [3.0]]), np.ones((2, 1)), ()).size
-        3.0
-    """
-
-    name: str
-    values: np.ndarray
-    mean: np.ndarray
-    deviation: np.ndarray
-    curves: tuple[str, ...]
+    name: str  # the feature
+    values: np.ndarray  # where it was set, numbers or words, `[points]`
+    mean: np.ndarray  # the mean prediction, `[points, curves]`: in the target's units, or probabilities
+    deviation: np.ndarray  # the posterior standard deviation, in the shape of the mean
+    curves: tuple[str, ...]  # what each curve is of: labels, or nothing for a regression
 
     @property
     def size(self) -> float:
@@ -59,15 +44,7 @@ class Effect:
 
 
 def effects(posterior: Any, x: Any, encoding: Encoding, seed: int, **options: Any) -> list[Effect]:
-    """Returns the effect of each feature, the largest first; nothing for a table of too many columns.
-
-    Args:
-        posterior: what predicts.
-        x: the training inputs, `[rows, columns]`.
-        encoding: what the columns and the target are.
-        seed: of the rows that are taken.
-        **options: of the prediction.
-    """
+    """Returns the effect of each feature, the largest first; nothing for a table of too many columns."""
     x = np.asarray(x)
     columns = [column for column in range(len(encoding.columns)) if len(np.unique(x[:, column])) > 1]
     rows = min(len(x), _ROWS, _MOST_PREDICTIONS // (_POINTS * max(len(columns), 1)))
@@ -96,13 +73,7 @@ def effects(posterior: Any, x: Any, encoding: Encoding, seed: int, **options: An
 
 
 def draw(effect: Effect, target: str, legend: bool = True) -> Any:
-    """Returns a figure of an effect: curves with bands for a number, points with bars for words.
-
-    Args:
-        effect: what is drawn.
-        target: what the axis of a regression is called.
-        legend: whether the curves of several classes are named, which the first of several pictures does for all.
-    """
+    """Returns a figure of an effect: curves with bands for a number, points with bars for words."""
     figure = canvas(3.2, 2.4)
     axes = figure.subplots()
     words = effect.values.dtype.kind not in "fiu"

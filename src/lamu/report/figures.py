@@ -19,21 +19,8 @@ _NO_METADATA: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type
 
 
 def picture(name: str, figure: Any, alternative: str, caption: Any = "") -> Markup:
-    """Returns a figure as an element of the page.
-
-    Args:
-        name: begins all its identifiers, which are otherwise those of every figure.
-        figure: matplotlib's.
-        alternative: what it shows, for who does not see it.
-        caption: what stands below it.
-
-    Examples:
-        >>> from lamu.plots.style import canvas
-        >>> from lamu.report.figures import picture
-        >>> found = picture("empty", canvas(4.0, 3.0), "an empty figure")
-        >>> found.startswith('<figure style="--width: 384px"><svg role="img" aria-label="an empty figure"')
-        True
-    """
+    """Returns a figure as an element of the page."""
+    # `name`: begins all its identifiers, which are otherwise those of every figure.
     from matplotlib import rc_context
 
     file = io.StringIO()

@@ -31,49 +31,28 @@ _ROUNDING = 1e-5  # of float32, relative
 
 @dataclass(frozen=True)
 class Run:
-    """What a report is made of.
-
-    Attributes:
-        posterior: the posterior.
-        pred: its prediction of the test rows.
-        predictions: the same as named columns, as they are written to predictions.csv.
-        encoding: what the columns and the target are.
-        x: the inputs of all rows.
-        train: the numbers of the training rows.
-        test: the numbers of the test rows.
-        y_test: the test targets.
-        histories: of each run that is part of the posterior.
-        scores: the scores of the model and of each baseline by name, the model first.
-        differences: by baseline, how much larger its nll is than the model's, row by row.
-        meaning: by score, how it is read.
-        level: the probability of the intervals.
-        calibration: a figure.
-        convergence: how far the posterior is from its fixed point; None where it was not measured.
-        config: what was asked and chosen, as in config.json.
-        seconds: of the fit, with compilation.
-        prediction: the options of a prediction.
-        out: the folder, as the command named it.
-    """
+    """What a report is made of."""
 
     posterior: Any
-    pred: Any
-    predictions: Mapping[str, np.ndarray]
-    encoding: Encoding
-    x: Any
-    train: np.ndarray
-    test: np.ndarray
-    y_test: Any
-    histories: Sequence[Mapping[str, np.ndarray]]
+    pred: Any  # its prediction of the test rows
+    predictions: Mapping[str, np.ndarray]  # the same as named columns, as they are written to predictions.csv
+    encoding: Encoding  # what the columns and the target are
+    x: Any  # the inputs of all rows
+    train: np.ndarray  # the numbers of the training rows
+    test: np.ndarray  # the numbers of the test rows
+    y_test: Any  # the test targets
+    histories: Sequence[Mapping[str, np.ndarray]]  # of each run that is part of the posterior
+    # The scores of the model and of each baseline by name, the model first.
     scores: Mapping[str, Mapping[str, Estimate]]
-    differences: Mapping[str, Estimate]
-    meaning: Mapping[str, str]
-    level: float
-    calibration: Any
-    convergence: Any
-    config: Mapping[str, Any]
-    seconds: float
-    prediction: Mapping[str, Any]
-    out: str
+    differences: Mapping[str, Estimate]  # by baseline, how much larger its nll is than the model's, row by row
+    meaning: Mapping[str, str]  # by score, how it is read
+    level: float  # the probability of the intervals
+    calibration: Any  # a figure
+    convergence: Any  # how far the posterior is from its fixed point; None where it was not measured
+    config: Mapping[str, Any]  # what was asked and chosen, as in config.json
+    seconds: float  # of the fit, with compilation
+    prediction: Mapping[str, Any]  # the options of a prediction
+    out: str  # the folder, as the command named it
 
     @property
     def name(self) -> str:
@@ -82,11 +61,7 @@ class Run:
 
 
 def fit_report(run: Run) -> str:
-    """Returns the report of a fitted model as the text of an HTML file.
-
-    Args:
-        run: what the report is of.
-    """
+    """Returns the report of a fitted model as the text of an HTML file."""
     config = run.config
     found = effects(run.posterior, run.x[run.train], run.encoding, int(config["seed"]), **run.prediction)
     sections = [

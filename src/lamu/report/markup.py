@@ -23,13 +23,7 @@ def clean(value: str) -> str:
 
 
 def text(value: Any) -> Markup:
-    """Returns a value as HTML: markup as it is, anything else escaped.
-
-    Examples:
-        >>> from lamu.report.markup import text
-        >>> print(text("<b> & 'c'"))
-        &lt;b&gt; &amp; &#x27;c&#x27;
-    """
+    """Returns a value as HTML: markup as it is, anything else escaped."""
     return value if isinstance(value, Markup) else Markup(html.escape(clean(str(value))))
 
 
@@ -39,18 +33,7 @@ def join(values: Iterable[Any], between: str = "") -> Markup:
 
 
 def element(tag: str, *children: Any, **attributes: Any) -> Markup:
-    """Returns an element with its children.
-
-    Args:
-        tag: its name.
-        *children: what it contains; markup or values.
-        **attributes: its attributes; `class_` is `class`, and an underscore inside a name is a hyphen.
-
-    Examples:
-        >>> from lamu.report.markup import element
-        >>> print(element("td", element("b", "<1"), class_="number"))
-        <td class="number"><b>&lt;1</b></td>
-    """
+    """Returns an element with its children."""
     named = "".join(f' {name.strip("_").replace("_", "-")}="{text(value)}"' for name, value in attributes.items())
     return Markup(f"<{tag}{named}>{join(children)}</{tag}>")
 
@@ -61,18 +44,7 @@ def paragraph(*children: Any, **attributes: Any) -> Markup:
 
 
 def table(caption: str, heads: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Markup:
-    r"""Returns a table in a frame that scrolls where it is wider than the page, by keyboard too.
-
-    Args:
-        caption: what it shows.
-        heads: the heads of its columns; the first column names the rows.
-        rows: the cells.
-
-    Examples:
-        >>> from lamu.report.markup import table
-        >>> '<th scope="row">a</th><td>1</td>' in table("Numbers", ("name", "value"), [("a", 1)])
-        True
-    """
+    """Returns a table in a frame that scrolls where it is wider than the page, by keyboard too."""
     head = element("tr", *(element("th", each, scope="col") for each in heads))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows

@@ -17,38 +17,15 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
+    """A part of a page."""
 
-    Attributes:
-        name: its identifier, for links.
-        title: its heading.
-        content: what it contains, in order.
-
-    Examples:
-        >>> from lamu.report.page import Section
-        >>> Section("data", "The data", ("42 rows",)).title
-        'The data'
-    """
-
-    name: str
-    title: str
-    content: Sequence[Any]
+    name: str  # its identifier, for links
+    title: str  # its heading
+    content: Sequence[Any]  # what it contains, in order
 
 
 def page(title: str, summary: Any, sections: Sequence[Section], footer: str) -> str:
-    """Returns the text of an HTML file.
-
-    Args:
-        title: its title and first heading.
-        summary: what stands below it, the answer in one paragraph.
-        sections: its sections.
-        footer: its last line.
-
-    Examples:
-        >>> from lamu.report.page import Section, page
-        >>> page("A <report>", "fine", [Section("one", "One", ("1 < 2",))], "end").count("1 &lt; 2")
-        1
-    """
+    """Returns the text of an HTML file."""
     parts = (files("lamu").joinpath("colours.css"), files("lamu.report").joinpath("page.css"))
     style = Markup("".join(part.read_text(encoding="utf-8") for part in parts))
     head = element(

@@ -1,12 +1,11 @@
-r"""Whether a belief that is at its fixed point is also the posterior: the importance weights of its own draws.
+"""Whether a belief that is at its fixed point is also the posterior: the importance weights of its own draws."""
 
-\[ w_s = \frac{p(\theta_s, D)^{1/T}}{q(\theta_s)}, \quad \theta_s \sim q, \qquad
-   \widehat{\mathrm{KL}}(q \,\|\, p) = \log \frac1S \sum_s w_s - \frac1S \sum_s \log w_s \]
-
-The first sum is too small where the weights have a large Pareto k, so that the divergence is at least this. It is
-taken where a Gaussian stands for variables that are not conjugate: `cvi`, and `svi` and `ncvmp` with likelihoods of a
-graph. The best Gaussian of a posterior with another shape has converged, and its moments are wrong nevertheless.
-"""
+# \[ w_s = \frac{p(\theta_s, D)^{1/T}}{q(\theta_s)}, \quad \theta_s \sim q, \qquad
+#    \widehat{\mathrm{KL}}(q \,\|\, p) = \log \frac1S \sum_s w_s - \frac1S \sum_s \log w_s \]
+#
+# The first sum is too small where the weights have a large Pareto k, so that the divergence is at least this. It is
+# taken where a Gaussian stands for variables that are not conjugate: `cvi`, and `svi` and `ncvmp` with likelihoods of a
+# graph. The best Gaussian of a posterior with another shape has converged, and its moments are wrong nevertheless.
 
 from __future__ import annotations
 
@@ -40,29 +39,7 @@ _AMONG_THE_WORST = 0.5  # of the largest discrepancy of a variable
 
 
 def shape_of(posterior: Posterior, objective: Objective, rows: Any, key: RandomKey, work: float = 0.0) -> Any:
-    """Returns what is known of a posterior's convergence, with its divergence from the exact posterior where it is due.
-
-    Args:
-        posterior: about the coordinates that the algorithm worked in.
-        objective: the loss.
-        rows: the rows learned from.
-        key: for draws.
-        work: how many gradients of a row the run took.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.families import Gamma
-        >>> from lamu.running.belief_shape import shape_of
-        >>> def counts(m):
-        ...     rate = m.sample("rate", Gamma(1.0, 1.0))
-        ...     with m.rows():
-        ...         m.sample("y", lamu.graphs.Poisson(rate))
-        >>> posterior = lamu.fit(lamu.Graph(counts), {"y": jnp.arange(4)}, lamu.algorithms.vmp()).posterior
-        >>> rows = posterior.model.read({"y": jnp.arange(4)})
-        >>> objective = lamu.objective.Objective(posterior.model, 4)
-        >>> shape_of(posterior, objective, rows, jax.random.key(0)) == posterior.convergence  # every message is exact
-        True
-    """
+    """Returns what is known of a posterior's convergence, with its divergence from the exact posterior if it is due."""
     found = posterior.convergence
     if found is None or not isinstance(rows, Arrays) or not _approximate(posterior, rows):
         return found

@@ -109,10 +109,8 @@ def scan_whole(
     length: int,
     every: int = 1,
 ) -> tuple[Any, Info]:
-    """Returns the state after `length` steps on one batch, and what there is to see of each.
-
-    Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
-    """
+    """Returns the state after `length` steps on one batch, and what there is to see of each."""
+    # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
 
     def body(state: Any, t: Array) -> tuple[Any, Info]:
         return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
@@ -135,10 +133,8 @@ def scan_batches(
     epochs: int,
     every: int = 1,
 ) -> tuple[Any, Info]:
-    """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches.
-
-    Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
-    """
+    """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches."""
+    # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
     per_epoch = math.ceil(rows.count / batch_size)
     streams = opened(algorithm).traits.streams
     numbers = start // per_epoch + jnp.arange(epochs)
@@ -185,22 +181,9 @@ def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: Any, inputs: Any,
 def order(
     count: int, batch_size: int, streams: int, epoch: Array | int, order_key: RandomKey, shuffled: bool
 ) -> tuple[Array, Array]:
-    """Returns the rows of an epoch's batches, and which of them are real.
-
-    The last batch is filled with rows from the epoch's beginning: they are masked, and networks that cannot see a mask
-    (batch statistics of one's own) still meet rows of the data.
-
-    Args:
-        count: N.
-        batch_size: rows a batch.
-        streams: how many orders; for several there is an axis of them, `[batches, streams, batch]`.
-        epoch: the number of the epoch.
-        order_key: the key of all orders.
-        shuffled: whether the rows are shuffled; else they come as they stand.
-
-    Returns:
-        Indices and mask, each `[batches, batch]`, or with the axis of streams.
-    """
+    """Returns the rows of an epoch's batches, and which of them are real."""
+    # The last batch is filled with rows from the epoch's beginning: they are masked, and networks that cannot see a
+    # mask (batch statistics of one's own) still meet rows of the data.
     per_epoch = math.ceil(count / batch_size)
     padding = per_epoch * batch_size - count
     if not shuffled:

@@ -28,55 +28,21 @@ __all__ = ["Conclusion"]
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The end of a run: everything that turns its last state into a posterior.
+    """The end of a run: everything that turns its last state into a posterior."""
 
-    Attributes:
-        algorithm: what was run.
-        objective: the loss.
-        rows: the rows learned from.
-        held: the rows set aside, or None.
-        batch_size: rows a step.
-        key: the posterior's own key; what is measured takes one derived from it.
-        statistics: what becomes of a network's batch statistics, or None.
-        max_memory: how much may be held at once.
-        measures: whether the distance from the fixed point is measured; weights that arrive trained have none.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.running.conclusion import Conclusion
-        >>> from lamu.running.history import History
-        >>> x, y = lamu.data.load("diabetes")
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
-        >>> rows, adam = lamu.data.Arrays.of((x, y)), lamu.algorithms.adam()
-        >>> objective = lamu.objective.Objective(model, rows.count)
-        >>> state = adam.init(jax.random.key(0), objective, rows.example(442))
-        >>> conclusion = Conclusion(adam, objective, rows, None, 64, jax.random.key(1))
-        >>> conclusion.posterior(state, History(adam.traits, None, None)).temperature
-        1.0
-    """
-
-    algorithm: Algorithm
-    objective: Objective
-    rows: Arrays | Stream
-    held: Arrays | None
-    batch_size: int
-    key: RandomKey
-    statistics: BatchStatistics | None = None
-    max_memory: Any = None
+    algorithm: Algorithm  # what was run
+    objective: Objective  # the loss
+    rows: Arrays | Stream  # the rows learned from
+    held: Arrays | None  # the rows set aside, or None
+    batch_size: int  # rows a step
+    key: RandomKey  # the posterior's own key; what is measured takes one derived from it
+    statistics: BatchStatistics | None = None  # what becomes of a network's batch statistics, or None
+    max_memory: Any = None  # how much may be held at once
+    # Whether the distance from the fixed point is measured; weights that arrive trained have none.
     measures: bool = True
 
     def posterior(self, state: Any, history: History, interrupted: bool = False) -> Posterior:
-        """Returns the posterior of a state, with how far it is from its fixed point.
-
-        Args:
-            state: the state, on one device.
-            history: the record of the run.
-            interrupted: whether the run was stopped before its end, in which case nothing is measured.
-
-        Raises:
-            Exception: whatever the algorithm raises; where that has a later stage, the error's attribute `fit` holds
-                what the steps found.
-        """
+        """Returns the posterior of a state, with how far it is from its fixed point."""
         seen = self.rows
         if self.held is not None and isinstance(seen, Arrays):
             seen = replace(seen, held_out=self.held)
@@ -126,15 +92,8 @@ class Conclusion:
         return float(steps * per_step)
 
     def if_enough(self, state: Any, history: History, rounds: Rounds) -> Posterior | None:
-        """Returns the posterior at the end of a round after which no other is needed or left; else None.
-
-        What an earlier round's posterior warns of is not said: the run goes on because of it.
-
-        Args:
-            state: the state, on one device.
-            history: the record of the run.
-            rounds: the rounds of the run.
-        """
+        """Returns the posterior at the end of a round after which no other is needed or left; else None."""
+        # What an earlier round's posterior warns of is not said: the run goes on because of it.
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             posterior = self.posterior(state, history)

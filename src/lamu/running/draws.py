@@ -20,19 +20,7 @@ __all__ = ["DrawsInMemory", "DrawsOnDisk"]
 
 
 class DrawsInMemory:
-    """Draws in the memory of the host.
-
-    Args:
-        like: the shapes of one draw.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.running.draws import DrawsInMemory
-        >>> kept = DrawsInMemory({"w": np.zeros(2)})
-        >>> kept.add({"w": np.ones((3, 2))})
-        >>> kept.trace["w"].shape
-        (3, 2)
-    """
+    """Draws in the memory of the host."""
 
     def __init__(self, like: Any) -> None:
         self._structure = jax.tree.structure(like)
@@ -61,24 +49,10 @@ class DrawsInMemory:
 
 
 class DrawsOnDisk:
-    """Draws in a folder, one `.npy` file a leaf, `[draws, ...]`, which NumPy maps into memory.
+    """Draws in a folder, one `.npy` file a leaf, `[draws, ...]`, which NumPy maps into memory."""
 
-    The files have their whole length from the beginning, and the room for it on the disk; only those draws count that a
-    checkpoint knows of, and a resumed run writes the others again.
-
-    Args:
-        like: the shapes of one draw.
-        total: how many there will be.
-        folder: where the files are.
-
-    Examples:
-        >>> import numpy as np, tempfile
-        >>> from lamu.running.draws import DrawsOnDisk
-        >>> kept = DrawsOnDisk({"w": np.zeros(2)}, total=3, folder=tempfile.mkdtemp())
-        >>> kept.add({"w": np.ones((3, 2))})
-        >>> kept.trace["w"].shape, kept.arrays()
-        ((3, 2), {'draws on disk': array([3])})
-    """
+    # The files have their whole length from the beginning, and the room for it on the disk; only those draws count that
+    # a checkpoint knows of, and a resumed run writes the others again.
 
     def __init__(self, like: Any, total: int, folder: str | os.PathLike[str]) -> None:
         self._like, self._total, self._folder = like, total, Path(folder)
@@ -86,11 +60,7 @@ class DrawsOnDisk:
         self._count = 0
 
     def reserve(self) -> None:
-        """Makes the files, so that a lack of room is known before the first step.
-
-        Raises:
-            ValueError: where they cannot be made; the message says how large they are.
-        """
+        """Makes the files, so that a lack of room is known before the first step."""
         self._open()
 
     def add(self, draws: Any) -> None:
@@ -121,11 +91,7 @@ class DrawsOnDisk:
         return {"draws on disk": np.array([self._count])}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `arrays` returned.
-
-        Raises:
-            ValueError: where the draws that a checkpoint counts are not in the folder.
-        """
+        """Takes over what `arrays` returned."""
         self._count = int(np.asarray(arrays["draws on disk"])[0])
         missing = [place.name for place in self._places() if self._count and not place.is_file()]
         if missing:

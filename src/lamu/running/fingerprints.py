@@ -21,18 +21,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def described(value: Any) -> str:
-    """Returns a value as it is written, with a fingerprint of all its parts, the same in every process.
-
-    Args:
-        value: a record, or any pytree. Of what is no pytree the class counts alone.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.running.fingerprints import described
-        >>> one, other = (described(lamu.priors.Normal(scale)) for scale in (1.0, 2.0))
-        >>> one.split(" #")[0], one == other
-        ('Normal(scale=1.0, loc=0.0, patterns=None)', False)
-    """
+    """Returns a value as it is written, with a fingerprint of all its parts, the same in every process."""
     leaves, structure = jax.tree.flatten(value)
     if jax.tree_util.all_leaves([value]) and not isinstance(value, int | float | np.ndarray | jax.Array):
         return type(value).__name__
@@ -45,11 +34,7 @@ def described(value: Any) -> str:
 
 
 def rows_described(rows: Any) -> str:
-    """Returns how many rows there are, with a fingerprint of their values; batches that come as they come have none.
-
-    Args:
-        rows: `Arrays`, or a stream.
-    """
+    """Returns how many rows there are, with a fingerprint of their values; batches that come as they come have none."""
     if not isinstance(rows, Arrays):
         return "batches"
     seen = hashlib.sha256()

@@ -1,14 +1,14 @@
-r"""How far a posterior is from the fixed point of the rule, measured over the data that it was learned from.
+"""How far a posterior is from the fixed point of the rule, measured over the data that it was learned from."""
 
-For a Gaussian \(q = N(m, S^{-1})\) with draws in antithetic pairs, \(\theta_\pm = m \pm \epsilon\), pair k gives
-unbiased estimates \(g_k\) of \(E_q[\nabla\ell]/T\) and \(h_k\) of the diagonal of \(E_q[\nabla^2\ell]/T\). The pairs
-are independent, so that
-
-\[ \widehat{\|E g\|^2} = \frac{1}{K(K-1)} \sum_{k \ne l} g_k^\top S^{-1} g_l \]
-
-is unbiased: the noise of the draws is not in it. The distance of a precision is that to the nearest end of the interval
-\(\bar h_j \pm 3 s_j\), with \(s_j\) the standard error over the pairs, because curvature from draws is noisy.
-"""
+# For a Gaussian \(q = N(m, S^{-1})\) with draws in antithetic pairs, \(\theta_\pm = m \pm \epsilon\), pair k gives
+# unbiased estimates \(g_k\) of \(E_q[\nabla\ell]/T\) and \(h_k\) of the diagonal of \(E_q[\nabla^2\ell]/T\). The pairs
+# are independent, so that
+#
+# \[ \widehat{\|E g\|^2} = \frac{1}{K(K-1)} \sum_{k \ne l} g_k^\top S^{-1} g_l \]
+#
+# is unbiased: the noise of the draws is not in it. The distance of a precision is that to the nearest end of the
+# interval \(\bar h_j \pm 3 s_j\), with \(s_j\) the standard error over the pairs, because curvature from draws is
+# noisy.
 
 from __future__ import annotations
 
@@ -70,27 +70,18 @@ _ERRORS = 3.0  # standard errors: of eight pairs, two would leave a tenth of all
 def convergence_of(
     posterior: Posterior, algorithm: Any, objective: Objective, rows: Any, key: RandomKey, work: float, batch_size: int
 ) -> Convergence | None:
-    """Returns how far a posterior is from the fixed point; None for a belief of another kind than those below.
-
-    | belief | what is measured |
-    |---|---|
-    | a Gaussian of the rule | both distances, with the recipe's own curvature where that is a mean over the rows |
-    | any other Gaussian | both distances, the curvature by Price's identity |
-    | of an algorithm in λ | the natural norm of a step of rate one, with its own expectation |
-    | a point | the gradient, in the metric of the Fisher information and the prior |
-    | draws | R-hat and effective sample size |
-    | an ensemble | the worst of its first members |
-
-    Args:
-        posterior: the posterior.
-        algorithm: what made it.
-        objective: the loss.
-        rows: the rows learned from; batches of a stream are taken as they come.
-        key: for draws and for the choice of rows.
-        work: how many gradients of a row the run took; the measurement takes a tenth of that at most, in fewer rows
-            where all would cost more.
-        batch_size: rows of a gradient, where a network in a compiled loop is slow.
-    """
+    """Returns how far a posterior is from the fixed point; None for a belief of another kind than those below."""
+    # | belief | what is measured |
+    # |---|---|
+    # | a Gaussian of the rule | both distances, with the recipe's own curvature where that is a mean over the rows |
+    # | any other Gaussian | both distances, the curvature by Price's identity |
+    # | of an algorithm in λ | the natural norm of a step of rate one, with its own expectation |
+    # | a point | the gradient, in the metric of the Fisher information and the prior |
+    # | draws | R-hat and effective sample size |
+    # | an ensemble | the worst of its first members |
+    #
+    # `work`: how many gradients of a row the run took; the measurement takes a tenth of that at most, in fewer rows
+    # where all would cost more.
     belief = posterior.belief
     if isinstance(belief, Draws):
         return mixing(belief, posterior.model)
@@ -235,16 +226,12 @@ class _AtGaussian:
 
 @record
 class _AtPoint:
-    """The gradient at a point, in the metric of the Fisher information beside the prior's curvature.
-
-    Attributes:
-        scale: the diagonal of that metric, on the scale of the target; None before it was taken.
-    """
+    """The gradient at a point, in the metric of the Fisher information beside the prior's curvature."""
 
     objective: Objective
     point: Params
     network_state: Any
-    scale: Params | None = None
+    scale: Params | None = None  # the diagonal of that metric, on the scale of the target; None before it was taken
 
     deterministic = True
 

@@ -20,22 +20,9 @@ _OF_VALIDATIONS = ("validation_step", "validation_nll")
 
 
 class History:
-    """The record of a run's steps, in the order in which they were taken.
+    """The record of a run's steps, in the order in which they were taken."""
 
-    Args:
-        traits: the algorithm's, which say how many draws there will be.
-        like: the shapes of one draw (`jax.ShapeDtypeStruct`), for a sampler; None otherwise.
-        folder: where a sampler's draws are written as they come, one memory-mapped file a leaf; None for memory.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.running.history import History
-        >>> from lamu.protocol import Info, Traits
-        >>> history = History(Traits())
-        >>> history.add(Info(loss=np.array([2.0, 1.0])))
-        >>> history.steps, history.last["loss"]
-        (2, 1.0)
-    """
+    # `like`: the shapes of one draw (`jax.ShapeDtypeStruct`), for a sampler; None otherwise.
 
     def __init__(self, traits: Traits, like: Any = None, folder: str | os.PathLike[str] | None = None) -> None:
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_OF_STEPS, *_OF_VALIDATIONS)}
@@ -46,11 +33,7 @@ class History:
         self.steps = 0
 
     def reserve(self) -> None:
-        """Makes the files of draws that are written to a folder, before the first of them.
-
-        Raises:
-            ValueError: where there is no room for them.
-        """
+        """Makes the files of draws that are written to a folder, before the first of them."""
         if isinstance(self._draws, DrawsOnDisk):
             self._draws.reserve()
 
@@ -103,12 +86,7 @@ class History:
         return {**self.columns, **({} if self._draws is None else self._draws.arrays())}
 
     def restore(self, arrays: Mapping[str, np.ndarray], structure: Any = None) -> None:
-        """Takes over what `arrays` returned.
-
-        Args:
-            arrays: the named arrays.
-            structure: the structure of a draw; None for an algorithm that yields none.
-        """
+        """Takes over what `arrays` returned."""
         for name, parts in self._columns.items():
             parts[:] = [np.asarray(arrays[name])] if len(arrays.get(name, ())) else []
         if self._draws is None and "draw 0" in arrays:

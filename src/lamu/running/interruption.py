@@ -12,21 +12,12 @@ __all__ = ["Interruption"]
 
 
 class Interruption:
-    """A context that an interrupt from the keyboard leaves quietly.
+    """A context that an interrupt from the keyboard leaves quietly."""
 
-    While it lasts, and where Ctrl-C raises `KeyboardInterrupt` in this thread, it hears the signal itself: one that
-    comes where Python would drop the error is raised at the next `heed`, or a moment after where that comes first.
-
-    Attributes:
-        came: whether there was an interrupt.
-
-    Examples:
-        >>> from lamu.running.interruption import Interruption
-        >>> with Interruption() as interruption:
-        ...     raise KeyboardInterrupt
-        >>> interruption.came
-        True
-    """
+    # While it lasts, and where Ctrl-C raises `KeyboardInterrupt` in this thread, it hears the signal itself: one that
+    # comes where Python would drop the error is raised at the next `heed`, or a moment after where that comes first.
+    #
+    # `came`: whether there was an interrupt.
 
     def __init__(self) -> None:
         self.came = False
@@ -46,11 +37,7 @@ class Interruption:
         HANDLER.hear(number, frame)
 
     def heed(self) -> None:
-        """Raises the interrupt that has come and was not raised, or was dropped.
-
-        Raises:
-            KeyboardInterrupt: if there was an interrupt.
-        """
+        """Raises the interrupt that has come and was not raised, or was dropped."""
         if self.came:
             raise KeyboardInterrupt
 

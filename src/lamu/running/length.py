@@ -17,42 +17,17 @@ __all__ = ["Length"]
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a run.
+    """The length of a run."""
 
-    Attributes:
-        total: the steps there are at most; None for a stream whose batches nobody has counted.
-        rounds: the rounds of a run over arrays that nobody gave a length, else None.
-        as_it_came: whether no step is taken at all, because the weights arrive trained.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.protocol import Traits
-        >>> from lamu.running.length import Length
-        >>> rows = lamu.data.Arrays.of(lamu.data.load("diabetes"))
-        >>> Length.of(Traits(), rows, batch_size=64, epochs=10, steps=None).total
-        70
-    """
-
-    total: int | None
-    rounds: Rounds | None = None
-    as_it_came: bool = False
+    total: int | None  # the steps there are at most; None for a stream whose batches nobody has counted
+    rounds: Rounds | None = None  # the rounds of a run over arrays that nobody gave a length, else None
+    as_it_came: bool = False  # whether no step is taken at all, because the weights arrive trained
 
     @classmethod
     def of(
         cls, traits: Traits, rows: Arrays | Stream, batch_size: int, epochs: int | None, steps: int | None
     ) -> Length:
-        """Returns the length of a run.
-
-        Args:
-            traits: the algorithm's.
-            rows: the data.
-            batch_size: rows a step.
-            epochs: as `fit` was given them.
-            steps: as `fit` was given them.
-
-        Raises:
-            ValueError: for epochs and steps that contradict each other or the algorithm, or that make no step.
-        """
+        """Returns the length of a run."""
         if epochs is not None and steps is not None:
             raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
         if epochs == 0 and traits.length is None:
@@ -66,11 +41,7 @@ class Length:
         return cls(run_length(traits, rows.count, batch_size, epochs, steps))
 
     def given_to(self, algorithm: Any) -> Any:
-        """Returns the algorithm with rates that fall over this length, or over each of its rounds.
-
-        Args:
-            algorithm: the algorithm.
-        """
+        """Returns the algorithm with rates that fall over this length, or over each of its rounds."""
         if self.rounds is not None:
             return over(self.rounds.first, algorithm, restarts=True)
         return over(self.total or None, algorithm)

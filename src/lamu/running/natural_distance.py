@@ -17,27 +17,12 @@ __all__ = ["AtNatural"]
 
 @record
 class AtNatural:
-    r"""Estimates \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), whose norm is \(\sqrt{d^\top F d}\).
+    r"""Estimates \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), of norm \(\sqrt{d^\top F d}\)."""
 
-    Attributes:
-        algorithm: what made the belief, for its expectation.
-        objective: the loss.
-        belief: q.
-        dispersions: those that are learned beside it; none where None.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.running.natural_distance import AtNatural
-        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
-        >>> objective = lamu.objective.Objective(model, 4)
-        >>> AtNatural(lamu.algorithms.svi(), objective, lamu.families.Beta(2.0, 2.0)).deterministic
-        True
-    """
-
-    algorithm: NaturalRule
-    objective: Objective
-    belief: Any
-    dispersions: Params | None = None
+    algorithm: NaturalRule  # what made the belief, for its expectation
+    objective: Objective  # the loss
+    belief: Any  # q
+    dispersions: Params | None = None  # those that are learned beside it; none where None
 
     network_state: ClassVar[Any] = {}
 

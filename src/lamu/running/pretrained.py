@@ -32,15 +32,7 @@ def require_trained(model: Target, epochs: Any) -> None:
 
 
 def say_seen_rows(validation: Any) -> None:
-    """Warns where rows to validate on are a share of the rows that a network which arrived trained has learned from.
-
-    Args:
-        validation: as `fit` takes it.
-
-    Examples:
-        >>> from lamu.running.pretrained import say_seen_rows
-        >>> say_seen_rows(None)
-    """
+    """Warns where rows to validate on are a share of the rows that a network which arrived trained has learned from."""
     if isinstance(validation, float | int):
         logging.getLogger("lamu").warning(
             "validation=%r sets aside rows of the data, which a network that arrives trained has learned from: on its "
@@ -51,22 +43,9 @@ def say_seen_rows(validation: Any) -> None:
 
 
 def say_probabilities(model: Target, rows: Batch) -> None:
-    """Warns where the outputs of a network that arrived trained look like probabilities, and are taken as logits.
-
-    An activation at the end of the network is an error (`lamu.networks.output_range`); this is about one that its
-    traced program does not show. Nothing is said unless the outputs as probabilities fit the targets better.
-
-    Args:
-        model: the model.
-        rows: some rows to learn from.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.running.pretrained import say_probabilities
-        >>> x, y = lamu.data.load("iris")
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Categorical(3))
-        >>> say_probabilities(model, lamu.data.Batch.of(x, y))
-    """
+    """Warns where the outputs of a network that arrived trained look like probabilities, and are taken as logits."""
+    # An activation at the end of the network is an error (`lamu.networks.output_range`); this is about one that its
+    # traced program does not show. Nothing is said unless the outputs as probabilities fit the targets better.
     if not isinstance(model, Model) or not model.network.trained or rows.offset is not None:
         return
     count = min(_MOST, len(rows.weight))

@@ -10,18 +10,7 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Shows how far a run is, if asked or if standard error is a terminal.
-
-    Args:
-        total: the steps of the run, or None where nobody knows.
-        show: True, False, or None to ask the terminal.
-        what: what the bar is called.
-
-    Examples:
-        >>> from lamu.running.progress import Progress
-        >>> with Progress(total=10, show=False) as bar:
-        ...     bar.update(5, loss=0.3)
-    """
+    """Shows how far a run is, if asked or if standard error is a terminal."""
 
     def __init__(self, total: int | None, show: bool | None, what: str = "fitting") -> None:
         self._total, self._what = total, what

@@ -20,17 +20,7 @@ __all__ = ["Resumption"]
 
 
 class Resumption:
-    """A run's checkpoints; without a folder it keeps nothing.
-
-    Args:
-        keeper: the checkpoints, or None.
-        run: what identifies the run; a checkpoint of a run that differs in it is refused.
-
-    Examples:
-        >>> from lamu.running.resume import Resumption
-        >>> Resumption.of(None, {}).exists
-        False
-    """
+    """A run's checkpoints; without a folder it keeps nothing."""
 
     def __init__(self, keeper: Checkpoints | None, run: Mapping[str, Any]) -> None:
         self._keeper = keeper
@@ -56,14 +46,8 @@ class Resumption:
         return self._keeper is not None and self._keeper.latest() is not None
 
     def keep(self, state: Any, history: History, best: Best, now: bool = False) -> None:
-        """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on.
-
-        Args:
-            state: the algorithm's state.
-            history: the record so far.
-            best: the best state so far.
-            now: write in any case, unless nothing has happened since the last one.
-        """
+        """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on."""
+        # `now`: write in any case, unless nothing has happened since the last one.
         if self._keeper is None or history.steps in (0, self._step):
             return
         if not (now or best.stopped or time.monotonic() - self._at >= self._keeper.every):
@@ -84,19 +68,7 @@ class Resumption:
     def restore(
         self, state: Any, history: History, best: Best, algorithm: Any, objective: Objective, batch: Batch
     ) -> Any:
-        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none.
-
-        Args:
-            state: a first state, for its structure.
-            history: an empty record.
-            best: an empty best.
-            algorithm: the algorithm, for the structure of its draws.
-            objective: the loss.
-            batch: one example batch, for shapes.
-
-        Raises:
-            CheckpointError: for a checkpoint that is damaged, or of another run; the message says in what it differs.
-        """
+        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none."""
         step = None if self._keeper is None else self._keeper.latest()
         if self._keeper is None or step is None:
             return state

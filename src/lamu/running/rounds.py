@@ -1,10 +1,9 @@
-r"""How long a run is that nobody gave a length: as long as it takes, in rounds that double, up to a limit.
+"""How long a run is that nobody gave a length: as long as it takes, in rounds that double, up to a limit."""
 
-Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the end
-of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its limits
-(at the end of the first and of the second round only where the mean is within a tenth of a standard deviation).
-So at least half of all steps belong to the last round, whose rates have fallen to zero.
-"""
+# Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the
+# end of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its
+# limits (at the end of the first and of the second round only where the mean is within a tenth of a standard
+# deviation). So at least half of all steps belong to the last round, whose rates have fallen to zero.
 
 from __future__ import annotations
 
@@ -25,24 +24,11 @@ _NEAR, _SHORT = 0.1, 3  # standard deviations, in the first two rounds
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of a run over arrays.
+    """The rounds of a run over arrays."""
 
-    Attributes:
-        first: the steps of the first round, whole epochs.
-        count: how many rounds there are at most.
-        per_epoch: the steps of an epoch.
-
-    Examples:
-        >>> from lamu.protocol import Traits
-        >>> from lamu.running.rounds import Rounds
-        >>> rounds = Rounds.of(Traits(), rows=1437, batch_size=64)
-        >>> rounds.first, rounds.limit, rounds.ends_at(3 * rounds.first), rounds.ends_at(2 * rounds.first)
-        (1472, 45632, True, False)
-    """
-
-    first: int
-    count: int
-    per_epoch: int
+    first: int  # the steps of the first round, whole epochs
+    count: int  # how many rounds there are at most
+    per_epoch: int  # the steps of an epoch
 
     @classmethod
     def of(cls, traits: Traits, rows: int, batch_size: int) -> Rounds:
@@ -65,12 +51,7 @@ class Rounds:
         return step > 0 and rounds == 2 ** round(math.log2(rounds))
 
     def enough(self, step: int, found: Convergence | None) -> bool:
-        """Whether a run may stop at the end of a round.
-
-        Args:
-            step: the steps done.
-            found: what was measured; None where nothing was.
-        """
+        """Whether a run may stop at the end of a round."""
         if found is None:
             return step >= max(_UNMEASURED * self.per_epoch, 7 * self.first)
         # An offset that draws leave uncertain is no reason for a warning, nor to stop. Along correlated weights a mean

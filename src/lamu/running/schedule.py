@@ -1,9 +1,9 @@
-"""How a run is cut into blocks of steps, chosen here alone.
+"""How a run is cut into blocks of steps, chosen here alone."""
 
-What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution inside
-a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step there; and a
-block should be long enough to hide its dispatch, yet short enough for a person who waits at the keyboard.
-"""
+# What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution
+# inside a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step
+# there; and a block should be long enough to hide its dispatch, yet short enough for a person who waits at the
+# keyboard.
 
 from __future__ import annotations
 
@@ -36,19 +36,14 @@ _EPOCHS = 50
 
 @dataclass(frozen=True)
 class Block:
-    """Some steps at once.
+    """Some steps at once."""
 
-    Attributes:
-        run: takes the state, which it is given away, and returns the next one with what there is to see of each step.
-        end: how many steps of the whole run are done after it.
-        passes: how many times the data were seen then, a whole number at the end of an epoch.
-        program: takes the state, and returns the compiled function that runs, all of the block or a step of it, with
-            its arguments.
-    """
-
+    # Takes the state, which it is given away, and returns the next one with what there is to see of each step.
     run: Callable[[Any], tuple[Any, Info]]
-    end: int
-    passes: float
+    end: int  # how many steps of the whole run are done after it
+    passes: float  # how many times the data were seen then, a whole number at the end of an epoch
+    # Takes the state, and returns the compiled function that runs, all of the block or a step of it, with its
+    # arguments.
     program: Callable[[Any], tuple[Any, tuple[Any, ...]]]
 
     def held(self, state: Any) -> int:
@@ -103,20 +98,8 @@ def array_blocks(
     order_key: RandomKey,
     unit: int | None = None,
 ) -> Iterator[Block]:
-    """Yields the blocks of a run over arrays: whole epochs, as many as are worth a dispatch, or pieces of a long one.
-
-    Args:
-        algorithm: the algorithm's handle.
-        traits: its traits.
-        objective: the loss.
-        rows: the data.
-        batch_size: rows a step.
-        total: the steps of the whole run.
-        done: the steps that were done before (a resumed run). A step depends on its number, never on its block.
-        step_key: the key that a step's number is folded into.
-        order_key: the key that an epoch's number is folded into.
-        unit: a number of steps, at every multiple of which a block ends; None for the whole run.
-    """
+    """Yields the blocks of a run over arrays: whole epochs, as many as are worth a dispatch or pieces of a long one."""
+    # `done`: the steps that were done before (a resumed run). A step depends on its number, never on its block.
     whole = traits.batching == "full" or batch_size >= rows.count
     per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
     in_scans = objective.model.loops_well(rows.example(1))

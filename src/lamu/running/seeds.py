@@ -18,21 +18,7 @@ _LIMIT = 2**32  # without 64 bits JAX drops the higher ones, so that two seeds w
 
 
 def whole_seed(seed: Any) -> int:
-    """Returns a seed that JAX takes as it is.
-
-    Args:
-        seed: a whole number from 0 to 2**32 − 1, of Python or of NumPy.
-
-    Raises:
-        TypeError: for something else than a whole number.
-        ValueError: for a number that is negative or too large.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.running.seeds import whole_seed
-        >>> whole_seed(np.int64(3))
-        3
-    """
+    """Returns a seed that JAX takes as it is."""
     try:
         number = operator.index(seed)
     except TypeError as error:
@@ -43,19 +29,8 @@ def whole_seed(seed: Any) -> int:
 
 
 def keys_of(seed: int) -> tuple[RandomKey, RandomKey, RandomKey, RandomKey]:
-    """Returns the keys of a run: of its first state, its steps, the order of its rows, and its posterior.
-
-    They are `jax.random.fold_in(jax.random.key(seed), i)`.
-
-    Args:
-        seed: a whole number from 0 to 2**32 − 1.
-
-    Examples:
-        >>> import jax
-        >>> from lamu.running.seeds import keys_of
-        >>> bool(keys_of(3)[2] == jax.random.fold_in(jax.random.key(3), 2))
-        True
-    """
+    """Returns the keys of a run: of its first state, its steps, the order of its rows, and its posterior."""
+    # They are `jax.random.fold_in(jax.random.key(seed), i)`.
     key = _key(np.uint32(seed))
     return subkey(key, 0), subkey(key, 1), subkey(key, 2), subkey(key, 3)
 

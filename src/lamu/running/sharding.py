@@ -1,9 +1,8 @@
-"""Sharding of a run over the devices of a mesh.
+"""Sharding of a run over the devices of a mesh."""
 
-Two mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
-exchange the mean of their losses alone. The axis "data" shards the rows of a batch, over which gradients are summed.
-The compiler partitions the work from the arrays' shardings, so that algorithms need no code for it.
-"""
+# Two mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
+# exchange the mean of their losses alone. The axis "data" shards the rows of a batch, over which gradients are summed.
+# The compiler partitions the work from the arrays' shardings, so that algorithms need no code for it.
 
 from __future__ import annotations
 
@@ -31,35 +30,14 @@ _RUNS, _DATA = "runs", "data"
 
 @dataclass(frozen=True)
 class Devices:
-    """Where a run lives: on a mesh, or, without one, wherever JAX puts it.
+    """Where a run lives: on a mesh, or, without one, wherever JAX puts it."""
 
-    Attributes:
-        mesh: the devices, with the axes "runs" and "data" or one of them; None for the default device.
-        traits: the algorithm's, which say what of its state is one run's.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.running.sharding import Devices
-        >>> mesh = jax.make_mesh((1,), ("runs",))
-        >>> Devices.of(mesh, lamu.algorithms.deep_ensemble(members=4)).traits.runs
-        4
-    """
-
-    mesh: Mesh | None
-    traits: Traits
+    mesh: Mesh | None  # the devices, with the axes "runs" and "data" or one of them; None for the default device
+    traits: Traits  # the algorithm's, which say what of its state is one run's
 
     @classmethod
     def of(cls, mesh: Any, algorithm: Algorithm) -> Devices:
-        """Returns the devices of an algorithm's run, after a look at whether they can have it.
-
-        Args:
-            mesh: a mesh, or None. Its axes are taken as automatic ones, whatever they are elsewhere.
-            algorithm: the algorithm.
-
-        Raises:
-            TypeError: for something that is no mesh.
-            ValueError: for axes of other names, devices of other processes, and runs that the axis does not divide.
-        """
+        """Returns the devices of an algorithm's run, after a look at whether they can have it."""
         traits = algorithm.traits
         if mesh is None:
             return cls(None, traits)
@@ -131,23 +109,12 @@ class Devices:
 
 @record
 class Spread:
-    """An algorithm whose every state and batch lie spread over a mesh; in all else it is the algorithm.
+    """An algorithm whose every state and batch lie spread over a mesh; in all else it is the algorithm."""
 
-    Without its word the compiler may gather what a step returns, and every device then does everybody's work.
+    # Without its word the compiler may gather what a step returns, and every device then does everybody's work.
 
-    Attributes:
-        base: the algorithm's handle.
-        mesh: the devices.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.running.sharding import Spread
-        >>> Spread(lamu.mcmc.hmc(chains=2), jax.make_mesh((1,), ("runs",))).traits.runs
-        2
-    """
-
-    base: Any
-    mesh: Mesh = static()
+    base: Any  # the algorithm's handle
+    mesh: Mesh = static()  # the devices
 
     @property
     def traits(self) -> Traits:

@@ -8,38 +8,17 @@ __all__ = ["collects", "count", "keeps", "stage_end"]
 
 
 def collects(traits: Traits, t: int) -> bool:
-    """Whether step t lies where draws are kept at all.
-
-    Examples:
-        >>> from lamu.protocol import Traits
-        >>> from lamu.running.thinning import collects
-        >>> [collects(Traits(warmup=1, cycle=4, exploration=2), t) for t in range(6)]
-        [False, False, False, True, True, False]
-    """
+    """Whether step t lies where draws are kept at all."""
     return t >= traits.warmup and _within(traits, t) >= traits.exploration
 
 
 def keeps(traits: Traits, t: int) -> bool:
-    """Whether the draw of step t is kept: the last of every `thinning` steps of its stage.
-
-    Examples:
-        >>> from lamu.protocol import Traits
-        >>> from lamu.running.thinning import keeps
-        >>> [t for t in range(9) if keeps(Traits(warmup=1, thinning=3), t)]
-        [3, 6]
-    """
+    """Whether the draw of step t is kept: the last of every `thinning` steps of its stage."""
     return collects(traits, t) and (_within(traits, t) - traits.exploration + 1) % traits.thinning == 0
 
 
 def count(traits: Traits, steps: int) -> int:
-    """Returns how many draws the first `steps` steps leave.
-
-    Examples:
-        >>> from lamu.protocol import Traits
-        >>> from lamu.running.thinning import count
-        >>> count(Traits(warmup=2, thinning=2, cycle=10, exploration=6), 2 + 10 + 8)
-        3
-    """
+    """Returns how many draws the first `steps` steps leave."""
     after = max(steps - traits.warmup, 0)
     if not traits.cycle:
         return max(after - traits.exploration, 0) // traits.thinning
@@ -49,14 +28,7 @@ def count(traits: Traits, steps: int) -> int:
 
 
 def stage_end(traits: Traits, t: int, total: int) -> int:
-    """Returns where the stage of step t ends: the first step after it that is of another stage, or the run's end.
-
-    Examples:
-        >>> from lamu.protocol import Traits
-        >>> from lamu.running.thinning import stage_end
-        >>> [stage_end(Traits(warmup=5, cycle=10, exploration=6), t, 100) for t in (0, 5, 11, 15)]
-        [5, 11, 15, 21]
-    """
+    """Returns where the stage of step t ends: the first step after it that is of another stage, or the run's end."""
     if t < traits.warmup:
         return min(traits.warmup, total)
     within = _within(traits, t)

@@ -13,19 +13,7 @@ __all__ = ["training_rows"]
 
 
 def training_rows(model: Target, data: Any) -> Arrays | Stream:
-    """Returns data as rows to learn from; warns of weights whose sum is far from the number of rows.
-
-    Args:
-        model: what reads them.
-        data: as `lamu.fit` takes it; rows that were read before are returned as they are.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.running.training_rows import training_rows
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
-        >>> training_rows(model, ([[1.0], [2.0]], [0.5, 1.5])).count
-        2
-    """
+    """Returns data as rows to learn from; warns of weights whose sum is far from the number of rows."""
     rows = model.read(data)
     if isinstance(rows, Arrays) and rows is not data:
         warn_of_scale(rows.weight, stacklevel=4)

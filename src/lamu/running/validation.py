@@ -23,17 +23,7 @@ _ROWS, _DRAWS = 4096, 32
 
 
 def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any, Arrays | None]:
-    """Returns the rows to learn from, and those to validate on.
-
-    Args:
-        rows: the data.
-        validation: a share of the rows, other data, or None for no validation.
-        model: what is learned; classes keep their shares in both parts where each has two rows or more.
-        seed: of the split.
-
-    Raises:
-        ValueError: for a share of data that come in batches, one that leaves nothing, or rows without weight.
-    """
+    """Returns the rows to learn from, and those to validate on."""
     if validation is None:
         return rows, None
     if not isinstance(validation, float | int):
@@ -63,17 +53,10 @@ def _counted(held: Arrays) -> Arrays:
 
 
 def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, held: Arrays) -> float:
-    """Returns the mean negative log predictive density of the rows set aside, in nats a row, weighted.
-
-    It is that of the algorithm's `preview`, which makes no pass over the data.
-
-    Args:
-        algorithm: the algorithm's handle.
-        key: for the draws; the same one at every validation, so that two differ by their states alone.
-        state: the state.
-        objective: the loss.
-        held: the rows set aside.
-    """
+    """Returns the mean negative log predictive density of the rows set aside, in nats a row, weighted."""
+    # It is that of the algorithm's `preview`, which makes no pass over the data.
+    #
+    # `key`: for the draws; the same one at every validation, so that two differ by their states alone.
     total, weight = 0.0, 0.0
     for batch in held.batches(min(held.count, _ROWS)):
         part, count = _batch_nll(algorithm, jax.random.clone(key), state, objective, batch)
@@ -82,12 +65,7 @@ def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Object
 
 
 def posterior_nll(posterior: Any, held: Arrays) -> float:
-    """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted.
-
-    Args:
-        posterior: the posterior.
-        held: the rows set aside.
-    """
+    """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted."""
     if posterior.model.completes:
         log_prob = np.asarray(posterior.log_prob(held), float)
     else:
@@ -110,20 +88,10 @@ def _batch_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective,
 
 
 class Best:
-    """The best state so far, by its validation.
+    """The best state so far, by its validation."""
 
-    Args:
-        stop: after how many passes over the data without a better validation to stop, or a function of the history
-            that says whether to; None for never.
-
-    Examples:
-        >>> from lamu.running.validation import Best
-        >>> best = Best(stop=2)
-        >>> for passes, nll in ((1, 0.5), (2, 0.4), (3, 0.6), (4, 0.7)):
-        ...     best.see({"w": passes}, nll, passes)
-        >>> best.state, best.enough(passes=4, history={})
-        ({'w': 2}, True)
-    """
+    # `stop`: after how many passes over the data without a better validation to stop, or a function of the history that
+    # says whether to; None for never.
 
     def __init__(self, stop: int | Callable[[Mapping[str, Any]], bool] | None) -> None:
         if isinstance(stop, int) and stop < 1:

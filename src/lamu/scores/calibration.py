@@ -112,35 +112,12 @@ def calibrated_gap(confidence: np.ndarray, bins: int = 15) -> Estimate:
 
 
 def in_words(name: str, estimate: Estimate) -> str:
-    """Returns a score for a person: a calibration error of too few rows is NaN.
-
-    Args:
-        name: the score.
-        estimate: its value.
-
-    Examples:
-        >>> from lamu.scores import Estimate
-        >>> from lamu.scores.calibration import in_words
-        >>> in_words("nll", Estimate(1.0, 0.1)), in_words("ece", Estimate(float("nan"), float("nan")))
-        ('1.00 ± 0.10', 'too few rows')
-    """
+    """Returns a score for a person: a calibration error of too few rows is NaN."""
     return "too few rows" if name == "ece" and np.isnan(estimate.value) else str(estimate)
 
 
 def verdict(found: Estimate, right: Estimate, rows: int) -> str:
-    """Returns whether a calibration error speaks against the probabilities.
-
-    Args:
-        found: the error.
-        right: what `ece_if_calibrated` returned.
-        rows: how many rows there are.
-
-    Examples:
-        >>> from lamu.scores import Estimate
-        >>> from lamu.scores.calibration import verdict
-        >>> verdict(Estimate(0.112, 0.033), Estimate(0.137, 0.03), 84)
-        'right probabilities would have 0.137 at 84 rows: no evidence of miscalibration'
-    """
+    """Returns whether a calibration error speaks against the probabilities."""
     chance = found.value <= right.value + 2 * right.error
     return (
         f"right probabilities would have {right.value:.3f} at {rows:,} rows: "

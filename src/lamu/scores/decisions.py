@@ -1,9 +1,8 @@
-r"""Decisions: what to do, what it costs not to know better, and when to ask somebody who does.
+"""Decisions: what to do, what it costs not to know better, and when to ask somebody who does."""
 
-A utility u(a, y) says what action a is worth where the target turns out to be y: for classes a table
-`[actions, classes]`, for regression a function of targets `[draws, N]` that returns `[actions, draws, N]`. For classes
-every expectation here is a sum over the table, exact; for regression an average over draws of y.
-"""
+# A utility u(a, y) says what action a is worth where the target turns out to be y: for classes a table `[actions,
+# classes]`, for regression a function of targets `[draws, N]` that returns `[actions, draws, N]`. For classes every
+# expectation here is a sum over the table, exact; for regression an average over draws of y.
 
 from __future__ import annotations
 

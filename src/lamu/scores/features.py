@@ -1,8 +1,7 @@
-r"""Distance in feature space: how far a row's features lie from those of every class that training has seen.
+"""Distance in feature space: how far a row's features lie from those of every class that training has seen."""
 
-The features are what the last layer reads. The outputs are linear in its weights, so that the gradient of an output by
-them is the features themselves, for any network that says which weights its head has.
-"""
+# The features are what the last layer reads. The outputs are linear in its weights, so that the gradient of an output
+# by them is the features themselves, for any network that says which weights its head has.
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-r"""Out-of-distribution scores of rows.
+"""Out-of-distribution scores of rows."""
 
-All of them are higher for rows that are further from the training distribution, so that `auroc(score of known rows,
-score of unknown rows)` is above one half where a score separates the two.
-
-| score | of | high where |
-|---|---|---|
-| `entropy` | a prediction | the target is uncertain, for whatever reason |
-| `mutual_information` | a prediction | the members or draws of the belief disagree |
-| `least_confidence` | a prediction | even the most probable class is improbable |
-| `energy` | a posterior and inputs | all logits are small |
-| `mahalanobis` | a posterior, training rows and inputs | the features are far from those of every class |
-"""
+# All of them are higher for rows that are further from the training distribution, so that `auroc(score of known rows,
+# score of unknown rows)` is above one half where a score separates the two.
+#
+# | score | of | high where |
+# |---|---|---|
+# | `entropy` | a prediction | the target is uncertain, for whatever reason |
+# | `mutual_information` | a prediction | the members or draws of the belief disagree |
+# | `least_confidence` | a prediction | even the most probable class is improbable |
+# | `energy` | a posterior and inputs | all logits are small |
+# | `mahalanobis` | a posterior, training rows and inputs | the features are far from those of every class |
 
 from __future__ import annotations
 

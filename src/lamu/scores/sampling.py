@@ -1,16 +1,15 @@
-r"""The standard error of a score: how far it would move if the test rows were drawn again.
+"""The standard error of a score: how far it would move if the test rows were drawn again."""
 
-Every score is a statistic of one value a row (for the calibration error, two), so rows are the unit that is drawn. A
-statistic is given here with its *deviations*, numbers whose squares sum to its squared standard error:
-
-| score | statistic of the rows' values v | deviations |
-|---|---|---|
-| accuracy, nll, brier, crps, coverage | \(\bar v\) | \((v_i - \bar v) / \sqrt{n (n - 1)}\) |
-| rmse | \(\sqrt{\bar v}\), v the squared error | those of \(\bar v\), over \(2 \sqrt{\bar v}\) (delta method) |
-| ece | bins, see `ece` | \((s_b - \bar s) / \sqrt{B - 1}\) of B bootstrap samples |
-
-Deviations of two predictions on the same rows subtract, which makes the error of a paired difference.
-"""
+# Every score is a statistic of one value a row (for the calibration error, two), so rows are the unit that is drawn. A
+# statistic is given here with its *deviations*, numbers whose squares sum to its squared standard error:
+#
+# | score | statistic of the rows' values v | deviations |
+# |---|---|---|
+# | accuracy, nll, brier, crps, coverage | \(\bar v\) | \((v_i - \bar v) / \sqrt{n (n - 1)}\) |
+# | rmse | \(\sqrt{\bar v}\), v the squared error | those of \(\bar v\), over \(2 \sqrt{\bar v}\) (delta method) |
+# | ece | bins, see `ece` | \((s_b - \bar s) / \sqrt{B - 1}\) of B bootstrap samples |
+#
+# Deviations of two predictions on the same rows subtract, which makes the error of a paired difference.
 
 from __future__ import annotations
 
@@ -97,51 +96,13 @@ def difference(score: Callable[..., float], pred: Any, reference: Any, y: Any, *
 
 
 def rows_of(score: Callable[..., float], pred: Any, y: Any, **options: Any) -> np.ndarray:
-    """Returns what a score is a statistic of: one value a row, `[N]`, or two for the calibration error, `[N, 2]`.
-
-    Args:
-        score: a function of this package.
-        pred: a prediction.
-        y: targets.
-        **options: those of the score.
-
-    Returns:
-        The rows' values; those of two halves of a table are the whole table's when concatenated.
-
-    Raises:
-        ValueError: if the score is none of this package, and for what the score refuses.
-
-    Examples:
-        >>> import numpy as np
-        >>> from types import SimpleNamespace
-        >>> from lamu.supports import Real
-        >>> from lamu import scores
-        >>> from lamu.scores.sampling import rows_of
-        >>> rows_of(scores.rmse, SimpleNamespace(support=Real(), mean=np.zeros(2)), np.array([3.0, -1.0])).tolist()
-        [9.0, 1.0]
-    """
+    """Returns what a score is a statistic of: one value a row, `[N]`, or two for the calibration error, `[N, 2]`."""
     form = _form(score)
     return form.rows(pred, y, **{name: value for name, value in options.items() if name in form.of_rows})
 
 
 def estimate(score: Callable[..., float], rows: np.ndarray, **options: Any) -> Estimate:
-    """Returns a score with its standard error, from the rows' values.
-
-    Args:
-        score: a function of this package.
-        rows: what `rows_of` returned, of one prediction or of several, concatenated.
-        **options: those of the score.
-
-    Returns:
-        The score and its standard error.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu import scores
-        >>> from lamu.scores.sampling import estimate
-        >>> str(estimate(scores.nll, np.array([0.0, 1.0])))
-        '0.50 ± 0.50'
-    """
+    """Returns a score with its standard error, from the rows' values."""
     value, deviations = _statistic(score, rows, **options)
     return Estimate(value, _norm(deviations))
 

@@ -1,7 +1,6 @@
-r"""Drift: whether new rows are predicted as the rows of a reference were, by tests of two samples.
+"""Drift: whether new rows are predicted as the rows of a reference were, by tests of two samples."""
 
-No targets are needed: what is compared is the distribution of what the model says about the rows.
-"""
+# No targets are needed: what is compared is the distribution of what the model says about the rows.
 
 from __future__ import annotations
 

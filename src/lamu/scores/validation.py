@@ -18,29 +18,10 @@ _NEEDS = {
 
 
 def target(score: str, pred: Any, y: Any, has_classes: bool | None = None) -> np.ndarray:
-    """Returns the targets as a NumPy array, if the score is for this prediction and these targets are its own.
-
-    Args:
-        score: the name of the score, for the message.
-        pred: the prediction.
-        y: the targets: `[N]`, or `[N, outputs]` for regression with several outputs; of rows that bring more than a
-            value, the value.
-        has_classes: whether the score is for classes; for numbers where False, for both where None.
-
-    Raises:
-        ValueError: if the prediction is of another kind, the shapes differ, there are no rows, a target is unknown
-            (NaN, masked), or a label is no class of the prediction. A target of shape `[N, 1]` against a mean of shape
-            `[N]` would otherwise broadcast to `[N, N]` unseen.
-
-    Examples:
-        >>> import numpy as np
-        >>> from types import SimpleNamespace
-        >>> from lamu.scores.validation import target
-        >>> from lamu.supports import Real
-        >>> pred = SimpleNamespace(support=Real(), mean=np.zeros(2))
-        >>> target("rmse", pred, [1.0, 2.0], has_classes=False).tolist()
-        [1.0, 2.0]
-    """
+    """Returns the targets as a NumPy array, if the score is for this prediction and these targets are its own."""
+    # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is unknown
+    # (NaN, masked), or a label is no class of the prediction. A target of shape `[N, 1]` against a mean of shape `[N]`
+    # would otherwise broadcast to `[N, N]` unseen.
     y = value_of(y)
     if has_classes is not None and pred.support.has_classes is not has_classes:
         raise ValueError(f"{score} is for {_NEEDS[has_classes]}, and this prediction's task is {pred.support.task!r}")
@@ -87,11 +68,6 @@ def by_row(values: np.ndarray) -> np.ndarray:
 
 
 def nodes_at_once(nodes: int, numbers: int) -> int:
-    """Returns at how many nodes of a quadrature there is room for all rows at once; groups of one size compile once.
-
-    Args:
-        nodes: how many there are.
-        numbers: targets of all rows together.
-    """
+    """Returns at how many nodes of a quadrature there is room for all rows at once; groups of one size compile once."""
     most = int(np.clip(memory.budget() // (32 * max(numbers, 1)), 8, nodes))
     return 2 ** int(np.log2(most)) if most < nodes else nodes

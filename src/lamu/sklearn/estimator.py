@@ -38,18 +38,19 @@ _PRECISIONS = (np.float64, np.float32)
 
 
 class BayesianEstimator(Pickled, Saved, BaseEstimator):
-    """The base of the estimators: parameters, fit and prediction.
+    """The base of the estimators: parameters, fit and prediction."""
 
-    Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an
-    array of `float32`.
-
-    Attributes:
-        posterior_: the `lamu.Posterior`, with all that it can be asked. Where training rows lack numbers, its inputs
-            are complete rows, and behind them a column for each of X's columns that lacks some: ones where it does.
-        encoding_: what missing numbers become, `lamu.data.Encoding.describe()`.
-        n_features_in_: the number of columns.
-        feature_names_in_: the names of the columns, where X was a frame.
-    """
+    # Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an
+    # array of `float32`.
+    #
+    # `posterior_`: the `lamu.Posterior`, with all that it can be asked. Where training rows lack numbers, its inputs
+    # are complete rows, and behind them a column for each of X's columns that lacks some: ones where it does.
+    #
+    # `encoding_`: what missing numbers become, `lamu.data.Encoding.describe()`.
+    #
+    # `n_features_in_`: the number of columns.
+    #
+    # `feature_names_in_`: the names of the columns, where X was a frame.
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ class GaussianMixture(StandardisedEstimator):
         return self.means_[component] + np.einsum("nij,nj->ni", root[component], noise), component
 
     def __sklearn_tags__(self) -> Any:
-        """Returns scikit-learn's tags: an estimator of a density."""
+        # Returns scikit-learn's tags: an estimator of a density.
         tags = super().__sklearn_tags__()
         tags.estimator_type = "density_estimator"
         return tags

@@ -25,15 +25,17 @@ _PRECISIONS = (np.float64, np.float32)
 
 
 class GraphEstimator(Pickled, Saved, BaseEstimator):
-    """The base of the faces of graphs: what they are fitted by, and in which precision.
+    """The base of the faces of graphs: what they are fitted by, and in which precision."""
 
-    Attributes:
-        posterior_: the `lamu.Posterior` of the graph, with all that it can be asked.
-        lower_bound_: the bound of the log evidence of the rows as the graph sees them, in nats.
-        n_iter_: the sweeps.
-        n_features_in_: the number of columns.
-        feature_names_in_: the names of the columns, where X was a frame.
-    """
+    # `posterior_`: the `lamu.Posterior` of the graph, with all that it can be asked.
+    #
+    # `lower_bound_`: the bound of the log evidence of the rows as the graph sees them, in nats.
+    #
+    # `n_iter_`: the sweeps.
+    #
+    # `n_features_in_`: the number of columns.
+    #
+    # `feature_names_in_`: the names of the columns, where X was a frame.
 
     n_init: Any
     max_iter: Any
@@ -54,7 +56,7 @@ class GraphEstimator(Pickled, Saved, BaseEstimator):
 
     @property
     def _saved_parameters(self) -> dict[str, Any]:
-        """All of them; a generator of random numbers is none that a file holds."""
+        # All of them; a generator of random numbers is none that a file holds.
         plain = bool | int | float | str | None
         of_numpy = lambda value: value.item() if isinstance(value, np.generic) else value
         named = {name: of_numpy(value) for name, value in self.get_params(deep=False).items()}
@@ -72,12 +74,11 @@ class GraphEstimator(Pickled, Saved, BaseEstimator):
 
 
 class StandardisedEstimator(GraphEstimator):
-    """The base of the faces whose rows are numbers, which the graph sees centred and of unit scale.
+    """The base of the faces whose rows are numbers, which the graph sees centred and of unit scale."""
 
-    Attributes:
-        mean_: the mean of each column, `[columns]`.
-        scale_: the standard deviation of each column, `[columns]`; one where a column is constant.
-    """
+    # `mean_`: the mean of each column, `[columns]`.
+    #
+    # `scale_`: the standard deviation of each column, `[columns]`; one where a column is constant.
 
     @property
     def _missing(self) -> bool:

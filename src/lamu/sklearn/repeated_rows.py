@@ -1,12 +1,11 @@
-r"""Rows that repeat, as one row with the sum of their weights.
+"""Rows that repeat, as one row with the sum of their weights."""
 
-\[ \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta)
-   = \sum_{j \in \text{distinct}} \Big( \sum_{i \equiv j} w_i \Big) \log p(y_j \mid x_j, \theta) \]
-
-The likelihood is the same function of θ, so a posterior may not depend on which form it was given. Learning is
-stochastic, and would: therefore the estimators learn from one canonical form, in which a weight of two *is* a row
-written twice, a weight of zero is no row, and the order of the rows does not count.
-"""
+# \[ \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta)
+#    = \sum_{j \in \text{distinct}} \Big( \sum_{i \equiv j} w_i \Big) \log p(y_j \mid x_j, \theta) \]
+#
+# The likelihood is the same function of θ, so a posterior may not depend on which form it was given. Learning is
+# stochastic, and would: therefore the estimators learn from one canonical form, in which a weight of two *is* a row
+# written twice, a weight of zero is no row, and the order of the rows does not count.
 
 from __future__ import annotations
 
@@ -16,20 +15,7 @@ __all__ = ["distinct"]
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the distinct rows, sorted, and the sum of the weights of each; rows of weight zero are left out.
-
-    Args:
-        x: inputs `[N, columns]`; one that is missing, NaN, is like another.
-        y: targets `[N]`.
-        weight: what each row counts, `[N]`, not negative.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.sklearn.repeated_rows import distinct
-        >>> x, y, weight = distinct(np.array([[2.0], [1.0], [2.0]]), np.array([0.0, 5.0, 0.0]), np.arange(1.0, 4.0))
-        >>> x[:, 0].tolist(), y.tolist(), weight.tolist()
-        ([1.0, 2.0], [5.0, 0.0], [2.0, 4.0])
-    """
+    """Returns the distinct rows, sorted, and the sum of the weights of each; rows of weight zero are left out."""
     kept = weight > 0
     x, y, weight = x[kept], y[kept], weight[kept]
     value = np.where(np.isnan(x), np.inf, x)

@@ -12,24 +12,7 @@ __all__ = ["refuse_codes"]
 
 
 def refuse_codes(X: Any) -> None:
-    """Raises a ValueError where a column of texts holds codes, which have no order and no size.
-
-    Args:
-        X: inputs as they came: an array, or a frame of pandas or polars.
-
-    Raises:
-        ValueError: with the column, a code of it, and what to write.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.sklearn.text_codes import refuse_codes
-        >>> refuse_codes(np.array([["1.5"], ["20"]]))
-        >>> try:
-        ...     refuse_codes(np.array([["02139"], ["10001"]]))
-        ... except ValueError as error:
-        ...     print(str(error)[:57])
-        column 0 of X holds codes such as '02139', which would be
-    """
+    """Raises a ValueError where a column of texts holds codes, which have no order and no size."""
     if hasattr(X, "items"):  # of pandas, whatever its names are
         columns = [(f"the column {name!r}", np.asarray(column)) for name, column in X.items()]
     elif hasattr(X, "iter_columns"):

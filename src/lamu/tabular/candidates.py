@@ -1,10 +1,9 @@
-r"""The candidates for a table: which parts of a `TableNetwork` each one uses, and how far its prior lets them go.
+"""The candidates for a table: which parts of a `TableNetwork` each one uses, and how far its prior lets them go."""
 
-A candidate is the network with some of its parts at zero. The scale of a hidden part is relative to its inputs,
-\(g \sqrt{2 / \text{inputs}}\), so that one number suits tables of few and of many columns. So is that of the linear
-path beside a kernel or hidden layers, \(\min(s, 1.2 / \sqrt{\text{inputs}})\): of hundreds of columns it would
-otherwise fit any rows before the other parts learn. Alone it has the scale s, for a few columns may carry everything.
-"""
+# A candidate is the network with some of its parts at zero. The scale of a hidden part is relative to its inputs, \(g
+# \sqrt{2 / \text{inputs}}\), so that one number suits tables of few and of many columns. So is that of the linear path
+# beside a kernel or hidden layers, \(\min(s, 1.2 / \sqrt{\text{inputs}})\): of hundreds of columns it would otherwise
+# fit any rows before the other parts learn. Alone it has the scale s, for a few columns may carry everything.
 
 from __future__ import annotations
 
@@ -28,37 +27,18 @@ _OUTPUTS = ("linear/kernel", "additive/kernel", "features/kernel", "head/kernel"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A choice of parts, with the scales of their priors.
+    """A choice of parts, with the scales of their priors."""
 
-    Attributes:
-        name: what it is called where candidates are listed.
-        additive: the scale of the additive path; zero leaves it out.
-        hidden: g, the scale of the perceptron relative to its inputs; zero leaves it out.
-        pieces: whether the perceptron reads the piecewise-linear encoding beside the smooth one.
-        varying: whether the noise of a regression depends on the row.
-        linear: s, the scale of the linear path.
-        kernel: the scale of the features of a kernel, a Gaussian process's deviation; zero leaves them out.
-
-    Examples:
-        >>> from lamu.tabular.candidates import Candidate
-        >>> Candidate("linear").hidden
-        0.0
-    """
-
-    name: str
-    additive: float = 0.0
-    hidden: float = 0.0
-    pieces: bool = False
-    varying: bool = False
-    linear: float = 1.0
-    kernel: float = 0.0
+    name: str  # what it is called where candidates are listed
+    additive: float = 0.0  # the scale of the additive path; zero leaves it out
+    hidden: float = 0.0  # g, the scale of the perceptron relative to its inputs; zero leaves it out
+    pieces: bool = False  # whether the perceptron reads the piecewise-linear encoding beside the smooth one
+    varying: bool = False  # whether the noise of a regression depends on the row
+    linear: float = 1.0  # s, the scale of the linear path
+    kernel: float = 0.0  # the scale of the features of a kernel, a Gaussian process's deviation; zero leaves them out
 
     def scales(self, network: TableNetwork) -> dict[str, float]:
-        """Returns the scale of the prior of each part of a network, by path pattern; zero for a part left out.
-
-        Args:
-            network: the network.
-        """
+        """Returns the scale of the prior of each part of a network, by path pattern; zero for a part left out."""
         count = max(network.columns.smooth_width, 1)
         beside = self.kernel > 0 or self.hidden > 0
         linear = min(self.linear, _BESIDE / math.sqrt(count)) if beside else self.linear
@@ -78,23 +58,12 @@ class Candidate:
         return scales | {"head/kernel": 2 * g / math.sqrt(network.widths[-1])}
 
     def prior(self, network: TableNetwork) -> Normal:
-        """Returns the prior; parts that are left out, which stay at zero, have the scale one.
-
-        Args:
-            network: the network.
-        """
+        """Returns the prior; parts that are left out, which stay at zero, have the scale one."""
         return Normal({path: scale or 1.0 for path, scale in self.scales(network).items()})
 
     def gates(self, network: TableNetwork, params: Params, means: int | None) -> Params:
-        """Returns ones for the weights that are free and zeros for the others, by which parameters are multiplied.
-
-        A gate has the axes of its weights, of length one where all of an axis are free or none is.
-
-        Args:
-            network: the network.
-            params: its parameters, of which shapes and dtypes count.
-            means: how many outputs are means; those behind them are of the noise. None where all are free.
-        """
+        """Returns ones for the weights that are free and zeros for the others, by which parameters are multiplied."""
+        # A gate has the axes of its weights, of length one where all of an axis are free or none is.
         scales = self.scales(network)
 
         def leaf(name: str, weight: Any) -> Any:
@@ -116,18 +85,7 @@ NETWORKS = (
 
 
 def candidates_for(varying: bool, kernels: bool) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
-    """Returns the candidates without and with hidden layers.
-
-    Args:
-        varying: whether the likelihood has a noise that may depend on the row; then linear and additive ones come
-            with and without it, kernels and networks with it.
-        kernels: whether there are features of a kernel.
-
-    Examples:
-        >>> from lamu.tabular.candidates import candidates_for
-        >>> [len(group) for group in candidates_for(varying=False, kernels=True)]
-        [4, 3]
-    """
+    """Returns the candidates without and with hidden layers."""
     small = ADDITIVE + KERNELS * kernels
     if not varying:
         return small, NETWORKS
@@ -136,16 +94,6 @@ def candidates_for(varying: bool, kernels: bool) -> tuple[tuple[Candidate, ...],
 
 
 def sharpened(members: Params, factor: float) -> Params:
-    """Returns members whose outputs are multiplied by a factor: their last weights and their intercept are.
-
-    Args:
-        members: parameters of a model of a `TableNetwork`, with any leading axes.
-        factor: of all outputs.
-
-    Examples:
-        >>> from lamu.tabular.candidates import sharpened
-        >>> sharpened({"network": {"linear": {"kernel": 1.0, "bias": 2.0}, "hidden": {"bias": 3.0}}}, 2.0)
-        {'network': {'hidden': {'bias': 3.0}, 'linear': {'bias': 4.0, 'kernel': 2.0}}}
-    """
+    """Returns members whose outputs are multiplied by a factor: their last weights and their intercept are."""
     leaf = lambda name, weight: weight * factor if name in (*_OUTPUTS, "linear/bias") else weight
     return {**members, "network": tree.map_with_path(leaf, members["network"])}

@@ -17,24 +17,8 @@ __all__ = ["constant_of"]
 
 
 def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Params]:
-    r"""Returns the outputs, the same for every row, and the dispersions that make the targets most probable.
-
-    \[ \max_{f, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (f / 10)^2 \]
-
-    Args:
-        likelihood: p(y | f).
-        batch: the rows.
-
-    Returns:
-        f, `[outputs]`, and the dispersions.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.tabular.constant import constant_of
-        >>> batch = lamu.data.Batch.of(jnp.ones((4, 1)), jnp.array([1.0, 3.0, 2.0, 2.0]))
-        >>> constant_of(lamu.likelihoods.Poisson(), batch)[0].round(2).tolist()
-        [0.6...]
-    """
+    """Returns the outputs, the same for every row, and the dispersions that make the targets most probable."""
+    # \[ \max_{f, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (f / 10)^2 \]
     from scipy.optimize import minimize
 
     like = np.zeros(likelihood.outputs(batch.y), batch.mask.dtype), jax.tree.map(np.asarray, likelihood.init(batch.y))

@@ -1,23 +1,22 @@
-r"""The width of the noise of a mixture over folds, by its held-out rows.
+"""The width of the noise of a mixture over folds, by its held-out rows."""
 
-A member's noise is as wide as the member's own errors, and the mixture adds the spread of its members on top, although
-their mean errs less than each of them does: unscaled intervals of 90 % cover 95 %. Every deviation is multiplied by
-\(\tau\),
-
-\[ \tau^2 = c_N^2 \max\big(\tau_0^2 - g, \, \tfrac45 \tau_0^2\big), \qquad
-   g = \sum_c w_c \sum_i \frac{n_i}{N} \bigg(\frac{f_{c k(i)}(x_i) - \bar f_c(x_i)}{\sigma_{c k(i)}(x_i)}\bigg)^2,
-   \qquad N = \sum_i n_i \]
-
-where \(\tau_0\) makes the held-out rows most probable under the members that have not seen them, and \(\bar f_c\) is
-the mean of candidate c over its folds. Of independent members 2g would have to go, the spread and the gain of
-averaging; but the other members have learned row i, which makes g larger than it is at new rows.
-
-Few rows choose all at once: where a member stops, the weights of candidates, and \(\tau_0\). That makes \(\tau_0\)
-too small, and uncertain. \(c_N\) is therefore the 95 % quantile of Student's t of \(\tfrac15 (N + 2)(1 + N/200)\)
-degrees of freedom over that of the normal distribution: 2.4 for five rows, 1.08 for fifty and 1.003 for 500. That
-many degrees of freedom bring 90 % intervals of linear tables of 2 to 50 rows near their level. A row that counts twice
-is two rows here as elsewhere. And of g a share counts that rises from none at 20 rows to all at 200.
-"""
+# A member's noise is as wide as the member's own errors, and the mixture adds the spread of its members on top,
+# although their mean errs less than each of them does: unscaled intervals of 90 % cover 95 %. Every deviation is
+# multiplied by \(\tau\),
+#
+# \[ \tau^2 = c_N^2 \max\big(\tau_0^2 - g, \, \tfrac45 \tau_0^2\big), \qquad
+#    g = \sum_c w_c \sum_i \frac{n_i}{N} \bigg(\frac{f_{c k(i)}(x_i) - \bar f_c(x_i)}{\sigma_{c k(i)}(x_i)}\bigg)^2,
+#    \qquad N = \sum_i n_i \]
+#
+# where \(\tau_0\) makes the held-out rows most probable under the members that have not seen them, and \(\bar f_c\) is
+# the mean of candidate c over its folds. Of independent members 2g would have to go, the spread and the gain of
+# averaging; but the other members have learned row i, which makes g larger than it is at new rows.
+#
+# Few rows choose all at once: where a member stops, the weights of candidates, and \(\tau_0\). That makes \(\tau_0\)
+# too small, and uncertain. \(c_N\) is therefore the 95 % quantile of Student's t of \(\tfrac15 (N + 2)(1 + N/200)\)
+# degrees of freedom over that of the normal distribution: 2.4 for five rows, 1.08 for fifty and 1.003 for 500. That
+# many degrees of freedom bring 90 % intervals of linear tables of 2 to 50 rows near their level. A row that counts
+# twice is two rows here as elsewhere. And of g a share counts that rises from none at 20 rows to all at 200.
 
 from __future__ import annotations
 
@@ -41,24 +40,7 @@ def noise_factor(
     weights: np.ndarray,
     counts: np.ndarray | None = None,
 ) -> float:
-    r"""Returns \(\tau\).
-
-    Args:
-        means: of every member, `[candidates, folds, N, targets]`.
-        deviations: of its noise, in the same shape.
-        y: the targets, `[N, targets]`.
-        fold: the fold of every row, `[N]`.
-        weights: of the candidates, which sum to one.
-        counts: what each row counts, n, `[N]`; ones where None.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.tabular.noise import noise_factor
-        >>> y = np.random.default_rng(0).normal(size=(1000, 1))
-        >>> means, deviations = np.zeros((1, 2, 1000, 1)), np.full((1, 2, 1000, 1), 2.0)
-        >>> round(noise_factor(means, deviations, y, np.arange(1000) % 2, np.ones(1)), 1)
-        0.5
-    """
+    r"""Returns \(\tau\)."""
     from scipy.optimize import minimize_scalar
 
     rows, counts = np.arange(len(y)), np.ones(len(y)) if counts is None else counts
@@ -80,16 +62,7 @@ def noise_factor(
 
 
 def few_rows_factor(rows: float) -> float:
-    """Returns by what a deviation is to be multiplied that so many held-out rows have chosen.
-
-    Args:
-        rows: how many; two where fewer.
-
-    Examples:
-        >>> from lamu.tabular.noise import few_rows_factor
-        >>> [round(few_rows_factor(rows), 2) for rows in (5.0, 50.0, 500.0)]
-        [2.36, 1.08, 1.0]
-    """
+    """Returns by what a deviation is to be multiplied that so many held-out rows have chosen."""
     from scipy.special import ndtri, stdtrit
 
     rows = max(rows, 2.0)

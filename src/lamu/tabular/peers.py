@@ -26,16 +26,8 @@ _CONCENTRATIONS = np.geomspace(0.03, 1e4, 120)
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps scikit-learn's warnings to itself: that a default did not converge is a part of the default.
-
-    Filters are those of the process, so that this is for the thread that starts the others.
-
-    Examples:
-        >>> import warnings
-        >>> from lamu.tabular.peers import quiet
-        >>> with quiet():
-        ...     warnings.warn_explicit("not converged", UserWarning, "svm.py", 1, module="sklearn.svm")
-    """
+    """Keeps scikit-learn's warnings to itself: that a default did not converge is a part of the default."""
+    # Filters are those of the process, so that this is for the thread that starts the others.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"sklearn|scipy")
         yield
@@ -44,31 +36,11 @@ def quiet() -> Iterator[None]:
 def peer(
     name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int], classes: int = 0
 ) -> MixturePredictive:
-    r"""Returns the prediction of one of scikit-learn's models, with a density where it predicts a number.
-
-    A number is Gaussian about the prediction with the spread of the residuals of five folds (from 100,000 rows on, of
-    20,000 rows that one further fit has not seen); a count is negative
-    binomial about it, with the concentration that makes the held-out rows of five folds most probable. Probabilities
-    are the model's, those of a forest with one tree more that knows nothing, since a forest's may be zero.
-
-    Args:
-        name: one of `PEERS`: a linear model (logistic, or Poisson's), histogram gradient boosting, a random forest, or
-            the mean or the frequencies; or "mlp", its multilayer perceptron.
-        kind: "regression", "counts", "binary" or "classes".
-        x: the training inputs, numbers and codes of categories, `[N, D]`.
-        y: the training targets, `[N]`.
-        x_new: the rows to predict.
-        levels: one integer a column, 0 for a number and K for codes 1 to K.
-        classes: how many classes there are.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.tabular.peers import peer
-        >>> x = np.arange(40.0)[:, None]
-        >>> y = 2.0 * x[:, 0] + np.tile([-1.0, 1.0], 20)
-        >>> peer("linear", "regression", x, y, x[:1], levels=(0,)).mean.shape
-        (1,)
-    """
+    """Returns the prediction of one of scikit-learn's models, with a density where it predicts a number."""
+    # A number is Gaussian about the prediction with the spread of the residuals of five folds (from 100,000 rows on, of
+    # 20,000 rows that one further fit has not seen); a count is negative binomial about it, with the concentration that
+    # makes the held-out rows of five folds most probable. Probabilities are the model's, those of a forest with one
+    # tree more that knows nothing, since a forest's may be zero.
     from threadpoolctl import threadpool_limits  # which scikit-learn needs, too
 
     x, y, x_new = np.asarray(x, float), np.asarray(y), np.asarray(x_new, float)

@@ -1,12 +1,11 @@
-r"""A table's posterior: small models and networks, each over folds, mixed by how well they predict held-out rows.
+"""A table's posterior: small models and networks, each over folds, mixed by how well they predict held-out rows."""
 
-\[ q(\theta) = \sum_c w_c \frac1K \sum_{k=1}^K \delta(\theta - \theta_{ck}), \qquad
-   w = \arg\max_{w \in \Delta} \sum_i \log \sum_c w_c\, p(y_i \mid x_i, \theta_{c k(i)}) \]
-
-\(\theta_{ck}\) is candidate c without fold k, and k(i) the fold of row i, so that every density that the weights are
-chosen by is of a row that its member has not seen. Few rows give the weight to linear and additive models, many to
-networks.
-"""
+# \[ q(\theta) = \sum_c w_c \frac1K \sum_{k=1}^K \delta(\theta - \theta_{ck}), \qquad
+#    w = \arg\max_{w \in \Delta} \sum_i \log \sum_c w_c\, p(y_i \mid x_i, \theta_{c k(i)}) \]
+#
+# \(\theta_{ck}\) is candidate c without fold k, and k(i) the fold of row i, so that every density that the weights are
+# chosen by is of a row that its member has not seen. Few rows give the weight to linear and additive models, many to
+# networks.
 
 from __future__ import annotations
 
@@ -275,19 +274,7 @@ def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelF
 
 
 def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
-    """Returns a sentence: how many fits `fit_table` makes by default, and how long each is.
-
-    Args:
-        likelihood: p(y | f).
-        count: the rows.
-        folds: how many folds there are.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.tabular.stacked_fit import plan_of
-        >>> plan_of(lamu.likelihoods.Bernoulli(), count=300, folds=5)
-        '35 fits of 990 steps each: 4 linear, additive and kernel models and 3 networks, over 5 folds'
-    """
+    """Returns a sentence: how many fits `fit_table` makes by default, and how long each is."""
     groups = candidates_for(varying=_varies(likelihood), kernels=count <= _KERNEL_ROWS)
     small, large = map(len, groups)
     steps = _steps_for(count, folds)
@@ -305,34 +292,21 @@ def _varies(likelihood: Likelihood) -> bool:
 
 @dataclass(frozen=True)
 class _Found:
-    """A candidate after training.
-
-    Attributes:
-        candidate: which.
-        params: its members' weights at the best stretch, leaves `[folds, ...]`.
-        log_density: of the rows that judge, fold after fold, under the member that has not seen them.
-    """
+    """A candidate after training."""
 
     candidate: Candidate
-    params: Params
-    log_density: np.ndarray
+    params: Params  # its members' weights at the best stretch, leaves `[folds, ...]`
+    log_density: np.ndarray  # of the rows that judge, fold after fold, under the member that has not seen them
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """All candidates of one architecture, ready to be trained.
+    """All candidates of one architecture, ready to be trained."""
 
-    Attributes:
-        model: network and likelihood.
-        members: every candidate over all folds.
-        rows: which rows each fold learns from, and which judge it.
-        batch: all rows.
-    """
-
-    model: Model
-    members: Members
-    rows: FoldRows
-    batch: Batch
+    model: Model  # network and likelihood
+    members: Members  # every candidate over all folds
+    rows: FoldRows  # which rows each fold learns from, and which judge it
+    batch: Batch  # all rows
 
 
 def _planned(
@@ -393,10 +367,8 @@ def _stretches(checkpoint: Any, run: Mapping[str, str], resume: bool) -> Stretch
 
 @contextmanager
 def _threads(kept: Sequence[Stretches], bar: Progress) -> Iterator[Callable[[int, _Plan], Future[Path]]]:
-    """Yields what starts a plan's training in a thread of its own, so that none waits for another's compilation.
-
-    An error inside the block, an interruption too, ends every training after its stretch.
-    """
+    """Yields what starts a plan's training in a thread of its own, so that none waits for another's compilation."""
+    # An error inside the block, an interruption too, ends every training after its stretch.
     done, stopped = [0] * len(kept), threading.Event()
     wide = jax.dtypes.canonicalize_dtype(float) == np.float64
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
@@ -440,19 +412,7 @@ def _batch_of(count: int) -> int:
 
 
 def judging(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Returns the rows of a fold that judge its members: all of them, or a random sample where there are many.
-
-    Args:
-        part: the rows of the fold.
-        folds: how many folds there are, which have 20,000 such rows together.
-        seed: of the sample.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.tabular.stacked_fit import judging
-        >>> len(judging(np.arange(300), 5, seed=0)), len(judging(np.arange(200_000), 5, seed=0))
-        (300, 4000)
-    """
+    """Returns the rows of a fold that judge its members: all of them, or a random sample where there are many."""
     most = max(_JUDGES // folds, 1)
     return part if len(part) <= most else np.sort(np.random.default_rng(seed).choice(part, most, replace=False))
 
@@ -473,11 +433,9 @@ def _stopped(
     counts: np.ndarray,
     company: np.ndarray | None,
 ) -> _Found:
-    """Returns a candidate at the stretch after which its members predict the rows best that they have not seen.
-
-    It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
-    weight, it is judged as it is used.
-    """
+    """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
+    # It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
+    # weight, it is judged as it is used.
     folds = len(judges)
     found = np.concatenate([path.log_density[first + k, :, :count] for k, count in enumerate(judges)], axis=1)
     judged = found
@@ -497,21 +455,13 @@ def _members(model: Model, found: Sequence[_Found], weights: np.ndarray, batch: 
 
 @dataclass(frozen=True)
 class _Judged:
-    """The rows of every fold that judge, as all members see them.
+    """The rows of every fold that judge, as all members see them."""
 
-    Attributes:
-        outputs: of every member, `[candidates, folds, rows, outputs]`.
-        y: the targets, `[rows, ...]`.
-        fold: of every row, `[rows]`.
-        weights: of the candidates that have one.
-        counts: what every row counts, `[rows]`.
-    """
-
-    outputs: np.ndarray
-    y: np.ndarray
-    fold: np.ndarray
-    weights: np.ndarray
-    counts: np.ndarray
+    outputs: np.ndarray  # of every member, `[candidates, folds, rows, outputs]`
+    y: np.ndarray  # the targets, `[rows, ...]`
+    fold: np.ndarray  # of every row, `[rows]`
+    weights: np.ndarray  # of the candidates that have one
+    counts: np.ndarray  # what every row counts, `[rows]`
 
     @classmethod
     def of(
@@ -553,10 +503,8 @@ def _completed(params: Params, like: Params) -> Params:
 
 
 def _scaled(likelihood: Likelihood, y: np.ndarray, counts: np.ndarray) -> tuple[Likelihood, int | None]:
-    """Returns the likelihood in the units of standardised targets, and how many outputs are means where others are not.
-
-    A Gaussian of learned noise is the heteroscedastic one whose second output may not depend on the row.
-    """
+    """Returns the likelihood in the units of standardised targets and how many outputs are means if not all."""
+    # A Gaussian of learned noise is the heteroscedastic one whose second output may not depend on the row.
     means = Gaussian().outputs(y) if _varies(likelihood) else None
     if isinstance(likelihood, Gaussian) and means is not None:
         likelihood = HeteroscedasticGaussian()

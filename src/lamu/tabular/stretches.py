@@ -16,17 +16,7 @@ __all__ = ["Stretches"]
 
 
 class Stretches:
-    """The checkpoints of one architecture, between stretches; without a folder it keeps nothing.
-
-    Args:
-        keeper: the checkpoints, or None.
-        run: what identifies the fit; a checkpoint of one that differs in it is refused.
-
-    Examples:
-        >>> from lamu.tabular.stretches import Stretches
-        >>> Stretches(None, {}).restore({"weights": 0.0})
-        (0, {'weights': 0.0}, [])
-    """
+    """The checkpoints of one architecture, between stretches; without a folder it keeps nothing."""
 
     def __init__(self, keeper: Checkpoints | None, run: Mapping[str, str]) -> None:
         self._keeper = keeper
@@ -41,14 +31,7 @@ class Stretches:
         return self._keeper is not None and self._keeper.latest() is not None
 
     def keep(self, steps: int, carry: Any, path: Sequence[Any], now: bool = False) -> None:
-        """Writes a checkpoint if the last one is older than the checkpoints' seconds; a failure is a warning.
-
-        Args:
-            steps: that are done.
-            carry: weights of all members and the optimiser's state.
-            path: of each stretch that is done, weights and log densities.
-            now: write in any case, unless there is one of these steps.
-        """
+        """Writes a checkpoint if the last one is older than the checkpoints' seconds; a failure is a warning."""
         if self._keeper is None or steps == self._step:
             return
         if now or time.monotonic() - self._at >= self._keeper.every:
@@ -59,14 +42,7 @@ class Stretches:
             self._at, self._step = time.monotonic(), steps
 
     def restore(self, carry: Any) -> tuple[int, Any, list[Any]]:
-        """Returns steps done, carry and path of the last checkpoint; where there is none, the start.
-
-        Args:
-            carry: where members start, of which the first part is their weights.
-
-        Raises:
-            CheckpointError: for a checkpoint that is damaged, or of another fit; the message says in what it differs.
-        """
+        """Returns steps done, carry and path of the last checkpoint; where there is none, the start."""
         step = None if self._keeper is None else self._keeper.latest()
         if self._keeper is None or step is None:
             return 0, carry, []

@@ -1,20 +1,19 @@
-r"""The factor of the logits of a mixture over folds, by its held-out rows.
+"""The factor of the logits of a mixture over folds, by its held-out rows."""
 
-Priors, early stopping and averages along a run leave a member's probabilities less certain than they may be, and the
-mean over folds is less certain than each member. All logits are multiplied by \(\beta = \beta_0 e / c_N\),
-
-\[ \beta_0 = \arg\max_\beta \; \sum_i n_i \log \sum_c w_c\, p^\beta_{c k(i)}(y_i \mid x_i)
-   - \tfrac12 \Big(\frac{\log \beta}{s}\Big)^2, \qquad
-   H\Big[\tfrac1K \sum_k p^{\beta_0 e}_k\Big] = \tfrac1K \sum_k H\big[p_k^{\beta_0}\big], \quad
-   p_k = \sum_c w_c\, p_{ck} \]
-
-where \(p^\beta\) is the softmax of \(\beta\) times the logits, k(i) the fold of row i, and H the mean entropy over
-rows: \(\beta_0\) suits members that have not seen a row, and e takes off what averaging over folds adds to their doubt.
-Few rows choose candidates, the length of training and \(\beta_0\) at once, and are too sure of all: \(c_N\) is what
-so few widen a noise by (`lamu.tabular.noise`), 2.4 for five rows and 1.003 for 500.
-
-Source: Guo, Pleiss, Sun & Weinberger (2017), for one temperature.
-"""
+# Priors, early stopping and averages along a run leave a member's probabilities less certain than they may be, and the
+# mean over folds is less certain than each member. All logits are multiplied by \(\beta = \beta_0 e / c_N\),
+#
+# \[ \beta_0 = \arg\max_\beta \; \sum_i n_i \log \sum_c w_c\, p^\beta_{c k(i)}(y_i \mid x_i)
+#    - \tfrac12 \Big(\frac{\log \beta}{s}\Big)^2, \qquad
+#    H\Big[\tfrac1K \sum_k p^{\beta_0 e}_k\Big] = \tfrac1K \sum_k H\big[p_k^{\beta_0}\big], \quad
+#    p_k = \sum_c w_c\, p_{ck} \]
+#
+# where \(p^\beta\) is the softmax of \(\beta\) times the logits, k(i) the fold of row i, and H the mean entropy over
+# rows: \(\beta_0\) suits members that have not seen a row, and e takes off what averaging over folds adds to their
+# doubt. Few rows choose candidates, the length of training and \(\beta_0\) at once, and are too sure of all: \(c_N\) is
+# what so few widen a noise by (`lamu.tabular.noise`), 2.4 for five rows and 1.003 for 500.
+#
+# Source: Guo, Pleiss, Sun & Weinberger (2017), for one temperature.
 
 from __future__ import annotations
 
@@ -34,23 +33,7 @@ _MOST = 1.5  # of the second
 def logit_factor(
     outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray, counts: np.ndarray | None = None
 ) -> float:
-    r"""Returns \(\beta\).
-
-    Args:
-        outputs: logits of every member, `[candidates, folds, N, classes]`; one is the log odds of the second of two.
-        y: the classes, `[N]`.
-        fold: the fold of every row, `[N]`.
-        weights: of the candidates, which sum to one.
-        counts: what each row counts, n, `[N]`; ones where None.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.tabular.temperature import logit_factor
-        >>> y = np.arange(1000) % 10 > 0  # nine in ten, where members say three in four
-        >>> outputs = np.full((1, 2, 1000, 1), np.log(3.0))
-        >>> round(logit_factor(outputs, y, np.arange(1000) % 2, np.ones(1)), 1)
-        2.0
-    """
+    r"""Returns \(\beta\)."""
     from scipy.optimize import brentq, minimize_scalar
 
     if outputs.shape[-1] == 1:

@@ -1,18 +1,17 @@
-r"""All candidates of one architecture, each over all folds, trained in one compiled program.
+"""All candidates of one architecture, each over all folds, trained in one compiled program."""
 
-Member (c, k) minimises candidate c's mean loss on the rows outside fold k,
-
-\[ -\frac1{N_k} \log p_c(\theta) - \frac1{N_k} \sum_{i \notin k} \log p(y_i \mid x_i, \theta), \]
-
-by Adam under a rate that rises and falls. Where the noise depends on the row, a row far out, of narrow noise, has a
-gradient a thousand times as large as others, and Adam's usual memory of 1,000 squares answers it with a displacement of
-30 learning rates; a memory of 20 with 6. The run is cut into stretches, and the candidate's estimate after each is the
-average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better than its
-last point, and the best stretch is where the candidate stops. The program is that of one stretch. Candidates differ in
-arrays alone (the gates that hold some weights at zero, and the scales of the prior), so that one program serves all;
-minibatches are chosen beforehand. Those of a fold are the same for all candidates, which therefore gather and encode
-their rows once.
-"""
+# Member (c, k) minimises candidate c's mean loss on the rows outside fold k,
+#
+# \[ -\frac1{N_k} \log p_c(\theta) - \frac1{N_k} \sum_{i \notin k} \log p(y_i \mid x_i, \theta), \]
+#
+# by Adam under a rate that rises and falls. Where the noise depends on the row, a row far out, of narrow noise, has a
+# gradient a thousand times as large as others, and Adam's usual memory of 1,000 squares answers it with a displacement
+# of 30 learning rates; a memory of 20 with 6. The run is cut into stretches, and the candidate's estimate after each is
+# the average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better
+# than its last point, and the best stretch is where the candidate stops. The program is that of one stretch. Candidates
+# differ in arrays alone (the gates that hold some weights at zero, and the scales of the prior), so that one program
+# serves all; minibatches are chosen beforehand. Those of a fold are the same for all candidates, which therefore gather
+# and encode their rows once.
 
 from __future__ import annotations
 
@@ -44,45 +43,28 @@ TRACING = threading.Lock()  # what JAX keeps of a trace is no work of two thread
 
 @record
 class Members:
-    """What distinguishes the members, leaves with a leading axis of members: all folds of a candidate, then the next.
+    """What distinguishes members, leaves with a leading axis of members: all folds of a candidate, then the next."""
 
-    Attributes:
-        params: where each starts.
-        gates: one for a free weight of the network and zero for one that stays at zero.
-        prior: the prior of each.
-    """
-
-    params: Params
-    gates: Params
+    params: Params  # where each starts
+    gates: Params  # one for a free weight of the network and zero for one that stays at zero
     prior: Any
 
 
 @record
 class FoldRows:
-    """The rows of each fold, which its members share.
+    """The rows of each fold, which its members share."""
 
-    Attributes:
-        order: the numbers of the rows of every step, `[folds, steps, batch]`.
-        held: the numbers of the rows that judge, `[folds, held]`.
-        data_size: how many rows each fold learns from, `[folds]`.
-    """
-
-    order: Any
-    held: Any
-    data_size: Any
+    order: Any  # the numbers of the rows of every step, `[folds, steps, batch]`
+    held: Any  # the numbers of the rows that judge, `[folds, held]`
+    data_size: Any  # how many rows each fold learns from, `[folds]`
 
 
 @dataclass(frozen=True)
 class Path:
-    """What training returns.
+    """What training returns."""
 
-    Attributes:
-        params: the averaged weights after every stretch, leaves `[members, stretches, ...]`.
-        log_density: of the rows that judge, `[members, stretches, held]`, in nats.
-    """
-
-    params: Params
-    log_density: np.ndarray
+    params: Params  # the averaged weights after every stretch, leaves `[members, stretches, ...]`
+    log_density: np.ndarray  # of the rows that judge, `[members, stretches, held]`, in nats
 
 
 @record
@@ -102,18 +84,7 @@ def train(
     callback: Callable[[int], Any] = lambda steps: None,
     kept: Stretches | None = None,
 ) -> Path:
-    """Returns the path of every member.
-
-    Args:
-        model: network and likelihood; priors are the members' own.
-        members: what distinguishes them.
-        rows: which rows each fold learns from, and which judge it.
-        batch: all rows.
-        stretches: how many, a divisor of the steps.
-        rate: the largest learning rate.
-        callback: called after every stretch with the steps done; what it raises ends the run, which is kept.
-        kept: the checkpoints, from the last of which it goes on; None for none.
-    """
+    """Returns the path of every member."""
     kept = Stretches(None, {}) if kept is None else kept
     steps = rows.order.shape[1]
     length, each = _Length(steps, stretches, rate), steps // stretches
@@ -190,20 +161,7 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
 
 
 def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
-    """Returns the rows of every step, `[steps, batch]`: permutations of the rows, one after the other.
-
-    Args:
-        rows: the rows to learn from.
-        steps: how many steps.
-        batch: rows a step.
-        seed: of the permutations.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.tabular.training import order_of
-        >>> sorted(order_of(np.array([3, 5, 7, 9]), steps=2, batch=2, seed=0).ravel().tolist())
-        [3, 5, 7, 9]
-    """
+    """Returns the rows of every step, `[steps, batch]`: permutations of the rows, one after the other."""
     random = np.random.default_rng(seed)
     passes = -(-steps * batch // len(rows))
     order = np.concatenate([random.permutation(rows) for _ in range(passes)])
@@ -211,16 +169,7 @@ def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
 
 
 def rows_padded(rows: int) -> int:
-    """Returns the number of rows that arrays are padded to, so that tables of nearly as many share a program.
-
-    Args:
-        rows: how many there are.
-
-    Examples:
-        >>> from lamu.tabular.training import rows_padded
-        >>> rows_padded(450), rows_padded(510), rows_padded(1000)
-        (512, 512, 1024)
-    """
+    """Returns the number of rows that arrays are padded to, so that tables of nearly as many share a program."""
     step = max(8, 2 ** (max(rows, 1).bit_length() - 3))
     return -(-rows // step) * step
 

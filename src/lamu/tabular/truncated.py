@@ -1,13 +1,12 @@
-r"""Normal noise of which hardly anything lies below zero, for targets that are positive.
+"""Normal noise of which hardly anything lies below zero, for targets that are positive."""
 
-A Gaussian's tail knows no end: where the noise is as wide as the mean is far from zero, its intervals reach below it.
-Either every target is positive, and that is conditioned on, or none below zero has come by chance,
-
-\[ p(y \mid f) = (1 - w) \frac{N(y; m, s^2)}{\Phi(m / s)} \mathbf 1[y > 0] + w\, N(y; m, s^2), \]
-
-where w is the probability of the latter: the rows say, of which some would have been expected below zero. Nothing
-changes where the tail below zero holds nothing.
-"""
+# A Gaussian's tail knows no end: where the noise is as wide as the mean is far from zero, its intervals reach below it.
+# Either every target is positive, and that is conditioned on, or none below zero has come by chance,
+#
+# \[ p(y \mid f) = (1 - w) \frac{N(y; m, s^2)}{\Phi(m / s)} \mathbf 1[y > 0] + w\, N(y; m, s^2), \]
+#
+# where w is the probability of the latter: the rows say, of which some would have been expected below zero. Nothing
+# changes where the tail below zero holds nothing.
 
 from __future__ import annotations
 
@@ -34,37 +33,22 @@ _REACH = 40.0  # deviations beyond the mean, of which an exponential tail leaves
 
 @record
 class Truncated(LikelihoodWrapper):
-    r"""A likelihood of one normal target that is positive, or is so with a probability below one.
+    """A likelihood of one normal target that is positive, or is so with a probability below one."""
 
-    Density, distribution function and mean are averages of those of the truncated normal and of the normal itself, at
-    the weights 1 − w and w. Of the truncated one, with \(\beta = m/s\) and \(h = \phi(\beta)/\Phi(\beta)\),
+    # Density, distribution function and mean are averages of those of the truncated normal and of the normal itself, at
+    # the weights 1 − w and w. Of the truncated one, with \(\beta = m/s\) and \(h = \phi(\beta)/\Phi(\beta)\),
+    #
+    # \[ E[y] = s (\beta + h), \quad \operatorname{Var}[y] = s^2 (1 - h (\beta + h)). \]
+    #
+    # The average is the normal's density times \(c = (1 - w)/\Phi(\beta) + w\) above zero and times w below, so that
+    #
+    # \[ H[y] = \tfrac12 \log(2 \pi s^2) + \tfrac12 \big(c (\Phi - \beta \phi) + w (1 - \Phi + \beta \phi)\big)
+    #    - c \Phi \log c - w (1 - \Phi) \log w. \]
+    #
+    # Source: Johnson, Kotz & Balakrishnan (1994), section 13.10.1.
 
-    \[ E[y] = s (\beta + h), \quad \operatorname{Var}[y] = s^2 (1 - h (\beta + h)). \]
-
-    The average is the normal's density times \(c = (1 - w)/\Phi(\beta) + w\) above zero and times w below, so that
-
-    \[ H[y] = \tfrac12 \log(2 \pi s^2) + \tfrac12 \big(c (\Phi - \beta \phi) + w (1 - \Phi + \beta \phi)\big)
-       - c \Phi \log c - w (1 - \Phi) \log w. \]
-
-    Attributes:
-        base: the likelihood of normal noise, of which m is the mean and s² the variance.
-        untruncated: w, in [0, 1).
-
-    Source: Johnson, Kotz & Balakrishnan (1994), section 13.10.1.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Gaussian
-        >>> from lamu.tabular.truncated import Truncated
-        >>> likelihood = Truncated(Gaussian(scale=1.0))
-        >>> likelihood.mean({}, jnp.array([[0.0], [9.0]])).round(4).tolist()
-        [0.797..., 9.0]
-        >>> likelihood.cdf({}, jnp.array([[0.0]]), jnp.array([1.0])).round(4).tolist()
-        [0.682...]
-    """
-
-    base: Any
-    untruncated: Any = 0.0
+    base: Any  # the likelihood of normal noise, of which m is the mean and s² the variance
+    untruncated: Any = 0.0  # w, in [0, 1)
 
     support, log_concave, quadratic, takes_trials = Real(), False, False, False
     log_cdf, log_survival = Likelihood.log_cdf, Likelihood.log_survival
@@ -75,34 +59,33 @@ class Truncated(LikelihoodWrapper):
 
     @property
     def name(self) -> str:
-        """The base's, truncated."""
         return f"Truncated({self.base.name})"
 
     def check(self, y: Any) -> None:
-        """Raises a ValueError unless the targets are finite numbers, one a row."""
+        # Raises a ValueError unless the targets are finite numbers, one a row.
         self.support.check(y, self.name)
         if np.ndim(y) != 1:
             raise ValueError(f"the targets have the shape {np.shape(y)}; give one a row, which is truncated at zero")
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the log of the average in nats, `[batch]`; −∞ at zero and below where w is zero."""
+        # Returns the log of the average in nats, `[batch]`; −∞ at zero and below where w is zero.
         y, (keep, w) = jnp.asarray(y).astype(f.dtype), self._log_weights(f)
         plain = self.base.log_prob(params, f, y)
         inside = keep - log_normal_cdf(self._normal(params, f)[0])
         return plain + jnp.where(y > 0, jnp.logaddexp(inside, w), w)
 
     def mean(self, params: Params, f: Array) -> Array:
-        """Returns E[y | f], `[batch]`."""
+        # Returns E[y | f], `[batch]`.
         beta, scale = self._normal(params, f)
         return scale * self._moments(beta)[0]
 
     def variance(self, params: Params, f: Array) -> Array:
-        """Returns Var[y | f], `[batch]`."""
+        # Returns Var[y | f], `[batch]`.
         beta, scale = self._normal(params, f)
         return scale**2 * self._moments(beta)[1]
 
     def entropy(self, params: Params, f: Array) -> Array:
-        """Returns H[y | f] in nats, `[batch]`."""
+        # Returns H[y | f] in nats, `[batch]`.
         beta, scale = self._normal(params, f)
         keep, w = jnp.exp(jnp.stack(self._log_weights(f)))
         above = jnp.exp(log_normal_cdf(beta))
@@ -115,7 +98,7 @@ class Truncated(LikelihoodWrapper):
         return 0.5 * np.log(2 * np.pi) + jnp.log(scale) + 0.5 * squares - share * log_c - w * (1 - above) * log_w
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns one draw a row; of the truncated normal by bisection of its distribution function."""
+        # Returns one draw a row; of the truncated normal by bisection of its distribution function.
         beta, scale = self._normal(params, f)
         which, within, beyond = jax.random.split(key, 3)
         mean, variance = _moments(beta)
@@ -128,13 +111,13 @@ class Truncated(LikelihoodWrapper):
         return jnp.where(free, plain, positive)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns the average of \(1 - \Phi((m - y)/s) / \Phi(m/s)\), zero below zero, and of \(\Phi((y - m)/s)\)."""
+        # Returns the average of \(1 - \Phi((m - y)/s) / \Phi(m/s)\), zero below zero, and of \(\Phi((y - m)/s)\).
         beta, scale = self._normal(params, f)
         y, w = jnp.asarray(y).astype(f.dtype), jnp.asarray(self.untruncated, f.dtype)
         return (1 - w) * _cdf(beta, y / scale) + w * self.base.cdf(params, f, y)
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        r"""Returns the logarithms of the averages of both tails, `[batch]`."""
+        # Returns the logarithms of the averages of both tails, `[batch]`.
         (beta, scale), (log_keep, log_w) = self._normal(params, f), self._log_weights(f)
         y = jnp.asarray(y).astype(f.dtype)
         z, (below, above) = jnp.where(y > 0, y / scale, 1.0), self.base.log_tails(params, f, y)
@@ -146,7 +129,7 @@ class Truncated(LikelihoodWrapper):
         return lower, upper
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns the log probability of an interval, the average of both normals', `[batch]`."""
+        # Returns the log probability of an interval, the average of both normals', `[batch]`.
         (beta, scale), (log_keep, log_w) = self._normal(params, f), self._log_weights(f)
         a, b = (jnp.maximum(jnp.asarray(end).astype(f.dtype), 0.0) / scale for end in (lower, upper))
         some = b > a
@@ -157,15 +140,15 @@ class Truncated(LikelihoodWrapper):
         return jnp.where(nothing, -jnp.inf, jnp.logaddexp(jnp.where(nothing, 0.0, within), free))
 
     def distribution(self, params: Params, f: Array) -> None:
-        """Returns None: the base's is not truncated."""
+        # Returns None: the base's is not truncated.
         return
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: a truncated normal target is no Gaussian."""
+        # Returns None: a truncated normal target is no Gaussian.
         return
 
     def widened(self, params: Params, factor: Any) -> None:
-        """Returns None: with the noise, what lies below zero changes."""
+        # Returns None: with the noise, what lies below zero changes.
         return
 
     def _normal(self, params: Params, f: Array) -> tuple[Array, Array]:
@@ -214,29 +197,12 @@ def untruncated_weight(
     weights: np.ndarray,
     counts: np.ndarray | None = None,
 ) -> float:
-    r"""Returns w, by rows that their members have not seen; one where a target is not positive.
-
-    \[ \log \frac{1 - w}{w} = \sum_i n_i \log
-       \frac{\sum_c w_c\, p_{c k(i)}(y_i) / \Phi(m_{ci} / s_{ci})}{\sum_c w_c\, p_{c k(i)}(y_i)}, \]
-
-    the posterior odds of targets that are positive, at even odds before; w is 10⁻⁹ at least. Of targets that are far
-    from zero, beside the noise, the rows say nothing: w is one half, and one below zero is no impossibility.
-
-    Args:
-        means: of every member, `[candidates, folds, N, 1]`.
-        deviations: of its noise, in the same shape.
-        y: the targets, `[N, 1]`.
-        fold: the fold of every row, `[N]`.
-        weights: of the candidates, which sum to one.
-        counts: what each row counts, n, `[N]`; ones where None.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.tabular.truncated import untruncated_weight
-        >>> y, fold, ones = np.linspace(0.1, 5.0, 100)[:, None], np.arange(100) % 2, np.ones((1, 2, 100, 1))
-        >>> [round(untruncated_weight(mean * ones, ones, y, fold, np.ones(1)), 2) for mean in (1.5, 9.0)]
-        [0.0, 0.5]
-    """
+    """Returns w, by rows that their members have not seen; one where a target is not positive."""
+    # \[ \log \frac{1 - w}{w} = \sum_i n_i \log
+    #    \frac{\sum_c w_c\, p_{c k(i)}(y_i) / \Phi(m_{ci} / s_{ci})}{\sum_c w_c\, p_{c k(i)}(y_i)}, \]
+    #
+    # the posterior odds of targets that are positive, at even odds before; w is 10⁻⁹ at least. Of targets that are far
+    # from zero, beside the noise, the rows say nothing: w is one half, and one below zero is no impossibility.
     from scipy.special import expit, log_ndtr
 
     if y.shape[-1] != 1 or y.min() <= 0:

@@ -138,11 +138,9 @@ def the_belief_has_its_temperature(algorithm: Any) -> None:
 
 
 def only_a_rows_share_counts(algorithm: Any) -> None:
-    """The loss falls as it does with four times the rows, T and the prior's precision, and with rows written twice.
-
-    A sampler is not asked the first, whose steps may be in the units of the whole posterior; the second is not asked
-    where a step depends on the order of the rows.
-    """
+    """The loss falls as it does with four times the rows, T and the prior's precision, and with rows written twice."""
+    # A sampler is not asked the first, whose steps may be in the units of the whole posterior; the second is not asked
+    # where a step depends on the order of the rows.
     batch = _orthogonal_rows().full()
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf[: _N // 2]] * 2), batch)
     once = replace(twice, mask=twice.mask.at[_N // 2 :].set(0))

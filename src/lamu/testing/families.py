@@ -31,10 +31,8 @@ def draws_have_the_mean(belief: Any) -> None:
 
 
 def draws_are_of_the_density(belief: Any) -> None:
-    r"""Stein's identities, \(E[\nabla \log q] = 0\) and \(E[\theta \nabla \log q] = -1\), over draws.
-
-    For beliefs over all real numbers; one of others is asked for `draws_have_the_mean` alone.
-    """
+    r"""Stein's identities, \(E[\nabla \log q] = 0\) and \(E[\theta \nabla \log q] = -1\), over draws."""
+    # For beliefs over all real numbers; one of others is asked for `draws_have_the_mean` alone.
     first = tree.ravel(belief.sample(jax.random.key(0)))[0]
     far = tree.ravel(belief.mean)[1](first + 100.0 * jnp.sign(first))
     if not np.isfinite(belief.log_prob(far)):

@@ -13,20 +13,7 @@ ERRORS = 5.0  # standard errors of an average over draws, of which one number fa
 
 
 def check(what: str, subject: Any, laws: Iterable[Callable[[Any], None]]) -> None:
-    """Runs every law on the subject.
-
-    Args:
-        what: what the message calls the subject.
-        subject: what the laws are of.
-        laws: functions that raise an AssertionError.
-
-    Raises:
-        AssertionError: which names every broken law, and says what it found.
-
-    Examples:
-        >>> from lamu.testing.laws import check
-        >>> check("two", 2, [lambda number: None])
-    """
+    """Runs every law on the subject."""
     broken = []
     for law in laws:
         try:
@@ -39,15 +26,7 @@ def check(what: str, subject: Any, laws: Iterable[Callable[[Any], None]]) -> Non
 
 
 def close(found: Any, expected: Any, rtol: float, what: str, atol: float = 0.0) -> None:
-    """Raises an AssertionError unless two arrays agree.
-
-    Args:
-        found: what the part says.
-        expected: what the law says.
-        rtol: relative tolerance.
-        what: what is compared, for the message.
-        atol: absolute tolerance.
-    """
+    """Raises an AssertionError unless two arrays agree."""
     found, expected = np.asarray(found, float), np.asarray(expected, float)
     assert found.shape == expected.shape, f"{what} has the shape {found.shape} where {expected.shape} is due"
     bad = ~np.isclose(found, expected, rtol=rtol, atol=atol)
@@ -56,14 +35,7 @@ def close(found: Any, expected: Any, rtol: float, what: str, atol: float = 0.0) 
 
 
 def within_errors(draws: Any, expected: Any, what: str, slack: float = 0.0) -> None:
-    """Raises an AssertionError unless the mean of independent draws is what is expected, within five standard errors.
-
-    Args:
-        draws: `[n, ...]`.
-        expected: the mean that is due, `[...]`.
-        what: what is averaged, for the message.
-        slack: a further tolerance.
-    """
+    """Raises an AssertionError unless the mean of independent draws is as expected, within five standard errors."""
     draws = np.asarray(draws, float)
     mean, error = draws.mean(axis=0), draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
     expected = np.broadcast_to(np.asarray(expected, float), mean.shape)

@@ -63,10 +63,8 @@ def gaussian_is_the_gradient_and_curvature(case: Case) -> None:
 
 
 def draws_are_of_the_density(case: Case) -> None:
-    r"""Stein's identities, \(E[\nabla \log p] = 0\) and \(E[\theta \nabla \log p] = -1\), over draws.
-
-    A prior that cannot be simulated from is not asked.
-    """
+    r"""Stein's identities, \(E[\nabla \log p] = 0\) and \(E[\theta \nabla \log p] = -1\), over draws."""
+    # A prior that cannot be simulated from is not asked.
     prior, params = case
     try:
         first = prior.sample(jax.random.key(0), params)

@@ -1,8 +1,7 @@
-"""The checks of generalised linear models at their maximum likelihood, each in float64, beside R's values.
+"""The checks of generalised linear models at their maximum likelihood, each in float64, beside R's values."""
 
-The data are small enough to stand here: the ratings of `ordinal::wine` as a table of frequencies, and the twenty rows
-of `survival::tobin`.
-"""
+# The data are small enough to stand here: the ratings of `ordinal::wine` as a table of frequencies, and the twenty rows
+# of `survival::tobin`.
 
 from __future__ import annotations
 

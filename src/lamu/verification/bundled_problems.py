@@ -31,23 +31,14 @@ _NOISE = 0.7
 
 @dataclass(frozen=True)
 class Bundled:
-    """A model with a linear network on bundled data, inputs and numeric targets standardised.
+    """A model with a linear network on bundled data, inputs and numeric targets standardised."""
 
-    Attributes:
-        name: data and model in words.
-        model: the model, with the prior N(0, 1) on every weight.
-        x: inputs `[N, D]`.
-        y: targets `[N]`.
-        loss: a row's loss in NumPy.
-        exact: the moments of the posterior.
-    """
-
-    name: str
-    model: Model
-    x: np.ndarray
-    y: np.ndarray
-    loss: Loss
-    exact: Moments
+    name: str  # data and model in words
+    model: Model  # the model, with the prior N(0, 1) on every weight
+    x: np.ndarray  # inputs `[N, D]`
+    y: np.ndarray  # targets `[N]`
+    loss: Loss  # a row's loss in NumPy
+    exact: Moments  # the moments of the posterior
 
     @property
     def design(self) -> np.ndarray:

@@ -9,19 +9,12 @@ __all__ = ["Check"]
 
 @dataclass(frozen=True)
 class Check:
-    """An algorithm beside its classic.
+    """An algorithm beside its classic."""
 
-    Attributes:
-        algorithm: its public name.
-        reference: what it was compared with, and in what.
-        deviation: the largest difference that was found.
-        tolerance: the largest that is allowed.
-    """
-
-    algorithm: str
-    reference: str
-    deviation: float
-    tolerance: float
+    algorithm: str  # its public name
+    reference: str  # what it was compared with, and in what
+    deviation: float  # the largest difference that was found
+    tolerance: float  # the largest that is allowed
 
     @property
     def passed(self) -> bool:

@@ -56,13 +56,7 @@ __all__ = ["checks", "latent_checks", "likelihood_checks"]
 
 
 def checks() -> dict[str, Callable[[], Check]]:
-    """Returns the check of every algorithm by its public name; each is a function without arguments.
-
-    Examples:
-        >>> from lamu.verification import checks
-        >>> checks()["sgd"]().passed
-        True
-    """
+    """Returns the check of every algorithm by its public name; each is a function without arguments."""
     table = {
         "gradient_descent": _gradient_descent,
         "sgd": _sgd,
@@ -87,24 +81,12 @@ def checks() -> dict[str, Callable[[], Check]]:
 
 
 def likelihood_checks() -> dict[str, Callable[[], Check]]:
-    """Returns the check of every likelihood and of the anchors, by name; each is a function without arguments.
-
-    Examples:
-        >>> from lamu.verification import likelihood_checks
-        >>> likelihood_checks()["Poisson"]().passed
-        True
-    """
+    """Returns the check of every likelihood and of the anchors, by name; each is a function without arguments."""
     return {name: _in_double(check) for name, check in (likelihood_rows() | anchor_rows()).items()}
 
 
 def latent_checks() -> dict[str, Callable[[], Check]]:
-    """Returns the checks of bounds, flows, locals and coders by public name; each is a function without arguments.
-
-    Examples:
-        >>> from lamu.verification import latent_checks
-        >>> latent_checks()["WarmUp"]().passed
-        True
-    """
+    """Returns the checks of bounds, flows, locals and coders by public name; each is a function without arguments."""
     return {name: _in_double(check) for name, check in latent_rows().items()}
 
 

@@ -46,13 +46,7 @@ MODES = np.array([[3.0, 2.0], [-2.805118, 3.131312], [-3.779310, -3.283186], [3.
 
 
 def discrete_rows() -> dict[str, Any]:
-    """Returns the checks by the public names of the algorithms.
-
-    Examples:
-        >>> from lamu.verification.discrete_rows import discrete_rows
-        >>> sorted(discrete_rows())[:3]
-        ['bayesbinn', 'dropout', 'igo']
-    """
+    """Returns the checks by the public names of the algorithms."""
     return {
         "straight_through": _straight_through,
         "bayesbinn": _bayesbinn,
@@ -113,11 +107,9 @@ def _bayesbinn() -> Check:
 
 
 def _step_off(objective: Objective, batch: Batch, state: Any, relaxed: bool) -> float:
-    """Returns how far the mean of a step of `bayesbinn` is from its expectation, in standard errors.
-
-    The loss is a quadratic of the weights, and coins are independent, so that the expectation of a difference is known,
-    and that of a relaxed slope times gradient is made of integrals over one uniform number.
-    """
+    """Returns how far the mean of a step of `bayesbinn` is from its expectation, in standard errors."""
+    # The loss is a quadratic of the weights, and coins are independent, so that the expectation of a difference is
+    # known, and that of a relaxed slope times gradient is made of integrals over one uniform number.
     algorithm = bayesbinn(Constant(0.3), Relaxed(0.5, floor=0.1) if relaxed else None, leaves=("*",))
     natural = np.array([0.4, -0.2, 0.1])
     start = replace(state, belief=Binary(tree.ravel(state.belief.half_logit)[1](jnp.asarray(natural))))

@@ -25,13 +25,7 @@ SCALE, NOISE, DRIFT = 0.8, 0.3, 0.01
 
 
 def filter_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of the algorithm; each is a function without arguments.
-
-    Examples:
-        >>> from lamu.verification.filter_rows import filter_rows
-        >>> list(filter_rows())
-        ['extended_kalman']
-    """
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
     return {"extended_kalman": _extended_kalman}
 
 

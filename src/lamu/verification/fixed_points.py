@@ -1,12 +1,11 @@
-r"""Gaussian fixed points of the rule for a linear predictor, in NumPy: what a variational recipe must converge to.
+"""Gaussian fixed points of the rule for a linear predictor, in NumPy: what a variational recipe must converge to."""
 
-For rows \(f_i = x_i^\top \theta\) and a prior \(N(0, \delta^{-1} I)\) the fixed point of the rule is
-
-\[ \sum_i E_q[\ell_i'(f_i)]\, x_i + \delta m = 0, \qquad S = \sum_i E_q[\ell_i''(f_i)]\, x_i x_i^\top + \delta I, \]
-
-with the diagonal of S alone for mean field. Under q each \(f_i\) is normal in one dimension, so that both expectations
-are sums over Gauss-Hermite nodes. Nothing here knows the library.
-"""
+# For rows \(f_i = x_i^\top \theta\) and a prior \(N(0, \delta^{-1} I)\) the fixed point of the rule is
+#
+# \[ \sum_i E_q[\ell_i'(f_i)]\, x_i + \delta m = 0, \qquad S = \sum_i E_q[\ell_i''(f_i)]\, x_i x_i^\top + \delta I, \]
+#
+# with the diagonal of S alone for mean field. Under q each \(f_i\) is normal in one dimension, so that both
+# expectations are sums over Gauss-Hermite nodes. Nothing here knows the library.
 
 from __future__ import annotations
 
@@ -37,17 +36,11 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A Gaussian that the rule does not move.
+    """A Gaussian that the rule does not move."""
 
-    Attributes:
-        mean: m `[D]`.
-        covariance: S⁻¹ `[D, D]`, diagonal for mean field.
-        bound: the evidence bound in nats, a lower bound of the log evidence.
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    bound: float
+    mean: np.ndarray  # m `[D]`
+    covariance: np.ndarray  # S⁻¹ `[D, D]`, diagonal for mean field
+    bound: float  # the evidence bound in nats, a lower bound of the log evidence
 
     @property
     def sd(self) -> np.ndarray:
@@ -56,11 +49,7 @@ class FixedPoint:
 
 
 def gaussian(scale: float) -> Loss:
-    """Returns value, slope and curvature of a normal row with known noise.
-
-    Args:
-        scale: the noise's standard deviation.
-    """
+    """Returns value, slope and curvature of a normal row with known noise."""
 
     def loss(f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         away = (f - y) / scale
@@ -108,15 +97,7 @@ def bound(
 def mode(
     loss: Loss, design: np.ndarray, y: np.ndarray, precision: float, stand_in: StandIn = hessian
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the most probable parameters `[D]` and the precision `[D, D]` there, by damped Newton steps.
-
-    Args:
-        loss: value, slope and curvature of a row.
-        design: inputs `[N, D]`.
-        y: targets `[N]`.
-        precision: the prior's precision δ on every weight.
-        stand_in: what stands for the curvature of a row in the precision; the steps take the Hessian.
-    """
+    """Returns the most probable parameters `[D]` and the precision `[D, D]` there, by damped Newton steps."""
     found, targets = np.zeros(design.shape[1]), np.asarray(y, np.float64)
     for _ in range(200):
         _, slope, curvature = loss(design @ found, targets)
@@ -137,26 +118,7 @@ def gaussian_fixed_point(
     stand_in: StandIn = hessian,
     tolerance: float = 1e-10,
 ) -> FixedPoint:
-    """Returns the Gaussian that the rule does not move, by damped Newton steps of the mean and substitution for S.
-
-    Args:
-        loss: value, slope and curvature of a row.
-        design: inputs `[N, D]`, with a column of ones where there is an intercept.
-        y: targets `[N]`.
-        precision: the prior's precision δ on every weight.
-        full: whether S is a full matrix; else its diagonal.
-        stand_in: what stands for the curvature of a row in S, from its slope and curvature.
-        tolerance: the largest move in posterior standard deviations at which it stops.
-
-    Raises:
-        RuntimeError: if that many steps do not get there.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.verification.fixed_points import gaussian, gaussian_fixed_point
-        >>> gaussian_fixed_point(gaussian(1.0), np.ones((3, 1)), np.array([1.0, 2.0, 3.0]), 1.0).mean.round(6).tolist()
-        [1.5]
-    """
+    """Returns the Gaussian that the rule does not move, by damped Newton steps of the mean and substitution for S."""
     size = design.shape[1]
     mean, covariance, moved = np.zeros(size), np.eye(size) / precision, np.inf
     for _ in range(2000):
@@ -175,13 +137,7 @@ def gaussian_fixed_point(
 
 
 def product_of_signs(corners: np.ndarray, energy: np.ndarray, sweeps: int = 500) -> np.ndarray:
-    r"""Returns the means of independent signs closest to \(\exp(-\text{energy})\), by coordinate ascent.
-
-    Args:
-        corners: all assignments of signs, `[2^D, D]`.
-        energy: of each, in nats.
-        sweeps: how many times every sign is set to the best, the others held.
-    """
+    r"""Returns the means of independent signs closest to \(\exp(-\text{energy})\), by coordinate ascent."""
     mean = np.zeros(corners.shape[1])
     for _ in range(sweeps):
         for j, signs in enumerate(corners.T):

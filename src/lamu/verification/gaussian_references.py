@@ -1,8 +1,7 @@
-"""Rows of the Gaussian part of the table, written once more by hand in NumPy, on Bayesian logistic regression.
+"""Rows of the Gaussian part of the table, written once more by hand in NumPy, on Bayesian logistic regression."""
 
-Every function takes the batches of the steps as pairs of design matrix and targets, the first mean, the number of rows
-that the data have, and the prior's precision; `noises` are the standard normal draws of the steps.
-"""
+# Every function takes the batches of the steps as pairs of design matrix and targets, the first mean, the number of
+# rows that the data have, and the prior's precision; `noises` are the standard normal draws of the steps.
 
 from __future__ import annotations
 
@@ -100,11 +99,9 @@ def affine_group(
     momentum: float,
     share: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns shift and scale of the affine Lie-group rule on a diagonal scale, the exponential by its series.
-
-    (A, b) exp(−ρ (U/2, V)) is the time-ρ flow of ḃ = −A V, Ȧ = −A U/2 for one coordinate: here by the matrix
-    exponential of [[−ρU/2, −ρV], [0, 0]], forty terms of it.
-    """
+    """Returns shift and scale of the affine Lie-group rule on a diagonal scale, the exponential by its series."""
+    # (A, b) exp(−ρ (U/2, V)) is the time-ρ flow of ḃ = −A V, Ȧ = −A U/2 for one coordinate: here by the matrix
+    # exponential of [[−ρU/2, −ρV], [0, 0]], forty terms of it.
     b, a = start.copy(), np.full_like(start, 1 / np.sqrt(rows))
     mu, mv = np.zeros_like(start), np.zeros_like(start)
     for (design, y), noise in zip(batches, noises, strict=True):

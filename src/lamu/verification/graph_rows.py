@@ -32,12 +32,7 @@ def graph_rows() -> dict[str, Callable[[], Check]]:
 
 
 def iris_mixture(concentration: float, prior: NormalWishart) -> Graph:
-    """Returns a mixture of three Gaussians with full covariances for the iris data.
-
-    Args:
-        concentration: of the Dirichlet prior of the weights.
-        prior: of every component.
-    """
+    """Returns a mixture of three Gaussians with full covariances for the iris data."""
 
     def program(m: Program) -> None:
         weight = m.sample("weight", Dirichlet(jnp.full(K, concentration)))

@@ -23,13 +23,7 @@ STEPS, RANK, PERIOD, FIRST = 60, 4, 5, 10
 
 
 def iterate_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of the algorithm; each is a function without arguments.
-
-    Examples:
-        >>> from lamu.verification.iterate_rows import iterate_rows
-        >>> list(iterate_rows())
-        ['swag']
-    """
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
     return {"swag": _swag}
 
 

@@ -43,12 +43,10 @@ def _kfac() -> Check:
 
 
 def _noisy_kfac() -> Check:
-    r"""The precision after a step; and its mean over keys, which is the posterior's, with the scatter of its draws.
-
-    The curvature of linear regression is the same at every draw, and its gradient is linear in the draw: from
-    \(\theta \sim N(m_0, \Sigma_0)\) a step of rate one ends at
-    \(m^* - S^{-1} H (\theta - m_0)\), H the likelihood's part of S.
-    """
+    """The precision after a step; and its mean over keys, which is the posterior's, with the scatter of its draws."""
+    # The curvature of linear regression is the same at every draw, and its gradient is linear in the draw: from
+    # \(\theta \sim N(m_0, \Sigma_0)\) a step of rate one ends at \(m^* - S^{-1} H (\theta - m_0)\), H the likelihood's
+    # part of S.
     algorithm = noisy_kfac(1.0, **PLAIN)
     _, precision, mean, expected = _after_one_step(algorithm)
     deviation = float(np.max(np.abs(precision - expected)) / np.max(expected))

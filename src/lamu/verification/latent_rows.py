@@ -1,9 +1,8 @@
-r"""The checks of latent variables, each in float64, on models whose answers are known.
+"""The checks of latent variables, each in float64, on models whose answers are known."""
 
-Bounds are of the row \(y = a z + \epsilon\) with \(z \sim N(0, 1)\) and \(\epsilon \sim N(0, s^2 I)\): the expected
-bound of one or two draws is an integral over their noise, taken in NumPy by Gauss–Hermite quadrature from the paper's
-formula. A deviation "in standard errors" is that of the mean of 4,000 draws with a fixed key.
-"""
+# Bounds are of the row \(y = a z + \epsilon\) with \(z \sim N(0, 1)\) and \(\epsilon \sim N(0, s^2 I)\): the expected
+# bound of one or two draws is an integral over their noise, taken in NumPy by Gauss–Hermite quadrature from the paper's
+# formula. A deviation "in standard errors" is that of the mean of 4,000 draws with a fixed key.
 
 from __future__ import annotations
 

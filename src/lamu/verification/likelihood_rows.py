@@ -1,9 +1,8 @@
-r"""The checks of likelihoods, each in float64: SciPy's log density beside ours, and the rest by sums over it.
+"""The checks of likelihoods, each in float64: SciPy's log density beside ours, and the rest by sums over it."""
 
-The deviation is the largest of those of the log density, the mean, the variance, and the Fisher information
-\(\sum_y m(y)\, s\, s^\top\), with m the masses of SciPy and s the slope of its log density by central differences;
-relative where a number is above one.
-"""
+# The deviation is the largest of those of the log density, the mean, the variance, and the Fisher information \(\sum_y
+# m(y)\, s\, s^\top\), with m the masses of SciPy and s the slope of its log density by central differences; relative
+# where a number is above one.
 
 from __future__ import annotations
 
@@ -53,19 +52,12 @@ _CUTS = np.array([-0.8, 0.7, 1.1])
 
 @dataclass(frozen=True)
 class _Targets:
-    """Targets at one f that stand for all, by a reference.
+    """Targets at one f that stand for all, by a reference."""
 
-    Attributes:
-        f: the outputs, `[K]`.
-        y: the targets, `[points, ...]`.
-        mass: how probable what each stands for is, `[points]`.
-        log_prob: the reference's log density of the targets, as a function of f.
-    """
-
-    f: np.ndarray
-    y: np.ndarray
-    mass: np.ndarray
-    log_prob: Callable[[np.ndarray], np.ndarray]
+    f: np.ndarray  # the outputs, `[K]`
+    y: np.ndarray  # the targets, `[points, ...]`
+    mass: np.ndarray  # how probable what each stands for is, `[points]`
+    log_prob: Callable[[np.ndarray], np.ndarray]  # the reference's log density of the targets, as a function of f
 
 
 def likelihood_rows() -> dict[str, Callable[[], Check]]:

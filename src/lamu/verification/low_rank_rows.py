@@ -20,13 +20,7 @@ STEPS = 20
 
 
 def low_rank_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of the algorithm; each is a function without arguments.
-
-    Examples:
-        >>> from lamu.verification.low_rank_rows import low_rank_rows
-        >>> list(low_rank_rows())
-        ['slang']
-    """
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
     return {"slang": _slang}
 
 

@@ -26,13 +26,7 @@ ROWS, EPOCHS = 20, 3  # from the second on, rows take out their share of the pas
 
 
 def moment_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of the algorithm; each is a function without arguments.
-
-    Examples:
-        >>> from lamu.verification.moment_rows import moment_rows
-        >>> list(moment_rows())
-        ['pbp']
-    """
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
     return {"pbp": _pbp}
 
 

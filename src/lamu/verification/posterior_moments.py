@@ -15,19 +15,12 @@ _DRAWS, _FREEDOM = 200_000, 8.0
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean, covariance and evidence of a posterior.
+    """Mean, covariance and evidence of a posterior."""
 
-    Attributes:
-        mean: `[D]`.
-        covariance: `[D, D]`.
-        log_evidence: log marginal likelihood in nats.
-        ess: the effective number of draws behind them; a mean is known to 1/√ess of a posterior standard deviation.
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    log_evidence: float
-    ess: float
+    mean: np.ndarray  # `[D]`
+    covariance: np.ndarray  # `[D, D]`
+    log_evidence: float  # log marginal likelihood in nats
+    ess: float  # the effective number of draws behind them; a mean is known to 1/√ess of a posterior standard deviation
 
     @property
     def sd(self) -> np.ndarray:
@@ -36,22 +29,7 @@ class Moments:
 
 
 def posterior_moments(loss: Loss, design: np.ndarray, y: np.ndarray, precision: float) -> Moments:
-    r"""Returns the moments under \(N(0, \delta^{-1} I)\): draws of a Student's t at the mode, weighted.
-
-    Args:
-        loss: value, slope and curvature of a row.
-        design: inputs `[N, D]`.
-        y: targets `[N]`.
-        precision: the prior's precision δ on every weight.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.verification.fixed_points import gaussian
-        >>> from lamu.verification.posterior_moments import posterior_moments
-        >>> found = posterior_moments(gaussian(1.0), np.ones((3, 1)), np.array([1.0, 2.0, 3.0]), 1.0)
-        >>> found.mean.round(2).tolist(), found.covariance.round(2).tolist()
-        ([1.5], [[0.25]])
-    """
+    r"""Returns the moments under \(N(0, \delta^{-1} I)\): draws of a Student's t at the mode, weighted."""
     from scipy.special import gammaln
 
     size, targets = design.shape[1], np.asarray(y, np.float64)

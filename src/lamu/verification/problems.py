@@ -19,21 +19,13 @@ __all__ = ["Problem", "classes", "logistic", "regression"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Data, and the objective of a model on them.
+    """Data, and the objective of a model on them."""
 
-    Attributes:
-        x: inputs `[N, D]`.
-        y: targets `[N]`.
-        objective: the loss.
-        scale: the noise's standard deviation (regression).
-        precision: the prior's precision on every weight.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    objective: Objective
-    scale: float
-    precision: float
+    x: np.ndarray  # inputs `[N, D]`
+    y: np.ndarray  # targets `[N]`
+    objective: Objective  # the loss
+    scale: float  # the noise's standard deviation (regression)
+    precision: float  # the prior's precision on every weight
 
     def batches(self, rows: int) -> list[Batch]:
         """Returns the data in order, the last batch padded and masked."""

@@ -23,11 +23,7 @@ _STEPS = 200
 
 
 def tossed(y: Any) -> None:
-    """A program of tosses: p is Beta(2, 1).
-
-    Args:
-        y: zeros and ones.
-    """
+    """A program of tosses: p is Beta(2, 1)."""
     p = numpyro.sample("p", dist.Beta(2.0, 1.0))
     with numpyro.plate("rows", len(y)):
         numpyro.sample("y", dist.Bernoulli(p), obs=y)

@@ -12,10 +12,8 @@ __all__ = ["gradient_descent", "ivon_logistic", "linear_regression", "vogn_logis
 def linear_regression(
     design: np.ndarray, y: np.ndarray, scale: float, precision: float, temperature: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Returns posterior mean, posterior precision and log evidence of Bayesian linear regression (Bishop 3.50 to 3.54).
-
-    At a temperature other than one the evidence is the log integral of the tempered joint.
-    """
+    """Returns posterior mean, precision and log evidence of Bayesian linear regression (Bishop 3.50 to 3.54)."""
+    # At a temperature other than one the evidence is the log integral of the tempered joint.
     rows, size = design.shape
     gram = (design.T @ design / scale**2 + precision * np.eye(size)) / temperature
     mean = np.linalg.solve(gram, design.T @ y / scale**2 / temperature)
@@ -48,20 +46,7 @@ def ivon_logistic(
     hess_init: float,
     max_step: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and curvature h of IVON on logistic regression (Shen et al. 2024, algorithm 1, one draw).
-
-    Args:
-        batches: design matrix and targets of every step.
-        noises: the standard normal draw of every step.
-        start: the first mean.
-        rows: the effective sample size.
-        precision: the prior's precision; the weight decay is this over `rows`.
-        rate: α.
-        b1: β₁.
-        b2: β₂.
-        hess_init: h₀.
-        max_step: the largest coordinate of a step at rate one.
-    """
+    """Returns mean and curvature h of IVON on logistic regression (Shen et al. 2024, algorithm 1, one draw)."""
     mean, momentum = start.copy(), np.zeros_like(start)
     h, decay = np.full_like(start, hess_init), precision / rows
     for step, ((design, y), noise) in enumerate(zip(batches, noises, strict=True), start=1):
@@ -87,20 +72,7 @@ def vogn_logistic(
     hess_init: float,
     max_step: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and curvature of VOGN on logistic regression (Osawa et al. 2019, equations 4 and 5, one draw).
-
-    Args:
-        batches: design matrix and targets of every step.
-        noises: the standard normal draw of every step.
-        start: the first mean.
-        rows: N.
-        precision: the prior's precision.
-        rate: α.
-        b1: β₁.
-        b2: β₂.
-        hess_init: the first curvature.
-        max_step: the largest coordinate of a step at rate one.
-    """
+    """Returns mean and curvature of VOGN on logistic regression (Osawa et al. 2019, equations 4 and 5, one draw)."""
     m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, hess_init)
     delta = precision / rows
     for t, ((design, y), noise) in enumerate(zip(batches, noises, strict=True), start=1):

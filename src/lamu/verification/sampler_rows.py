@@ -57,11 +57,9 @@ def _ula() -> Check:
 
 
 def _minibatch_mh() -> Check:
-    """A test that is certain is Metropolis-Hastings; with the error that ships, moments beside the closed form.
-
-    With 2,000 rows the test of 100 at a time stops early: its bias is a part of what is measured, and may be a tenth of
-    a posterior standard deviation, beside Monte Carlo errors of some hundredths.
-    """
+    """A test that is certain is Metropolis-Hastings; with the error that ships, moments beside the closed form."""
+    # With 2,000 rows the test of 100 at a time stops early: its bias is a part of what is measured, and may be a tenth
+    # of a posterior standard deviation, beside Monte Carlo errors of some hundredths.
     problem = problems.regression()
     sampler = minibatch_mh(1, 0, STEPS, rows=5, test=SequentialTest(0.0), step_size=STEP_SIZE)
     certain = _beside_hand("minibatch_mh", sampler, problem, _tested(problem), splits=4, coin=2)

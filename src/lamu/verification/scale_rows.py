@@ -42,13 +42,7 @@ def regression_by_relevance() -> tuple[Model, np.ndarray, np.ndarray]:
 
 
 def coordinate_ascent(x: np.ndarray, y: np.ndarray, sweeps: int = 5000) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and precision of every weight; from Bishop (2006), section 10.3.
-
-    Args:
-        x: inputs `[N, D]`.
-        y: targets `[N]`.
-        sweeps: over all weights.
-    """
+    """Returns mean and precision of every weight; from Bishop (2006), section 10.3."""
     gram, cross, D = x.T @ x / _NOISE**2, x.T @ y / _NOISE**2, x.shape[1]
     mean, relevance = np.zeros(D), np.ones(D)
     for _ in range(sweeps):

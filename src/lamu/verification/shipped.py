@@ -10,44 +10,27 @@ __all__ = ["Limits", "Shipped"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a default fit of a kind is expected to reach; infinite where the kind claims nothing.
+    """What a default fit of a kind is expected to reach; infinite where the kind claims nothing."""
 
-    Attributes:
-        mean: the largest error of a mean, in posterior standard deviations.
-        sd: the largest distance of the median ratio of standard deviations from one, as a factor less one.
-        nats: how far the bound or the evidence may be from the reference's.
-    """
-
-    mean: float
-    sd: float
-    nats: float = math.inf
+    mean: float  # the largest error of a mean, in posterior standard deviations
+    sd: float  # the largest distance of the median ratio of standard deviations from one, as a factor less one
+    nats: float = math.inf  # how far the bound or the evidence may be from the reference's
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """An algorithm, made without arguments and fitted without a length, beside a reference.
+    """An algorithm, made without arguments and fitted without a length, beside a reference."""
 
-    Attributes:
-        algorithm: its public name.
-        problem: the data and the model.
-        reference: what means and standard deviations are compared with.
-        mean_error: the largest error of a mean, in the exact posterior's standard deviations.
-        sd_ratio: the median ratio of standard deviations, the fit's over the reference's; NaN where it has none.
-        exact_ratio: the same over the exact posterior's, which a mean-field belief does not reach; NaN where unknown.
-        nats: the bound or the evidence less the reference's; NaN where there is none.
-        seconds: what making, compiling and fitting took.
-        limits: what is expected of its kind.
-    """
-
-    algorithm: str
-    problem: str
-    reference: str
-    mean_error: float
-    sd_ratio: float
+    algorithm: str  # its public name
+    problem: str  # the data and the model
+    reference: str  # what means and standard deviations are compared with
+    mean_error: float  # the largest error of a mean, in the exact posterior's standard deviations
+    sd_ratio: float  # the median ratio of standard deviations, the fit's over the reference's; NaN where it has none
+    # The same over the exact posterior's, which a mean-field belief does not reach; NaN where unknown.
     exact_ratio: float
-    nats: float
-    seconds: float
-    limits: Limits
+    nats: float  # the bound or the evidence less the reference's; NaN where there is none
+    seconds: float  # what making, compiling and fitting took
+    limits: Limits  # what is expected of its kind
 
     @property
     def misses(self) -> tuple[str, ...]:

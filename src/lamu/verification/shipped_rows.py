@@ -54,21 +54,14 @@ _EXACT_CHAINS = ("random_walk", "mala", "hmc", "nuts", "parallel_tempering")
 
 
 def shipped_rows() -> dict[str, Callable[[], Shipped]]:
-    """Returns the row of every algorithm with a belief by its public name; each is a function without arguments.
-
-    Means are compared in the exact posterior's standard deviations. Standard deviations are compared with those of the
-    rule's own fixed point in the family of the belief, which for mean field are narrower than the posterior's; the row
-    has both ratios, and says which it is judged by.
-
-    Algorithms whose posterior is one point have no row, nor has `mc_dropout`, whose belief is a point under random
-    masks. Of `pbp`, whose beliefs are about networks of rectifiers, where weights are exchangeable, the predictions are
-    compared, in their own standard deviations.
-
-    Examples:
-        >>> from lamu.verification.shipped_rows import shipped_rows
-        >>> shipped_rows()["conjugate"]().reached
-        True
-    """
+    """Returns the row of every algorithm with a belief by its public name; each is a function without arguments."""
+    # Means are compared in the exact posterior's standard deviations. Standard deviations are compared with those of
+    # the rule's own fixed point in the family of the belief, which for mean field are narrower than the posterior's;
+    # the row has both ratios, and says which it is judged by.
+    #
+    # Algorithms whose posterior is one point have no row, nor has `mc_dropout`, whose belief is a point under random
+    # masks. Of `pbp`, whose beliefs are about networks of rectifiers, where weights are exchangeable, the predictions
+    # are compared, in their own standard deviations.
     rows: dict[str, Callable[[], Shipped]] = {
         "conjugate": partial(_posterior, "conjugate", _EXACT),
         "extended_kalman": partial(_posterior, "extended_kalman", _EXACT),

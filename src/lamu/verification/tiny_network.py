@@ -1,8 +1,7 @@
-"""A network of rectifiers small enough for long chains; weights are exchangeable, so predictions are compared.
+"""A network of rectifiers small enough for long chains; weights are exchangeable, so predictions are compared."""
 
-The reference is kept as figures, because making it takes three minutes: `python -m lamu.verification.tiny_network`
-prints it anew.
-"""
+# The reference is kept as figures, because making it takes three minutes: `python -m lamu.verification.tiny_network`
+# prints it anew.
 
 from __future__ import annotations
 
@@ -48,14 +47,9 @@ def model() -> Model:
 
 
 def chains(draws: int = 3000) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and standard deviation of the predictive distribution at the new rows, by long chains.
-
-    The model is the one of `pbp`: normal weights with variance 0.25 / (λ n), n the fan-in plus one, and
-    Gamma beliefs about λ and about the precision of the noise.
-
-    Args:
-        draws: how many are kept for each of four chains.
-    """
+    """Returns mean and standard deviation of the predictive distribution at the new rows, by long chains."""
+    # The model is the one of `pbp`: normal weights with variance 0.25 / (λ n), n the fan-in plus one, and Gamma beliefs
+    # about λ and about the precision of the noise.
     import jax
     import jax.numpy as jnp
     import numpyro

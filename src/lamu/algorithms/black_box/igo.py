@@ -26,58 +26,32 @@ __all__ = ["BlackBox", "BlackBoxState", "igo", "natural_search_gradient", "utili
 
 @record
 class BlackBoxState:
-    """What the next step needs.
+    """What the next step needs."""
 
-    Attributes:
-        count: steps taken.
-        mean: m.
-        precision: S, dense.
-        network_state: the network's state.
-
-    Examples:
-        >>> from lamu.algorithms.black_box.igo import BlackBoxState
-        >>> BlackBoxState(count=0, mean={}, precision=None, network_state={}).count
-        0
-    """
-
-    count: Any
-    mean: Params
-    precision: Any
+    count: Any  # steps taken
+    mean: Params  # m
+    precision: Any  # S, dense
     network_state: Any
 
 
 @record
 class BlackBox(Runnable):
-    """The algorithm that `igo` makes.
+    """The algorithm that `igo` makes."""
 
-    Attributes:
-        learning_rate: ρ of the mean.
-        precision_rate: ρ of the precision; None for that which depends on the number of parameters.
-        samples: how many points a step looks at; None for a number that depends on that of the parameters.
-        init_scale: the standard deviation of the search at the start.
-        geometry: how the precision moves.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.algorithms.black_box.igo import igo
-        >>> igo().choices.curvature
-        'none'
-    """
-
-    learning_rate: Rate
-    precision_rate: Rate | None = None
+    learning_rate: Rate  # ρ of the mean
+    precision_rate: Rate | None = None  # ρ of the precision; None for that which depends on the number of parameters
+    # How many points a step looks at; None for a number that depends on that of the parameters.
     samples: int | None = static(default=None)
-    init_scale: Number = 1.0
-    geometry: Geometry = Retraction()
+    init_scale: Number = 1.0  # the standard deviation of the search at the start
+    geometry: Geometry = Retraction()  # how the precision moves
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says."""
+        # Minibatches, as long as the caller says.
         return Traits()
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices(
             family="Gaussian, dense precision",
             expectation="ScoreFunction",
@@ -87,7 +61,7 @@ class BlackBox(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> BlackBoxState:
-        """Returns a round search distribution around the initial parameters."""
+        # Returns a round search distribution around the initial parameters.
         params, network_state = objective.model.init(key, batch)
         precision = 1.0 / self.init_scale**2
         return BlackBoxState(
@@ -104,7 +78,7 @@ class BlackBox(Runnable):
     def step(
         self, key: RandomKey, state: BlackBoxState, batch: Batch, objective: Objective
     ) -> tuple[BlackBoxState, Info]:
-        """Returns the state after one look at some points."""
+        # Returns the state after one look at some points.
         dimension = tree.dimension(state.mean)
         count = self.samples or 4 + math.floor(3 * math.log(dimension))
         loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
@@ -130,28 +104,17 @@ class BlackBox(Runnable):
         return state, Info(loss=jnp.mean(losses), residual=jnp.sqrt(jnp.maximum(moved, 0.0)))
 
     def posterior(self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the point m: without an entropy the search distribution is no posterior."""
+        # Returns the point m: without an entropy the search distribution is no posterior.
         return Posterior(
             objective.model, Point(state.mean), state.network_state, Sampled(), key, temperature=objective.temperature
         )
 
 
 def utilities(losses: Array) -> Array:
-    r"""Returns the weights of some points by the ranks of their losses, best first; they sum to zero.
-
-    \[ u_i = \frac{\max(0,\, \log(n/2 + 1) - \log i)}{\sum_j \max(0,\, \log(n/2 + 1) - \log j)} - \frac1n \]
-
-    Args:
-        losses: one a point, `[n]`.
-
-    Source: Glasmachers, Schaul, Sun, Wierstra & Schmidhuber (2010), "Exponential natural evolution strategies".
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.black_box.igo import utilities
-        >>> [round(float(u), 2) for u in utilities(jnp.array([3.0, 1.0, 2.0, 9.0]))]
-        [-0.25, 0.48, 0.02, -0.25]
-    """
+    """Returns the weights of some points by the ranks of their losses, best first; they sum to zero."""
+    # \[ u_i = \frac{\max(0,\, \log(n/2 + 1) - \log i)}{\sum_j \max(0,\, \log(n/2 + 1) - \log j)} - \frac1n \]
+    #
+    # Source: Glasmachers, Schaul, Sun, Wierstra & Schmidhuber (2010), "Exponential natural evolution strategies".
     n = losses.shape[0]
     rank = jnp.argsort(jnp.argsort(losses)) + 1
     raw = jnp.maximum(0.0, math.log(n / 2 + 1) - jnp.log(rank.astype(losses.dtype)))
@@ -159,28 +122,12 @@ def utilities(losses: Array) -> Array:
 
 
 def natural_search_gradient(belief: Gaussian, draws: Params, weights: Array) -> tuple[Params, Array]:
-    r"""Returns the natural gradient of \(E_q[u]\) by score functions, as changes of mean and covariance.
-
-    \[ dm = \sum_i u_i\, (\theta_i - m), \qquad d\Sigma = \sum_i u_i\, \big( (\theta_i - m)(\theta_i - m)^\top - \Sigma
-       \big) \]
-
-    Args:
-        belief: q, with a factored dense precision.
-        draws: the points, leaves `[n, ...]`.
-        weights: u, `[n]`.
-
-    Source: Ollivier, Arnold, Auger & Hansen (2017), "Information-geometric optimization algorithms", section 5.1.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.black_box.igo import natural_search_gradient
-        >>> from lamu.families import Gaussian
-        >>> from lamu.operators import Dense
-        >>> q = Gaussian(jnp.zeros(1), Dense(jnp.eye(1)))
-        >>> dm, _ = natural_search_gradient(q, jnp.array([[1.0], [-2.0]]), jnp.array([0.5, -0.5]))
-        >>> dm.tolist()
-        [1.5]
-    """
+    r"""Returns the natural gradient of \(E_q[u]\) by score functions, as changes of mean and covariance."""
+    # \[ dm = \sum_i u_i\, (\theta_i - m), \qquad d\Sigma = \sum_i u_i\, \big( (\theta_i - m)(\theta_i - m)^\top -
+    # \Sigma
+    #    \big) \]
+    #
+    # Source: Ollivier, Arnold, Auger & Hansen (2017), "Information-geometric optimization algorithms", section 5.1.
     _, unravel = tree.ravel(belief.mean)
     away = jax.vmap(lambda theta: tree.ravel(tree.add(theta, belief.mean, -1.0))[0])(draws)
     covariance = jnp.linalg.inv(belief.precision.dense(belief.mean))

@@ -1,11 +1,10 @@
-r"""An algorithm made of algorithms, one for each part of θ.
+"""An algorithm made of algorithms, one for each part of θ."""
 
-\[ q(\theta) = \prod_k q_k(\theta_k), \qquad
-   q_k \leftarrow \mathrm{step}_k\big(q_k;\; E_{q_{-k}}[\ell(\theta_k, \theta_{-k})]\big) \]
-
-The rule for a product of families is one step for each factor, of the loss in expectation over the others: exact
-messages take it at the others' μ, and gradients at one draw of them.
-"""
+# \[ q(\theta) = \prod_k q_k(\theta_k), \qquad
+#    q_k \leftarrow \mathrm{step}_k\big(q_k;\; E_{q_{-k}}[\ell(\theta_k, \theta_{-k})]\big) \]
+#
+# The rule for a product of families is one step for each factor, of the loss in expectation over the others: exact
+# messages take it at the others' μ, and gradients at one draw of them.
 
 from __future__ import annotations
 
@@ -35,29 +34,19 @@ _DRAWS = 1 << 16  # the keys of draws of the others lie beyond those of the part
 
 @record
 class Blocks(Runnable):
-    """The algorithm that `blocks` makes; its state is a tuple of theirs.
+    """The algorithm that `blocks` makes; its state is a tuple of theirs."""
 
-    Attributes:
-        algorithms: one for each part.
-        patterns: the path patterns of the parts, the first that matches a leaf counting.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.blocks().choices.family
-        'Gaussian, diagonal precision'
-    """
-
-    algorithms: tuple[Algorithm, ...]
-    patterns: tuple[str, ...] = static()
+    algorithms: tuple[Algorithm, ...]  # one for each part
+    patterns: tuple[str, ...] = static()  # the path patterns of the parts, the first that matches a leaf counting
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says."""
+        # Minibatches, as long as the caller says.
         return Traits(messages=any(algorithm.traits.messages for algorithm in self.algorithms))
 
     @property
     def choices(self) -> Choices:
-        """The row of the table: what the parts choose, one after the other."""
+        # The row of the table: what the parts choose, one after the other.
         rows = [algorithm.choices for algorithm in self.algorithms]
         told = lambda values: " × ".join(dict.fromkeys(values))
         departures = tuple(dict.fromkeys(name for row in rows for name in row.departures))
@@ -70,11 +59,7 @@ class Blocks(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, ...]:
-        """Returns the states of the parts, each beside the others' first parameters.
-
-        Raises:
-            ValueError: for a pattern without a leaf of its own, or a leaf without a pattern.
-        """
+        # Returns the states of the parts, each beside the others' first parameters.
         params, _ = objective.model.init(jax.random.clone(key), batch)
         owners(self.patterns, params["network"], tuple(tree.paths(objective.model.frozen)))
         states = []
@@ -86,7 +71,7 @@ class Blocks(Runnable):
     def step(
         self, key: RandomKey, state: tuple[Any, ...], batch: Batch, objective: Objective
     ) -> tuple[tuple[Any, ...], Info]:
-        """Returns the states after a step of every part: gradients from where all stand, then messages in order."""
+        # Returns the states after a step of every part: gradients from where all stand, then messages in order.
         if len(state) == 1:
             alone, info = self.algorithms[0].step(key, state[0], batch, objective)
             return (alone,), info
@@ -109,18 +94,18 @@ class Blocks(Runnable):
         return tuple(new), Info(loss=infos[self._first].loss, residual=jnp.sqrt(jnp.sum(squared)))
 
     def preview(self, key: RandomKey, state: tuple[Any, ...], objective: Objective) -> Posterior:
-        """Returns the product of what the parts' states stand for."""
+        # Returns the product of what the parts' states stand for.
         keys = [jax.random.clone(key), *(jax.random.fold_in(key, k) for k in range(1, len(state)))]
         return self._joined(objective, [self._posterior(keys[k], k, one, objective) for k, one in enumerate(state)])
 
     def posterior(
         self, key: RandomKey, state: tuple[Any, ...], objective: Objective, data: Any, trace: Any
     ) -> Posterior:
-        """Returns the product of the parts' beliefs, with the dispersions of the first part that has any."""
+        # Returns the product of the parts' beliefs, with the dispersions of the first part that has any.
         return self.preview(key, state, objective)
 
     def complaint(self, state: tuple[Any, ...]) -> str | None:
-        """Returns the first complaint of a part."""
+        # Returns the first complaint of a part.
         found = (runnable(one).complaint(part) for one, part in zip(self.algorithms, state, strict=True))
         return next((complaint for complaint in found if complaint is not None), None)
 

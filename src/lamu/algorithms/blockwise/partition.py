@@ -13,21 +13,7 @@ __all__ = ["owners", "rest_of"]
 
 
 def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...] = ()) -> Any:
-    """Returns the number of the part of every leaf, a tree like the coordinates.
-
-    Args:
-        patterns: of the parts, the first that matches a leaf counting.
-        coordinates: all that are free.
-        held: the paths of frozen coordinates, which may be all that a pattern matches.
-
-    Raises:
-        ValueError: for a leaf without a pattern, or a pattern without a leaf of its own.
-
-    Examples:
-        >>> from lamu.algorithms.blockwise.partition import owners
-        >>> owners(("a/*", "*"), {"a": {"w": 1.0}, "b": 2.0})
-        {'a': {'w': 0}, 'b': 1}
-    """
+    """Returns the number of the part of every leaf, a tree like the coordinates."""
     numbers = {pattern: number for number, pattern in enumerate(patterns)}
     found = tree.by_pattern(numbers, coordinates)
     for pattern, number in numbers.items():
@@ -38,11 +24,5 @@ def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...]
 
 
 def rest_of(owner: Any, number: int, coordinates: Params) -> Params:
-    """Returns the leaves of all other parts, with None at those of one.
-
-    Args:
-        owner: as `owners` returns it.
-        number: the part.
-        coordinates: all that are free.
-    """
+    """Returns the leaves of all other parts, with None at those of one."""
     return jax.tree.map(lambda k, leaf: None if k == number else leaf, owner, coordinates)

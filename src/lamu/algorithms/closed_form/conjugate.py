@@ -25,48 +25,29 @@ __all__ = ["Conjugate", "ConjugateState", "conjugate"]
 
 @record
 class ConjugateState:
-    """The belief after the rows seen so far.
+    """The belief after the rows seen so far."""
 
-    Attributes:
-        belief: q, exact for those rows.
-        evidence: the log of the tempered joint's integral so far, in nats.
-        network_state: the network's state.
-        rows: how many rows were seen.
-
-    Examples:
-        >>> from lamu.algorithms.closed_form.conjugate import ConjugateState
-        >>> ConjugateState(belief=None, evidence=0.0, network_state={}, rows=0.0).evidence
-        0.0
-    """
-
-    belief: Any
-    evidence: Any
+    belief: Any  # q, exact for those rows
+    evidence: Any  # the log of the tempered joint's integral so far, in nats
     network_state: Any
-    rows: Any
+    rows: Any  # how many rows were seen
 
 
 @record
 class Conjugate(Runnable):
-    """The algorithm that `conjugate` makes.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.conjugate().traits.batching
-        'once'
-    """
+    """The algorithm that `conjugate` makes."""
 
     @property
     def traits(self) -> Traits:
-        """Every row exactly once, on a linear-Gaussian model."""
+        # Every row exactly once, on a linear-Gaussian model.
         return Traits(batching="once")
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices("any conjugate family; Gaussian, dense precision", "Exact", "none needed")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ConjugateState:
-        """Returns the prior as a belief, tempered as the objective says."""
+        # Returns the prior as a belief, tempered as the objective says.
         params, network_state = objective.model.init(key, batch)
         rows = jnp.zeros_like(batch.count)
         if exponential.is_exponential(objective):
@@ -76,7 +57,7 @@ class Conjugate(Runnable):
     def step(
         self, key: RandomKey, state: ConjugateState, batch: Batch, objective: Objective
     ) -> tuple[ConjugateState, Info]:
-        """Returns the belief after the batch's rows: the old belief is the prior, and the batch all the data."""
+        # Returns the belief after the batch's rows: the old belief is the prior, and the batch all the data.
         if exponential.is_exponential(objective):
             belief, evidence, loss = exponential.following(key, state.belief, state.evidence, batch, objective)
         else:
@@ -88,7 +69,7 @@ class Conjugate(Runnable):
     def posterior(
         self, key: RandomKey, state: ConjugateState, objective: Objective, data: Any, trace: Any
     ) -> Posterior:
-        """Returns the exact posterior, with its evidence; the data weigh as N rows, where N is not their number."""
+        # Returns the exact posterior, with its evidence; the data weigh as N rows, where N is not their number.
         found, evidence = self._weighed(state, objective, data)
         belief = Product({"network": found, "likelihood": Point({})})
         rule = ConjugateRule() if exponential.is_exponential(objective) else ClosedForm()
@@ -103,11 +84,9 @@ class Conjugate(Runnable):
         )
 
     def _weighed(self, state: ConjugateState, objective: Objective, data: Any) -> tuple[Any, Any]:
-        r"""Returns belief and evidence where the rows weigh as N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\).
-
-        The log likelihood to the power N/n needs no second pass: by Bayes' theorem it is what belief and evidence are
-        more than the prior's, at any θ.
-        """
+        r"""Returns belief and evidence where the rows weigh as N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\)."""
+        # The log likelihood to the power N/n needs no second pass: by Bayes' theorem it is what belief and evidence are
+        # more than the prior's, at any θ.
         share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
         if not isinstance(share, Tracer) and float(share) == 1.0:
             return state.belief, state.evidence

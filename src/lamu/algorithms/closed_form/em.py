@@ -27,55 +27,31 @@ __all__ = ["Em", "EmState", "em"]
 
 @record
 class EmState:
-    """The point of every restart, along a leading axis, and where its log density stands.
+    """The point of every restart, along a leading axis, and where its log density stands."""
 
-    Attributes:
-        theta: the shared variables by name.
-        log_density: of data and point before the last step, over T, in nats.
-        rise: of the last step, in nats.
-        settled: whether it has ceased to rise.
-
-    Examples:
-        >>> from lamu.algorithms.closed_form.em import EmState
-        >>> EmState(theta={}, log_density=0.0, rise=0.0, settled=False).theta
-        {}
-    """
-
-    theta: Any
-    log_density: Any
-    rise: Any
-    settled: Any
+    theta: Any  # the shared variables by name
+    log_density: Any  # of data and point before the last step, over T, in nats
+    rise: Any  # of the last step, in nats
+    settled: Any  # whether it has ceased to rise
 
 
 @record
 class Em(Runnable):
-    """The algorithm that `em` makes.
+    """The algorithm that `em` makes."""
 
-    Attributes:
-        tolerance: the rise of the log density at which it stops, in nats a row.
-        restarts: how many starts.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.em().traits.batching
-        'full'
-    """
-
-    tolerance: float
-    restarts: int = static(default=1)
+    tolerance: float  # the rise of the log density at which it stops, in nats a row
+    restarts: int = static(default=1)  # how many starts
 
     @property
     def traits(self) -> Traits:
-        """All rows in every step."""
         return Traits(batching="full")
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices("point, times exact conditionals", "Exact", "none needed", "straight, ρ = 1")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
-        """Returns the mode after one update from random latents, for every restart."""
+        # Returns the mode after one update from random latents, for every restart.
         graph = message_target(objective.model)
         graph.require_messages("em()")
         temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
@@ -85,7 +61,7 @@ class Em(Runnable):
         return EmState(theta, none, -none, jnp.zeros(self.restarts, bool))
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
-        """Returns the state after one expectation and one maximisation; of restarts that have settled the same."""
+        # Returns the state after one expectation and one maximisation; of restarts that have settled the same.
         new = in_each(state, lambda one: self._improved(one, batch, objective))
         best = jnp.argmax(new.log_density)
         residual = jnp.sqrt(2 * jnp.maximum(new.rise[best], 0.0))
@@ -107,7 +83,7 @@ class Em(Runnable):
         return EmState(theta, value, rise, rise <= least)
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the point θ of the best restart."""
+        # Returns the point θ of the best restart.
         best = jnp.argmax(state.log_density)
         state = jax.tree.map(lambda leaf: leaf[best], state)
         measured = None

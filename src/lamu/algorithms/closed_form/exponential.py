@@ -1,8 +1,7 @@
-r"""Conjugate Bayes in an exponential family: the rule with ρ = 1, and the evidence.
+"""Conjugate Bayes in an exponential family: the rule with ρ = 1, and the evidence."""
 
-The expectation of the loss is linear in μ, its gradient is \(-\sum_i w_i t(y_i) / T\), and a step of rate one gives
-\(\lambda_0 + \sum_i w_i t(y_i) / T\), the posterior.
-"""
+# The expectation of the loss is linear in μ, its gradient is \(-\sum_i w_i t(y_i) / T\), and a step of rate one gives
+# \(\lambda_0 + \sum_i w_i t(y_i) / T\), the posterior.
 
 from __future__ import annotations
 
@@ -29,12 +28,7 @@ _NOTHING = {"network": {}, "likelihood": {}}
 
 
 def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
-    r"""Returns the prior to the power 1/T as a belief, and the log of its integral in nats.
-
-    Args:
-        objective: the loss.
-        dtype: of the belief.
-    """
+    """Returns the prior to the power 1/T as a belief, and the log of its integral in nats."""
     prior: Any = objective.model.prior
     belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
     cold = tempered(belief, 1 / objective.temperature)
@@ -44,15 +38,7 @@ def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
 
 
 def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
-    """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior.
-
-    Args:
-        key: a random key, which nothing here needs.
-        old: the belief before.
-        evidence: the log evidence before, in nats.
-        batch: the rows.
-        objective: the loss.
-    """
+    """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
     state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, alone)
     nothing = tree.zeros_like(old.to_natural())
@@ -63,13 +49,7 @@ def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: 
 
 
 def weighed(belief: Any, prior: Any, share: Any) -> Any:
-    r"""Returns the belief whose rows count c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\).
-
-    Args:
-        belief: q after the rows.
-        prior: the belief before them.
-        share: c.
-    """
+    r"""Returns the belief whose rows count c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\)."""
     before = prior.to_natural()
     return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
 

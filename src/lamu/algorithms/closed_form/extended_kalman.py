@@ -31,45 +31,20 @@ __all__ = ["ExtendedKalman", "ExtendedKalmanState", "extended_kalman", "kalman_u
 
 @record
 class ExtendedKalmanState:
-    """The belief after the rows seen so far.
+    """The belief after the rows seen so far."""
 
-    Attributes:
-        mean: m, the weights.
-        covariance: P `[D, D]`, in the coordinates of `lamu.tree.ravel`.
-        start: m before any row.
-        network_state: the network's state, which stays.
-        rows: how many rows were seen.
-
-    Examples:
-        >>> from lamu.algorithms.closed_form.extended_kalman import ExtendedKalmanState
-        >>> ExtendedKalmanState(mean={}, covariance=None, start={}, network_state={}, rows=0.0).rows
-        0.0
-    """
-
-    mean: Params
-    covariance: Any
-    start: Params
-    network_state: Any
-    rows: Any
+    mean: Params  # m, the weights
+    covariance: Any  # P `[D, D]`, in the coordinates of `lamu.tree.ravel`
+    start: Params  # m before any row
+    network_state: Any  # the network's state, which stays
+    rows: Any  # how many rows were seen
 
 
 @record
 class ExtendedKalman(Runnable):
-    """The algorithm that `extended_kalman` makes.
+    """The algorithm that `extended_kalman` makes."""
 
-    Attributes:
-        drift: the variance that every weight gains a row.
-
-    Raises:
-        ValueError: for a negative drift.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.extended_kalman().traits.batching
-        'once'
-    """
-
-    drift: Number = 0.0
+    drift: Number = 0.0  # the variance that every weight gains a row
 
     def __post_init__(self) -> None:
         if not isinstance(self.drift, Tracer) and not 0 <= self.drift < math.inf:
@@ -77,17 +52,16 @@ class ExtendedKalman(Runnable):
 
     @property
     def traits(self) -> Traits:
-        """Every row exactly once."""
+        # Every row exactly once.
         return Traits(batching="once")
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         departures = ("Gauss-Newton for the Hessian", "one pass over the rows", "shortened steps")
         return Choices("Gaussian, dense precision", "Delta", "GaussNewton", departures=departures)
 
     def foresee(self, objective: Objective, params: Params) -> None:
-        """Raises a ValueError for a covariance that does not fit in memory, a TypeError for a model without one."""
+        # Raises a ValueError for a covariance that does not fit in memory, a TypeError for a model without one.
         super().foresee(objective, params)
         _require_known_noise(objective, params)
         weights = tree.dimension(params["network"])
@@ -99,7 +73,7 @@ class ExtendedKalman(Runnable):
             )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ExtendedKalmanState:
-        """Returns the prior's covariance around the prior's mean, or, with hidden units, around the initial weights."""
+        # Returns the prior's covariance around the prior's mean, or, with hidden units, around the initial weights.
         params, network_state = objective.model.init(key, batch)
         prior = _prior(objective, params)
         start = prior.mean if objective.model.network.linear else params["network"]
@@ -114,7 +88,7 @@ class ExtendedKalman(Runnable):
     def step(
         self, key: RandomKey, state: ExtendedKalmanState, batch: Batch, objective: Objective
     ) -> tuple[ExtendedKalmanState, Info]:
-        """Returns the belief after the batch's rows, linearised at the mean before them."""
+        # Returns the belief after the batch's rows, linearised at the mean before them.
         alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
         loss = BatchLoss(alone, batch, state.network_state, NetworkParameters(), {}, conjugate=True)
         total = batch.count / objective.temperature
@@ -145,7 +119,7 @@ class ExtendedKalman(Runnable):
     def posterior(
         self, key: RandomKey, state: ExtendedKalmanState, objective: Objective, data: Any, trace: Any
     ) -> Posterior:
-        """Returns the Gaussian; the data weigh as N rows, where N is not their number."""
+        # Returns the Gaussian; the data weigh as N rows, where N is not their number.
         belief = Gaussian(state.mean, Dense(jnp.linalg.inv(state.covariance)))
         share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
         if isinstance(share, Tracer) or float(share) != 1.0:

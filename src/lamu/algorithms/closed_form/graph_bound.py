@@ -18,14 +18,7 @@ __all__ = ["bound", "messages"]
 
 
 def bound(objective: Objective, beliefs: Mapping[str, Any], batch: Batch, dispersions: Params | None = None) -> Array:
-    """Returns the bound of the log evidence in nats.
-
-    Args:
-        objective: the loss, of a `lamu.Graph`.
-        beliefs: about the shared variables, by name.
-        batch: all rows.
-        dispersions: those that likelihoods learn.
-    """
+    """Returns the bound of the log evidence in nats."""
     graph: Any = objective.model
     loss = ConjugateLoss(objective, batch, {}, {}).at(graph.moments(beliefs), dispersions=dispersions)
     return sum((belief.entropy() for belief in beliefs.values()), -objective.concentration * loss)
@@ -38,15 +31,7 @@ def messages(
     batch: Batch,
     dispersions: Params | None = None,
 ) -> tuple[Array, dict[str, Any]]:
-    r"""Returns \(E_q[\log p]/T\) with latents at their best, and its gradient λ for some variables.
-
-    Args:
-        objective: the loss, of a `lamu.Graph`.
-        statistics: of all shared variables by name, at μ or at T(θ).
-        names: which variables.
-        batch: all rows.
-        dispersions: those that likelihoods learn.
-    """
+    r"""Returns \(E_q[\log p]/T\) with latents at their best, and its gradient λ for some variables."""
     loss = ConjugateLoss(objective, batch, {}, {})
     own = {name: statistics[name] for name in names}
     value, slopes = jax.value_and_grad(lambda own: loss.at({**statistics, **own}, dispersions=dispersions))(own)

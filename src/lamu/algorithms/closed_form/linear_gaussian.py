@@ -24,15 +24,7 @@ __all__ = ["first", "following", "weighed"]
 
 
 def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
-    """Returns the prior as a belief, tempered as the objective says, and the log of its integral in nats.
-
-    Args:
-        objective: the loss.
-        params: the model's parameters, for shapes.
-
-    Raises:
-        TypeError: for a model that is not linear and Gaussian.
-    """
+    """Returns the prior as a belief, tempered as the objective says, and the log of its integral in nats."""
     _require_conjugate(objective, params)
     known = gaussian_belief(objective.model.free_prior, params["network"])
     if known is None:
@@ -48,16 +40,7 @@ def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
 def following(
     key: RandomKey, old: Gaussian, evidence: Any, network_state: Any, batch: Batch, objective: Objective
 ) -> tuple[Gaussian, Any, Any]:
-    """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior.
-
-    Args:
-        key: a random key, which nothing here needs.
-        old: the belief before.
-        evidence: the log evidence before, in nats.
-        network_state: the network's state.
-        batch: the rows.
-        objective: the loss.
-    """
+    """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
     loss = BatchLoss(alone, batch, network_state, NetworkParameters(), {}, conjugate=True)
     at = Exact().evaluate(key, old, loss, GaussNewton(), Dense)
@@ -71,13 +54,7 @@ def following(
 
 
 def weighed(belief: Gaussian, prior: Gaussian, share: Any) -> Gaussian:
-    """Returns the belief whose rows count several times, as a step of the rule from the prior.
-
-    Args:
-        belief: q after the rows.
-        prior: the belief before them.
-        share: how often they count.
-    """
+    """Returns the belief whose rows count several times, as a step of the rule from the prior."""
     curvature = tree.add(belief.precision, prior.precision, -1.0)
     gradient = belief.precision.matvec(tree.add(belief.mean, prior.mean, -1.0))  # of the log likelihood, at m0
     target = tree.add(prior.precision, curvature, share)

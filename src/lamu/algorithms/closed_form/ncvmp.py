@@ -23,18 +23,11 @@ __all__ = ["Ncvmp", "ncvmp"]
 
 @record
 class Ncvmp(Vmp):
-    """The algorithm that `ncvmp` makes.
+    """The algorithm that `ncvmp` makes."""
 
-    Attributes:
-        tolerance: the change of the bound at which it stops, in nats a row.
-        restarts: how many starts.
-        learning_rate: ρ.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.ncvmp().choices.expectation
-        'Quadrature'
-    """
+    # `tolerance`: the change of the bound at which it stops, in nats a row.
+    #
+    # `restarts`: how many starts.
 
     learning_rate: float = 0.5
 
@@ -42,11 +35,10 @@ class Ncvmp(Vmp):
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices("product of conjugate families", "Quadrature", "none needed", "straight, ρ a factor")
 
     def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
-        """Returns the belief after the step at the rate, bent where the straight one has no positive precision."""
+        # Returns the belief after the step at the rate, bent where the straight one has no positive precision.
         before = old.to_natural()
         away = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
         straight = tree.add(kind(*jax.tree.leaves(before)), away, self.learning_rate).belief()
@@ -57,7 +49,7 @@ class Ncvmp(Vmp):
         return jax.tree.map(lambda one, other: jnp.where(inside, one, other), straight, bent)
 
     def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
-        """Returns the dispersions after a step of Fisher scoring at the rate."""
+        # Returns the dispersions after a step of Fisher scoring at the rate.
         if not dispersions:
             return dispersions
         loss = ConjugateLoss(objective, batch, {}, {})

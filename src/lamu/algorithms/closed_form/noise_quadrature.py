@@ -1,25 +1,24 @@
-r"""Linear regression whose noise, and where asked the scale of whose prior, are integrated over.
+"""Linear regression whose noise, and where asked the scale of whose prior, are integrated over."""
 
-Given σ and s the posterior of the weights is Gaussian and the probability of the targets closed,
-
-\[ y \mid w, \sigma \sim N(\Phi w, \sigma^2), \quad w \mid s \sim N(w_0, s^2 V_0), \qquad
-   p(\sigma, s \mid y) \propto p(y \mid \sigma, s)\, p(\sigma)\, p(s) \]
-
-which a grid over both logarithms integrates to rounding. No estimate of the noise enters, which would be too small
-wherever the weights follow few rows closely. The mixture over the grid is then brought to one Normal–Gamma belief,
-whose prediction is Student's t. With \(v(\sigma, s) = \sigma^2 / (1 - \gamma/N)\), the variance of a row that was
-left out (γ effective weights), v is nearly independent of what else the mixture says, and
-
-| of the belief | is |
-|---|---|
-| half its degrees of freedom a | \(\psi'(a) = \mathrm{Var} \log v\), as for a Gamma variable |
-| \(\bar v = b/a\) of v | \(\log b - \psi(a) = E \log v\) |
-| noise | \(\bar v\, E[\sigma^2 / v]\) |
-| covariance of the weights | \(\bar v\, E[(\mathrm{Cov}(w) + (m - \bar m)(m - \bar m)^\top) / v]\) |
-
-Where the prior is wide and rows outnumber columns, it is the classical t interval of N − D degrees of freedom. Of two
-or three rows these are so few that t has no variance: a is then 1.05, and b such that 90 % intervals stay.
-"""
+# Given σ and s the posterior of the weights is Gaussian and the probability of the targets closed,
+#
+# \[ y \mid w, \sigma \sim N(\Phi w, \sigma^2), \quad w \mid s \sim N(w_0, s^2 V_0), \qquad
+#    p(\sigma, s \mid y) \propto p(y \mid \sigma, s)\, p(\sigma)\, p(s) \]
+#
+# which a grid over both logarithms integrates to rounding. No estimate of the noise enters, which would be too small
+# wherever the weights follow few rows closely. The mixture over the grid is then brought to one Normal–Gamma belief,
+# whose prediction is Student's t. With \(v(\sigma, s) = \sigma^2 / (1 - \gamma/N)\), the variance of a row that was
+# left out (γ effective weights), v is nearly independent of what else the mixture says, and
+#
+# | of the belief | is |
+# |---|---|
+# | half its degrees of freedom a | \(\psi'(a) = \mathrm{Var} \log v\), as for a Gamma variable |
+# | \(\bar v = b/a\) of v | \(\log b - \psi(a) = E \log v\) |
+# | noise | \(\bar v\, E[\sigma^2 / v]\) |
+# | covariance of the weights | \(\bar v\, E[(\mathrm{Cov}(w) + (m - \bar m)(m - \bar m)^\top) / v]\) |
+#
+# Where the prior is wide and rows outnumber columns, it is the classical t interval of N − D degrees of freedom. Of two
+# or three rows these are so few that t has no variance: a is then 1.05, and b such that 90 % intervals stay.
 
 from __future__ import annotations
 
@@ -42,63 +41,28 @@ _ROUNDING = 1e-10  # of the largest curvature, below which rows say nothing
 
 @dataclass(frozen=True)
 class Directions:
-    r"""A regression on orthogonal directions of the weights: \(w = w_0 + \sum_i v_i e_i\) apart from the null space.
+    r"""A regression on orthogonal directions of the weights: \(w = w_0 + \sum_i v_i e_i\) apart from the null space."""
 
-    Attributes:
-        curvature: \(\sum_n w_n (\phi_n^\top e_i)^2\), `[I]`.
-        cross: \(\sum_n w_n r_n \phi_n^\top e_i\) with residuals r at a point, `[I]`.
-        squares: \(\sum_n w_n r_n^2\).
-        weight: \(\sum_n w_n\).
-        prior_mean: of v, measured from that point, `[I]`.
-        prior_variance: of v, at s = 1, `[I]`.
-        scaled: whether the unknown scale s multiplies the prior's deviation, `[I]`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.algorithms.closed_form.noise_quadrature import Directions
-        >>> one = np.ones(1)
-        >>> Directions(3 * one, one, 2.0, 3.0, 0 * one, 4 * one, one > 0).weight
-        3.0
-    """
-
-    curvature: np.ndarray
-    cross: np.ndarray
-    squares: float
-    weight: float
-    prior_mean: np.ndarray
-    prior_variance: np.ndarray
-    scaled: np.ndarray
+    curvature: np.ndarray  # \(\sum_n w_n (\phi_n^\top e_i)^2\), `[I]`
+    cross: np.ndarray  # \(\sum_n w_n r_n \phi_n^\top e_i\) with residuals r at a point, `[I]`
+    squares: float  # \(\sum_n w_n r_n^2\)
+    weight: float  # \(\sum_n w_n\)
+    prior_mean: np.ndarray  # of v, measured from that point, `[I]`
+    prior_variance: np.ndarray  # of v, at s = 1, `[I]`
+    scaled: np.ndarray  # whether the unknown scale s multiplies the prior's deviation, `[I]`
 
 
 @dataclass(frozen=True)
 class NoiseIntegrated:
-    r"""The Normal–Gamma belief nearest to the mixture over noise and scale.
+    """The Normal–Gamma belief nearest to the mixture over noise and scale."""
 
-    Attributes:
-        mean: \(\bar m\) of v, `[I]`.
-        covariance: of v, in units of the noise, `[I, I]`.
-        null_variance: of a direction about which rows say nothing, in units of noise, for a prior of variance one.
-        shape: a.
-        rate: b, of the noise.
-        evidence: \(\log p(y)\) without the part that depends on no unknown.
-        scale: the geometric mean of s.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
-        >>> flat = Directions(np.array([8.0]), np.zeros(1), 8.0, 8.0, np.zeros(1), np.full(1, 1e6), np.zeros(1, bool))
-        >>> found = integrate_noise(flat)
-        >>> round(2 * found.shape, 1)  # one row less than there are
-        7.0
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    null_variance: float
+    mean: np.ndarray  # \(\bar m\) of v, `[I]`
+    covariance: np.ndarray  # of v, in units of the noise, `[I, I]`
+    null_variance: float  # of a direction about which rows say nothing, in units of noise, for a prior of variance one
     shape: float
-    rate: float
-    evidence: float
-    scale: float
+    rate: float  # b, of the noise
+    evidence: float  # \(\log p(y)\) without the part that depends on no unknown
+    scale: float  # the geometric mean of s
 
 
 def integrate_noise(
@@ -106,21 +70,7 @@ def integrate_noise(
     log_prior: Callable[[np.ndarray], np.ndarray] | None = None,
     scales: tuple[float, float] | None = None,
 ) -> NoiseIntegrated:
-    r"""Returns the belief about weights and noise, the noise and where asked the prior's scale integrated over.
-
-    Args:
-        rows: the sums over rows.
-        log_prior: \(\log p(\log \sigma)\); uniform from \(10^{-4}\) to \(10^3\) where None.
-        scales: the least and the greatest s, between which its logarithm is uniform; None where s is one.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
-        >>> one = np.ones(1)
-        >>> rows = Directions(9 * one, 9 * one, 10.0, 10.0, 0 * one, one, one > 0)
-        >>> integrate_noise(rows, lambda log_noise: -log_noise**2 / 18).mean.round(2).tolist()
-        [0.98]
-    """
+    """Returns the belief about weights and noise, the noise and where asked the prior's scale integrated over."""
     low, high = _NOISE
     bottom, top = (0.0, 0.0) if scales is None else (math.log(scales[0]), math.log(scales[1]))
     log_width = 0.0 if scales is None else math.log(top - bottom)

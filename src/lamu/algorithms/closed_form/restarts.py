@@ -14,20 +14,7 @@ S = TypeVar("S")
 
 
 def in_each(state: S, step: Callable[[S], S]) -> S:
-    """Returns the states after a step of every start that has not settled; the others stay as they are.
-
-    Args:
-        state: a record with a leading axis of starts, which has `settled` `[starts]`.
-        step: of one start.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.closed_form.em import EmState
-        >>> from lamu.algorithms.closed_form.restarts import in_each
-        >>> start = EmState(jnp.zeros(2), jnp.zeros(2), jnp.zeros(2), jnp.array([True, False]))
-        >>> in_each(start, lambda one: EmState(one.theta + 1.0, 0.0, 0.0, False)).theta.tolist()
-        [0.0, 1.0]
-    """
+    """Returns the states after a step of every start that has not settled; the others stay as they are."""
     known: Any = state
     if known.settled.shape[0] == 1:  # a condition in place of a selection, so that a settled run costs nothing
         alone: Any = jax.tree.map(lambda leaf: leaf[0], state)
@@ -38,16 +25,7 @@ def in_each(state: S, step: Callable[[S], S]) -> S:
 
 
 def checked(tolerance: float, restarts: int) -> None:
-    """Raises a ValueError for a negative tolerance, or no restart.
-
-    Args:
-        tolerance: the rise of the objective to stop at.
-        restarts: how many starts.
-
-    Examples:
-        >>> from lamu.algorithms.closed_form.restarts import checked
-        >>> checked(1e-8, 4)
-    """
+    """Raises a ValueError for a negative tolerance, or no restart."""
     if not tolerance >= 0:
         raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the bound to stop at, or 0")
     if restarts < 1:

@@ -28,33 +28,14 @@ _ROUNDING = 1e-10  # of the largest singular value, below which a direction is n
 
 
 def linear_posterior(model: Model, x: np.ndarray, y: np.ndarray, key: RandomKey, *, learn_scale: bool) -> Posterior:
-    r"""Returns the posterior of a standardised `Linear()` with `Gaussian()`, one Normal–Gamma belief an output.
-
-    Noise and, where asked, the one scale of the slopes' prior are integrated over (`integrate_noise`). All is done by
-    NumPy on the rows as they came: nothing is compiled. Where a target does not vary, as in one row, its noise is that
-    of one pseudo-row whose square is one unit.
-
-    Args:
-        model: of `Model.standardised`.
-        x: inputs `[N, D]`.
-        y: targets `[N]` or `[N, K]`.
-        key: the seed of the posterior's predictions.
-        learn_scale: whether to integrate over the scale of the slopes, uniformly in its logarithm from 0.03 / √D to 10
-            (standard deviations of the target, a standard deviation of the column), beside a flat intercept, and over
-            the noise uniformly in its logarithm. Otherwise the prior is the model's, and the noise's the likelihood's.
-
-    Raises:
-        TypeError: for a prior that is not normal.
-
-    Examples:
-        >>> import jax, lamu, numpy as np
-        >>> from lamu.algorithms.closed_form.unknown_noise import linear_posterior
-        >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 1.2, 1.9])
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)
-        >>> posterior = linear_posterior(model, x, y, jax.random.key(0), learn_scale=True)
-        >>> bool(posterior.predict(x).std.min() > 0)
-        True
-    """
+    """Returns the posterior of a standardised `Linear()` with `Gaussian()`, one Normal–Gamma belief an output."""
+    # Noise and, where asked, the one scale of the slopes' prior are integrated over (`integrate_noise`). All is done by
+    # NumPy on the rows as they came: nothing is compiled. Where a target does not vary, as in one row, its noise is
+    # that of one pseudo-row whose square is one unit.
+    #
+    # `learn_scale`: whether to integrate over the scale of the slopes, uniformly in its logarithm from 0.03 / √D to 10
+    # (standard deviations of the target, a standard deviation of the column), beside a flat intercept, and over the
+    # noise uniformly in its logarithm. Otherwise the prior is the model's, and the noise's the likelihood's.
     network: Any = model.network
     likelihood: Any = model.likelihood
     columns = np.asarray(x, np.float64) - np.asarray(network.shift, np.float64)
@@ -130,12 +111,10 @@ def _directions(design: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _comparable(columns: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    r"""Returns the prior deviations of slopes, relative: one where the columns' own deviations are known.
-
-    Standardised by few rows, a column may seem of any width. Where the deviations of columns differ no more than
-    sampling makes them, \(\mathrm{Var} \log s_j^2 = \psi'((N - 1)/2)\), they are brought to their common one (Smyth
-    2004), and else as far as that goes. Columns of zeros and ones, and constant ones, keep their own unit.
-    """
+    """Returns the prior deviations of slopes, relative: one where the columns' own deviations are known."""
+    # Standardised by few rows, a column may seem of any width. Where the deviations of columns differ no more than
+    # sampling makes them, \(\mathrm{Var} \log s_j^2 = \psi'((N - 1)/2)\), they are brought to their common one (Smyth
+    # 2004), and else as far as that goes. Columns of zeros and ones, and constant ones, keep their own unit.
     from scipy.special import polygamma
 
     relative, count = np.ones(columns.shape[1]), len(columns)

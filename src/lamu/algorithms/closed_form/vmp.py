@@ -29,63 +29,36 @@ __all__ = ["Vmp", "VmpState", "vmp"]
 
 @record
 class VmpState:
-    """The beliefs of every restart, along a leading axis, and where their bounds stand.
+    """The beliefs of every restart, along a leading axis, and where their bounds stand."""
 
-    Attributes:
-        beliefs: about the shared variables, by name.
-        bound: before the last sweep, in nats.
-        residual: the natural norm of the last sweep's step, in nats.
-        before: that of the sweep before.
-        settled: whether the bound has ceased to rise.
-        rows: fewer rows that stand for all, where there are such; else None.
-        dispersions: those that likelihoods learn, at a point; none where there are none.
-
-    Examples:
-        >>> from lamu.algorithms.closed_form.vmp import VmpState
-        >>> VmpState(beliefs={}, bound=0.0, residual=0.0, before=0.0, settled=False).beliefs
-        {}
-    """
-
-    beliefs: Any
-    bound: Any
-    residual: Any
-    before: Any
-    settled: Any
-    rows: Any = None
-    dispersions: Any = None
+    beliefs: Any  # about the shared variables, by name
+    bound: Any  # before the last sweep, in nats
+    residual: Any  # the natural norm of the last sweep's step, in nats
+    before: Any  # that of the sweep before
+    settled: Any  # whether the bound has ceased to rise
+    rows: Any = None  # fewer rows that stand for all, where there are such; else None
+    dispersions: Any = None  # those that likelihoods learn, at a point; none where there are none
 
 
 @record
 class Vmp(Runnable):
-    """The algorithm that `vmp` makes.
+    """The algorithm that `vmp` makes."""
 
-    Attributes:
-        tolerance: the rise of the bound at which it stops, in nats a row.
-        restarts: how many starts.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.vmp().traits.batching
-        'full'
-    """
-
-    tolerance: float
-    restarts: int = static(default=1)
+    tolerance: float  # the rise of the bound at which it stops, in nats a row
+    restarts: int = static(default=1)  # how many starts
 
     exact: ClassVar[bool] = True  # whether every message must be
 
     @property
     def traits(self) -> Traits:
-        """All rows in every step."""
         return Traits(batching="full")
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices("product of conjugate families", "Exact", "none needed", "straight, ρ = 1 a factor")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
-        """Returns beliefs after one update from random latents, for every restart."""
+        # Returns beliefs after one update from random latents, for every restart.
         graph = message_target(objective.model)
         graph.require_messages(f"{type(self).__name__.lower()}()", self.exact)
         temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
@@ -98,7 +71,7 @@ class Vmp(Runnable):
         return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch), every)
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
-        """Returns the state after one sweep over the groups of variables; of restarts that have settled the same."""
+        # Returns the state after one sweep over the groups of variables; of restarts that have settled the same.
         kept = state.rows
         rows = batch if kept is None else kept
         state = replace(state, rows=None)
@@ -143,7 +116,7 @@ class Vmp(Runnable):
         return natural.belief()
 
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the beliefs of the best restart, with the bound of the log evidence."""
+        # Returns the beliefs of the best restart, with the bound of the log evidence.
         best = jnp.argmax(state.bound)
         chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
         evidence = chosen.bound

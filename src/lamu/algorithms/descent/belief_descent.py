@@ -31,64 +31,34 @@ __all__ = ["BeliefDescent", "DescentState"]
 
 @record
 class DescentState:
-    r"""What the next step needs.
+    """What the next step needs."""
 
-    Attributes:
-        count: steps taken.
-        params: what descends: "mean" m, "raw" ρ, and "rest", the dispersions.
-        optimizer: the optax state.
-        network_state: the network's state.
-
-    Examples:
-        >>> from lamu.algorithms.descent import DescentState
-        >>> DescentState(count=0, params={}, optimizer=(), network_state={}).count
-        0
-    """
-
-    count: Any
-    params: dict[str, Params]
-    optimizer: Any
+    count: Any  # steps taken
+    params: dict[str, Params]  # what descends: "mean" m, "raw" ρ, and "rest", the dispersions
+    optimizer: Any  # the optax state
     network_state: Any
 
 
 @record
 class BeliefDescent(Runnable):
-    r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser.
+    r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser."""
 
-    Attributes:
-        optimizer: an optax gradient transformation.
-        estimator: how the rows are drawn.
-        divergence: D.
-        base_distribution: the law of z in \(\theta = m + s(\rho) z\).
-        scale_transform: s(ρ).
-        factor: what every update is multiplied with.
-        init_scale: s at the start.
-        samples: how many draws a step.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
-        >>> bayes_by_backprop().choices.expectation
-        'Global'
-    """
-
-    optimizer: Any = static()
-    estimator: Estimator
-    divergence: Divergence
-    base_distribution: BaseDistribution
-    scale_transform: PositiveTransform
-    factor: Rate
-    init_scale: Number
-    samples: int = static(default=1)
+    optimizer: Any = static()  # an optax gradient transformation
+    estimator: Estimator  # how the rows are drawn
+    divergence: Divergence  # D
+    base_distribution: BaseDistribution  # the law of z in \(\theta = m + s(\rho) z\)
+    scale_transform: PositiveTransform  # s(ρ)
+    factor: Rate  # what every update is multiplied with
+    init_scale: Number  # s at the start
+    samples: int = static(default=1)  # how many draws a step
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says."""
+        # Minibatches, as long as the caller says.
         return Traits()
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         normal = isinstance(self.base_distribution, StandardNormal)
         departures = (
             "gradient in the parameters, not natural",
@@ -106,7 +76,7 @@ class BeliefDescent(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DescentState:
-        """Returns the state at the network's initial weights, every scale at its start."""
+        # Returns the state at the network's initial weights, every scale at its start.
         params, network_state = objective.model.init(key, batch)
         mean, rest = NetworkParameters().split(params)
         raw = jax.tree.map(lambda leaf: self.scale_transform.inverse(jnp.full_like(leaf, self.init_scale)), mean)
@@ -120,7 +90,7 @@ class BeliefDescent(Runnable):
     def step(
         self, key: RandomKey, state: DescentState, batch: Batch, objective: Objective
     ) -> tuple[DescentState, Info]:
-        """Returns the state after one update."""
+        # Returns the state after one update.
         estimate = lambda params: self.estimate(key, params, batch, objective, state.network_state)
         value, loss, gradient, network_state = estimate(state.params)
         # Line searches evaluate what descends themselves, under the same draws.
@@ -135,15 +105,7 @@ class BeliefDescent(Runnable):
     def estimate(
         self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: Any
     ) -> tuple[Array, Array, dict[str, Params], Any]:
-        r"""Returns \(D / \kappa\) in nats a row, the loss to show, the gradient, and the network's new state.
-
-        Args:
-            key: for draws.
-            params: what descends.
-            batch: the rows.
-            objective: the loss.
-            network_state: the network's state before the pass.
-        """
+        r"""Returns \(D / \kappa\) in nats a row, the loss to show, the gradient, and the network's new state."""
 
         def loss_at(rest: Params) -> BatchLoss:
             return BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
@@ -153,7 +115,7 @@ class BeliefDescent(Runnable):
         return self._weighed(key, params, objective, loss_at)
 
     def posterior(self, key: RandomKey, state: DescentState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns q about the weights, beside the dispersions' point."""
+        # Returns q about the weights, beside the dispersions' point.
         belief = self.belief(state.params)
         known: Any = belief.gaussian() or belief
         whole = Product({"network": known, "likelihood": Point(state.params["rest"])})

@@ -1,8 +1,7 @@
-r"""Single-sample estimators of \(E_q[-\log p(D|\theta)]\), with one sample of the weights per batch or per example.
+r"""Single-sample estimators of \(E_q[-\log p(D|\theta)]\), with one sample of the weights per batch or per example."""
 
-All three have the same expectation. With a sample per example, the examples' gradients are independent and the variance
-of their average falls as 1/B; with one sample per batch it does not fall with B.
-"""
+# All three have the same expectation. With a sample per example, the examples' gradients are independent and the
+# variance of their average falls as 1/B; with one sample per batch it does not fall with B.
 
 from __future__ import annotations
 
@@ -27,38 +26,22 @@ __all__ = ["Estimator", "Flipout", "Global", "LocalReparameterisation"]
 
 @runtime_checkable
 class Estimator(Protocol):
-    """One draw's estimate of the expected loss.
+    """One draw's estimate of the expected loss."""
 
-    Attributes:
-        joint: whether all rows see one and the same θ, which divergences that weigh draws need.
-    """
-
-    joint: bool
+    joint: bool  # whether all rows see one and the same θ, which divergences that weigh draws need
 
     def require(self, base_distribution: BaseDistribution) -> None:
         """Raises a TypeError where the estimator cannot sample from the base distribution."""
         ...
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
-        """Returns an estimate of the mean loss in nats a row, and the network's new state.
-
-        Args:
-            key: for the draw, and for random layers.
-            belief: q, on the network's weights.
-            loss: the mean loss on a batch, without the weights' prior.
-        """
+        """Returns an estimate of the mean loss in nats a row, and the network's new state."""
         ...
 
 
 @record
 class Global:
-    r"""One draw \(\theta = m + s z\) for all rows of the batch.
-
-    Examples:
-        >>> from lamu.algorithms.descent import Global
-        >>> Global().joint
-        True
-    """
+    r"""One draw \(\theta = m + s z\) for all rows of the batch."""
 
     joint = True
 
@@ -73,26 +56,17 @@ class Global:
 
 @record
 class LocalReparameterisation:
-    r"""What comes out of a layer is drawn, in the place of its weights: a draw a row, at the price of two products.
+    """What comes out of a layer is drawn, in the place of its weights: a draw a row, at the price of two products."""
 
-    For a dense layer with inputs a and independent normal weights, \(w_{jk} \sim N(m_{jk}, s_{jk}^2)\),
-
-    \[ y_k \sim N\Big( \sum_j a_j m_{jk},\; \sum_j a_j^2 s_{jk}^2 \Big) \]
-
-    exactly and independently. Where a row uses a weight at several places (a convolution, a layer over positions) the
-    outputs are correlated, and drawn apart they would be those of another model: such layers are drawn as `Flipout`
-    draws them, which keeps the expectation. What cannot be read has one draw for all rows, and a line in the log.
-
-    Raises:
-        TypeError: (when it runs) for a belief that is not normal, or a network with a state.
-
-    Source: Kingma, Salimans & Welling (2015), section 2.3.
-
-    Examples:
-        >>> from lamu.algorithms.descent import LocalReparameterisation
-        >>> LocalReparameterisation().joint
-        False
-    """
+    # For a dense layer with inputs a and independent normal weights, \(w_{jk} \sim N(m_{jk}, s_{jk}^2)\),
+    #
+    # \[ y_k \sim N\Big( \sum_j a_j m_{jk},\; \sum_j a_j^2 s_{jk}^2 \Big) \]
+    #
+    # exactly and independently. Where a row uses a weight at several places (a convolution, a layer over positions) the
+    # outputs are correlated, and drawn apart they would be those of another model: such layers are drawn as `Flipout`
+    # draws them, which keeps the expectation. What cannot be read has one draw for all rows, and a line in the log.
+    #
+    # Source: Kingma, Salimans & Welling (2015), section 2.3.
 
     joint = False
 
@@ -115,22 +89,13 @@ class LocalReparameterisation:
 
 @record
 class Flipout:
-    r"""One draw of the weights for all rows, with signs of each row's own: \((x_i \circ u_i)\,\Delta \circ v_i\).
+    r"""One draw of the weights for all rows, with signs of each row's own: \((x_i \circ u_i)\,\Delta \circ v_i\)."""
 
-    With \(\Delta = s z\) and u, v of independent signs, \(\Delta \circ u_i v_i^\top\) is distributed as Δ, and for
-    different rows uncorrelated. A convolution's signs are one a channel. At the price of two products; the belief need
-    be symmetric only. What cannot be read has one draw for all rows, and a line in the log.
-
-    Raises:
-        TypeError: (when it runs) for a belief that is not symmetric, or a network with a state.
-
-    Source: Wen et al. (2018), section 3.
-
-    Examples:
-        >>> from lamu.algorithms.descent import Flipout
-        >>> Flipout().joint
-        False
-    """
+    # With \(\Delta = s z\) and u, v of independent signs, \(\Delta \circ u_i v_i^\top\) is distributed as Δ, and for
+    # different rows uncorrelated. A convolution's signs are one a channel. At the price of two products; the belief
+    # need be symmetric only. What cannot be read has one draw for all rows, and a line in the log.
+    #
+    # Source: Wen et al. (2018), section 3.
 
     joint = False
 

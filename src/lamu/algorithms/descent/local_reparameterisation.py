@@ -1,12 +1,11 @@
-r"""How what comes out of one site is drawn, in the place of its weights: the rows' draws are independent.
+"""How what comes out of one site is drawn, in the place of its weights: the rows' draws are independent."""
 
-With \(w = m + s z\) and data a, a site that is linear in w has \(y = u(m, a) + u(s z, a)\). What is added to the first
-term has the law that weights drawn anew for the row would give it:
-
-* a product whose output uses every weight once is normal, with variance \(u(s^2, a^2)\);
-* one draw of the weights for all rows, its signs changed for each row in and out of the site, is a draw anew in law;
-* an elementwise use has so few weights that they are drawn for each row.
-"""
+# With \(w = m + s z\) and data a, a site that is linear in w has \(y = u(m, a) + u(s z, a)\). What is added to the
+# first term has the law that weights drawn anew for the row would give it:
+#
+# * a product whose output uses every weight once is normal, with variance \(u(s^2, a^2)\);
+# * one draw of the weights for all rows, its signs changed for each row in and out of the site, is a draw anew in law;
+# * an elementwise use has so few weights that they are drawn for each row.
 
 from __future__ import annotations
 
@@ -28,27 +27,16 @@ __all__ = ["Plan", "anew", "flipped", "local"]
 
 @dataclass(frozen=True)
 class Plan:
-    """How a site's output is drawn.
-
-    Attributes:
-        site: the site.
-        noise: the rows' noise, from a key and the number of rows: arrays `[batch, ...]`.
-        output: one row's output, from the program's values, the bases of m, s and s z, and the row's noise.
-    """
+    """How a site's output is drawn."""
 
     site: Site
-    noise: Callable[[RandomKey, int], Any]
+    noise: Callable[[RandomKey, int], Any]  # the rows' noise, from a key and the number of rows: arrays `[batch, ...]`
+    # One row's output, from the program's values, the bases of m, s and s z, and the row's noise.
     output: Callable[..., Array]
 
 
 def anew(program: Program, site: Site, gaussian: bool) -> Plan | None:
-    """Returns the plan that draws weights for each row, where the use is elementwise; else None.
-
-    Args:
-        program: the equations.
-        site: the use.
-        gaussian: whether the weights are drawn as normal numbers; else the signs of one draw are changed.
-    """
+    """Returns the plan that draws weights for each row, where the use is elementwise; else None."""
     if program.steps[site.step].name not in ELEMENTWISE:
         return None
     shape, dtype = program.avals[site.base].shape, program.avals[site.base].dtype
@@ -64,12 +52,7 @@ def anew(program: Program, site: Site, gaussian: bool) -> Plan | None:
 
 
 def local(program: Program, site: Site) -> Plan | None:
-    """Returns the plan that draws the output itself; None where a weight is used at several places, or in no product.
-
-    Args:
-        program: the equations.
-        site: the use.
-    """
+    """Returns the plan that draws the output itself; None where a weight is used at several places or in no product."""
     axes = _axes(program, site)
     if axes is None or axes[2] > 1:
         return None
@@ -93,12 +76,7 @@ def local(program: Program, site: Site) -> Plan | None:
 
 
 def flipped(program: Program, site: Site) -> Plan | None:
-    """Returns the plan that changes signs of one draw of the weights; None for what is no product.
-
-    Args:
-        program: the equations.
-        site: the use.
-    """
+    """Returns the plan that changes signs of one draw of the weights; None for what is no product."""
     axes = _axes(program, site)
     if axes is None:
         return None

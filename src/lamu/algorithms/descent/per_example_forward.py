@@ -24,21 +24,9 @@ LOG = logging.getLogger("lamu")
 def outputs_by_rows(
     key: RandomKey, belief: LocationScale, loss: BatchLoss, choose: Callable[[Program, Site], Plan | None], name: str
 ) -> Array:
-    """Returns f of every row in training mode, `[batch, outputs]`, each with weights drawn for it.
-
-    The network is traced for one row and read (`lamu.objective.curvature.reader`). What `choose` has no plan for is
-    drawn once for all rows, and the log `lamu` says so.
-
-    Args:
-        key: for the draws, and the network's random layers.
-        belief: q, on the network's weights.
-        loss: the mean loss on a batch.
-        choose: from a site to its plan.
-        name: what the log calls the caller.
-
-    Raises:
-        TypeError: for a network with a state, whose rows meet in training mode.
-    """
+    """Returns f of every row in training mode, `[batch, outputs]`, each with weights drawn for it."""
+    # The network is traced for one row and read (`lamu.objective.curvature.reader`). What `choose` has no plan for is
+    # drawn once for all rows, and the log `lamu` says so.
     if jax.tree.leaves(loss.network_state):
         raise TypeError(
             f"{name}() draws for single rows, and the rows of a network with a state (batch statistics) are not "

@@ -27,14 +27,7 @@ class PositiveTransform(Protocol):
 
 @record
 class SoftplusTransform:
-    r"""\(s = \log(1 + e^\rho)\), exponential for small scales and linear for large ones.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.descent import SoftplusTransform
-        >>> round(float(SoftplusTransform()(SoftplusTransform().inverse(jnp.asarray(0.02)))), 6)
-        0.02
-    """
+    r"""\(s = \log(1 + e^\rho)\), exponential for small scales and linear for large ones."""
 
     def __call__(self, raw: Any) -> Any:
         """Returns log(1 + exp ρ)."""
@@ -47,14 +40,7 @@ class SoftplusTransform:
 
 @record
 class ExpTransform:
-    r"""\(s = e^\rho\), so that a step of ρ is a factor of s.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.descent import ExpTransform
-        >>> float(ExpTransform()(jnp.zeros(())))
-        1.0
-    """
+    r"""\(s = e^\rho\), so that a step of ρ is a factor of s."""
 
     def __call__(self, raw: Any) -> Any:
         """Returns exp ρ."""

@@ -24,24 +24,13 @@ __all__ = ["NoisyUnits", "dropout", "mc_dropout"]
 
 @record
 class NoisyUnits(Wrapper):
-    """The algorithm that `dropout` and `mc_dropout` make: an optimiser on a network with noise on its units.
+    """The algorithm that `dropout` and `mc_dropout` make: an optimiser on a network with noise on its units."""
 
-    Attributes:
-        base: the optimiser.
-        rule: how the trained network predicts.
-
-    Examples:
-        >>> from lamu.algorithms.discrete.dropout import dropout, mc_dropout
-        >>> dropout().rule, mc_dropout().rule
-        (Sampled(), Masked())
-    """
-
-    base: Algorithm
-    rule: PredictiveRule
+    base: Algorithm  # the optimiser
+    rule: PredictiveRule  # how the trained network predicts
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices(
             family="mixture of two Gaussians a unit, one at zero, fixed rate and covariances",
             expectation="Delta",
@@ -50,7 +39,6 @@ class NoisyUnits(Wrapper):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
-        """Returns the optimiser's first state."""
         model = objective.model
         params, network_state = jax.eval_shape(model.init, key, batch)
         network, weights = model.network, model.complete(params["network"])
@@ -68,11 +56,11 @@ class NoisyUnits(Wrapper):
         return self.base.init(key, objective, batch)
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
-        """Returns the optimiser's preview, predicting by this algorithm's rule."""
+        # Returns the optimiser's preview, predicting by this algorithm's rule.
         return replace(super().preview(key, state, objective), rule=self.rule)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the optimiser's posterior, predicting by this algorithm's rule."""
+        # Returns the optimiser's posterior, predicting by this algorithm's rule.
         return replace(self.base.posterior(key, state, objective, data, trace), rule=self.rule)
 
 

@@ -22,22 +22,15 @@ __all__ = ["Masked"]
 
 @record
 class Masked(PredictiveRule):
-    r"""The average over draws of parameters and of the noise on the units, one noise a draw for all rows.
+    """The average over draws of parameters and of the noise on the units, one noise a draw for all rows."""
 
-    \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, z_s, x^*)), \qquad \theta_s \sim q,\; z_s \sim p(z) \]
-
-    The network is otherwise in evaluation mode: batch statistics are used, not computed.
-
-    Source: Gal & Ghahramani (2016), equation 6.
-
-    Examples:
-        >>> from lamu.algorithms.discrete.masked import Masked
-        >>> Masked()
-        Masked()
-    """
+    # \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, z_s, x^*)), \qquad \theta_s \sim q,\; z_s \sim p(z) \]
+    #
+    # The network is otherwise in evaluation mode: batch statistics are used, not computed.
+    #
+    # Source: Gal & Ghahramani (2016), equation 6.
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
-        """Returns the draws, and a key for the noise of each."""
         params_key, noise_key = jax.random.split(key)
         draws = _draws(belief, params_key, samples)
         keys = jax.vmap(lambda s: jax.random.fold_in(noise_key, s))(jnp.arange(samples))

@@ -27,38 +27,27 @@ __all__ = ["DeepEnsemble", "deep_ensemble", "pooled"]
 
 @record
 class DeepEnsemble(Wrapper):
-    """The algorithm that `deep_ensemble` makes.
+    """The algorithm that `deep_ensemble` makes."""
 
-    Attributes:
-        base: the algorithm of every member.
-        members: how many there are.
-        diversity: in what they differ beside their seeds.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.deep_ensemble(members=3).traits.streams
-        3
-    """
-
-    base: Algorithm
-    members: int = static(default=5)
-    diversity: Diversity = Seeds()
+    base: Algorithm  # the algorithm of every member
+    members: int = static(default=5)  # how many there are
+    diversity: Diversity = Seeds()  # in what they differ beside their seeds
 
     @property
     def traits(self) -> Traits:
-        """Those of the members' algorithm, with an order of the data for each; the members as runs."""
+        # Those of the members' algorithm, with an order of the data for each; the members as runs.
         return replace(self.base.traits, streams=self.members, runs=self.members, shared=())
 
     @property
     def choices(self) -> Choices:
-        """The members' row, several times."""
+        # The members' row, several times.
         choices = self.base.choices
         more = (self.diversity.departure,) if self.diversity.departure else ()
         departures = (*choices.departures, "members apart", *more)
         return replace(choices, family=f"mixture of {self.members}: {choices.family}", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
-        """Returns every member's first state, along a leading axis."""
+        # Returns every member's first state, along a leading axis.
         keys = jax.random.split(key, self.members)
 
         def one(key: RandomKey, k: Any) -> Any:
@@ -68,10 +57,9 @@ class DeepEnsemble(Wrapper):
         return jax.vmap(one)(keys, jnp.arange(self.members))
 
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
-        """Returns every member's next state.
-
-        A batch may have a leading axis of members, as the loop makes it; without one, all members see the same rows.
-        """
+        # Returns every member's next state.
+        #
+        # A batch may have a leading axis of members, as the loop makes it; without one, all members see the same rows.
         keys = jax.random.split(key, self.members)
         apart = batch.mask.ndim == 2
         model, one = objective.model, _member(batch, 0) if apart else batch
@@ -91,19 +79,19 @@ class DeepEnsemble(Wrapper):
         return state, Info(loss=jnp.mean(info.loss), residual=jnp.max(info.residual))
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
-        """Returns what the state predicts before any pass over the data: the members' previews as one ensemble."""
+        # Returns what the state predicts before any pass over the data: the members' previews as one ensemble.
         preview = runnable(self.base).preview
         return pooled(
             [preview(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key
         )
 
     def complaint(self, state: Any) -> str | None:
-        """Returns the first member's complaint that there is."""
+        # Returns the first member's complaint that there is.
         complaints = (runnable(self.base).complaint(_member(state, k)) for k in range(self.members))
         return next((each for each in complaints if each is not None), None)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""
+        # Returns the members' posteriors as one ensemble, predicting by the members' own rule.
         members = [
             self.base.posterior(
                 jax.random.fold_in(key, k), _member(state, k), own, _seen(self.diversity, k, data), None
@@ -142,12 +130,7 @@ class _Rows:
 
 
 def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
-    """Returns posteriors of one model as an ensemble, each with its own network state and frozen weights.
-
-    Args:
-        posteriors: the members'.
-        key: the seed of the ensemble's predictions.
-    """
+    """Returns posteriors of one model as an ensemble, each with its own network state and frozen weights."""
     beliefs, states, frozen = (
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
         for parts in zip(*[(p.belief, p.network_state, p.model.frozen) for p in posteriors], strict=True)

@@ -1,13 +1,12 @@
-r"""Iterates of an optimiser collected on their way: which of them, and what covariance they have.
+"""Iterates of an optimiser collected on their way: which of them, and what covariance they have."""
 
-With \(\theta_1, \theta_2, \dots\) the iterates that were collected and \(\bar\theta_n\) the mean of the first n,
-
-\[ \bar\theta_n = \bar\theta_{n-1} + (\theta_n - \bar\theta_{n-1})/n, \qquad
-   Q_n = Q_{n-1} + (\theta_n - \bar\theta_{n-1}) \odot (\theta_n - \bar\theta_n), \qquad
-   \delta_n = \theta_n - \bar\theta_n \]
-
-(Welford), so that \(Q_n/n = \overline{\theta^2} - \bar\theta^2\) without the difference of two large numbers.
-"""
+# With \(\theta_1, \theta_2, \dots\) the iterates that were collected and \(\bar\theta_n\) the mean of the first n,
+#
+# \[ \bar\theta_n = \bar\theta_{n-1} + (\theta_n - \bar\theta_{n-1})/n, \qquad
+#    Q_n = Q_{n-1} + (\theta_n - \bar\theta_{n-1}) \odot (\theta_n - \bar\theta_n), \qquad
+#    \delta_n = \theta_n - \bar\theta_n \]
+#
+# (Welford), so that \(Q_n/n = \overline{\theta^2} - \bar\theta^2\) without the difference of two large numbers.
 
 from __future__ import annotations
 
@@ -133,49 +132,23 @@ class EverySteps:
 
 @record
 class Collected:
-    r"""What is kept of the iterates that were collected.
+    """What is kept of the iterates that were collected."""
 
-    Attributes:
-        count: n, how many.
-        mean: \(\bar\theta_n\).
-        squares: \(Q_n\), the sum of squared deviations.
-        deviations: the last K of the \(\delta_i\), leaves `[K, ...]`, the oldest overwritten; zero where there are not
-            so many yet.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.ensembles.iterates import Collected
-        >>> seen = Collected.none(jnp.zeros(1), rank=2)
-        >>> for theta in (1.0, 3.0, 2.0):
-        ...     seen = seen.with_iterate(jnp.full(1, theta), True)
-        >>> float(seen.mean[0]), float(seen.squares[0]), int(seen.count)
-        (2.0, 2.0, 3)
-    """
-
-    count: Any
-    mean: Params
-    squares: Params
+    count: Any  # n, how many
+    mean: Params  # \(\bar\theta_n\)
+    squares: Params  # \(Q_n\), the sum of squared deviations
+    # The last K of the \(\delta_i\), leaves `[K, ...]`, the oldest overwritten; zero where there are not so many yet.
     deviations: Params
 
     @classmethod
     def none(cls, like: Params, rank: int) -> Collected:
-        """Returns what there is before any was collected.
-
-        Args:
-            like: one iterate, for shapes.
-            rank: K.
-        """
+        """Returns what there is before any was collected."""
         # Buffers of their own, since a run gives its state away.
         zeros = lambda *axes: jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), like)
         return cls(jnp.zeros((), jnp.int32), zeros(), zeros(), zeros(rank))
 
     def with_iterate(self, theta: Params, collects: Any) -> Collected:
-        """Returns this with one more iterate, where it is collected; the cost is a few passes over θ, whatever K is.
-
-        Args:
-            theta: the iterate.
-            collects: whether it is.
-        """
+        """Returns this with one more iterate, where it is collected; the cost is a few passes over θ, whatever K is."""
         count = self.count + jnp.asarray(collects).astype(jnp.int32)
         rank = jax.tree.leaves(self.deviations)[0].shape[0]
         slot = self.count % max(rank, 1)
@@ -196,20 +169,12 @@ class Collected:
         return Collected(count, mean, squares, jax.tree.map(written, self.deviations, theta, mean))
 
     def without(self, forgets: Any) -> Collected:
-        """Returns this with no iterate, where it is forgotten; columns are overwritten as others come.
-
-        Args:
-            forgets: whether it is.
-        """
+        """Returns this with no iterate, where it is forgotten; columns are overwritten as others come."""
         empty = lambda part: jax.tree.map(lambda leaf: jnp.where(forgets, jnp.zeros_like(leaf), leaf), part)
         return Collected(empty(self.count), empty(self.mean), empty(self.squares), empty(self.deviations))
 
     def about(self, part: str) -> Collected:
-        """Returns what was collected of one part of the parameters.
-
-        Args:
-            part: its name, "network" or "likelihood".
-        """
+        """Returns what was collected of one part of the parameters."""
         return Collected(self.count, self.mean[part], self.squares[part], self.deviations[part])
 
     @property

@@ -96,33 +96,22 @@ def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, st
 
 @record
 class Mixed(DeepEnsemble):
-    """The algorithm that `mixture` makes: the runs of an ensemble, put together as one mixture of Gaussians.
+    """The algorithm that `mixture` makes: the runs of an ensemble, put together as one mixture of Gaussians."""
 
-    Attributes:
-        weights: how the components are weighed.
-
-    Examples:
-        >>> from lamu.algorithms.ensembles.mixture import mixture
-        >>> mixture(components=3).traits.streams
-        3
-    """
-
-    weights: EqualWeights | EvidenceWeights = EqualWeights()
+    weights: EqualWeights | EvidenceWeights = EqualWeights()  # how the components are weighed
 
     @property
     def traits(self) -> Traits:
-        """Those of the members' algorithm, with an order of the data for each, on a network without a state."""
+        # Those of the members' algorithm, with an order of the data for each, on a network without a state.
         return replace(super().traits, looks_again=True)
 
     @property
     def choices(self) -> Choices:
-        """The members' row, several times."""
         whole = super().choices
         departures = (*whole.departures, self.weights.departure)
         return replace(whole, departures=tuple(name for name in departures if name))
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
-        """Returns every run's first state, along a leading axis."""
         shapes: Any = jax.eval_shape(objective.model.init, key, batch)
         if jax.tree.leaves(shapes[1]):
             raise ValueError(
@@ -132,11 +121,11 @@ class Mixed(DeepEnsemble):
         return super().init(key, objective, batch)
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
-        """Returns what the state predicts before any pass over the data: the components with equal weights."""
+        # Returns what the state predicts before any pass over the data: the components with equal weights.
         return replace(self, weights=EqualWeights()).posterior(key, state, objective, None, None)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the mixture of the runs' Gaussians; learned dispersions are their average, unconstrained."""
+        # Returns the mixture of the runs' Gaussians; learned dispersions are their average, unconstrained.
         keys = [jax.random.fold_in(key, k) for k in range(self.members)]
         runs = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(self.members)]
         posteriors = [self.base.posterior(k, run, objective, data, None) for k, run in zip(keys, runs, strict=True)]

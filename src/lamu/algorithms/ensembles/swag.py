@@ -25,70 +25,45 @@ __all__ = ["Swag", "SwagState", "swag"]
 
 @record
 class SwagState:
-    """The optimiser's state, and what was collected of its iterates.
+    """The optimiser's state, and what was collected of its iterates."""
 
-    Attributes:
-        inner: the optimiser's state.
-        count: steps taken.
-        seen: the iterates collected, of all parameters.
-
-    Examples:
-        >>> from lamu.algorithms.ensembles.swag import SwagState
-        >>> SwagState(inner={}, count=0, seen=None).count
-        0
-    """
-
-    inner: Any
-    count: Any
-    seen: Any
+    inner: Any  # the optimiser's state
+    count: Any  # steps taken
+    seen: Any  # the iterates collected, of all parameters
 
 
 @record
 class Swag(Wrapper):
-    """The algorithm that `swag` makes.
+    """The algorithm that `swag` makes."""
 
-    Attributes:
-        base: the optimiser.
-        covariance: what covariance the iterates have.
-        collect: which iterates are collected.
-        statistics: what becomes of a network's batch statistics in the posterior.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.swag().choices.family
-        'Gaussian, low-rank (20) plus diagonal covariance of the iterates'
-    """
-
-    base: Algorithm
-    covariance: Covariance
-    collect: LastPart | EverySteps
-    statistics: BatchStatistics
+    base: Algorithm  # the optimiser
+    covariance: Covariance  # what covariance the iterates have
+    collect: LastPart | EverySteps  # which iterates are collected
+    statistics: BatchStatistics  # what becomes of a network's batch statistics in the posterior
 
     @property
     def traits(self) -> Traits:
-        """The optimiser's."""
         return replace(self.base.traits, looks_again=True)
 
     @property
     def choices(self) -> Choices:
-        """The optimiser's row, with another family."""
+        # The optimiser's row, with another family.
         choices = self.base.choices
         departures = (*choices.departures, "moments of the iterates for a covariance", "dispersions a point")
         return replace(choices, family=f"Gaussian, {self.covariance.words}", departures=departures)
 
     def inner(self, state: SwagState) -> Any:
-        """Returns the optimiser's state."""
         return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> SwagState:
-        """Returns the optimiser's first state, with nothing collected."""
+        # Returns the optimiser's first state, with nothing collected.
         self.collect.check()
         state = self.base.init(key, objective, batch)
         seen = Collected.none(self._point(key, state, objective).mean, self.covariance.rank)
         return SwagState(inner=state, count=jnp.zeros((), jnp.int32), seen=seen)
 
     def step(self, key: RandomKey, state: SwagState, batch: Batch, objective: Objective) -> tuple[SwagState, Info]:
-        """Returns the state after the optimiser's step, whose iterate is collected where it is its turn."""
+        # Returns the state after the optimiser's step, whose iterate is collected where it is its turn.
         inner, info = self.base.step(key, state.inner, batch, objective)
         theta = self._point(key, inner, objective).mean
         seen = state.seen.without(self.collect.starts_again(state.count))
@@ -96,7 +71,7 @@ class Swag(Wrapper):
         return SwagState(inner=inner, count=state.count + 1, seen=seen), info
 
     def preview(self, key: RandomKey, state: SwagState, objective: Objective) -> Posterior:
-        """Returns what the state predicts before any pass over the data; with nothing collected, the last iterate."""
+        # Returns what the state predicts before any pass over the data; with nothing collected, the last iterate.
         point, seen = self._point(key, state.inner, objective), state.seen
         mean = jax.tree.map(lambda new, now: jnp.where(seen.count > 0, new, now), seen.mean, point.mean)
         belief = self._belief(replace(seen, mean=mean))
@@ -105,11 +80,7 @@ class Swag(Wrapper):
         )
 
     def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the Gaussian of the iterates, with statistics as they were chosen.
-
-        Raises:
-            ValueError: where fewer than two iterates were collected.
-        """
+        # Returns the Gaussian of the iterates, with statistics as they were chosen.
         count = state.seen.count
         if not isinstance(count, Tracer) and count < 2:
             raise ValueError(

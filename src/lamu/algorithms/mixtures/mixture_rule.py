@@ -1,17 +1,16 @@
-r"""The rule for a mixture of Gaussians, \(q(\theta) = \sum_k \pi_k N(\theta \mid m_k, S_k^{-1})\).
+r"""The rule for a mixture of Gaussians, \(q(\theta) = \sum_k \pi_k N(\theta \mid m_k, S_k^{-1})\)."""
 
-In the joint of θ and its component z the belief is a (minimal conditional) exponential family, and the natural
-gradient of \(E_q[\ell] - H(q)\) about component k needs \(\ell + \log q\) under that component alone (Lin, Khan &
-Schmidt 2019, section 4):
-
-\[ S_k \leftarrow S_k + \rho\, E_{q_k}[\nabla^2 (\ell + \log q)], \qquad
-   m_k \leftarrow m_k - \rho\, S_k^{-1} E_{q_k}[\nabla (\ell + \log q)] \]
-\[ \log \pi_k \leftarrow \log \pi_k - \rho_\pi\, E_{q_k}[\ell + \log q] + \text{const} \]
-
-with the new \(S_k\). For one component \(\nabla^2 \log q = -S\), and this is the rule for a Gaussian. The components
-see each other through log q: where they overlap, the responsibilities in its gradient push them apart. So the code is
-the rule for each component, on a loss to which \(\log q / \kappa\) was added.
-"""
+# In the joint of θ and its component z the belief is a (minimal conditional) exponential family, and the natural
+# gradient of \(E_q[\ell] - H(q)\) about component k needs \(\ell + \log q\) under that component alone (Lin, Khan &
+# Schmidt 2019, section 4):
+#
+# \[ S_k \leftarrow S_k + \rho\, E_{q_k}[\nabla^2 (\ell + \log q)], \qquad
+#    m_k \leftarrow m_k - \rho\, S_k^{-1} E_{q_k}[\nabla (\ell + \log q)] \]
+# \[ \log \pi_k \leftarrow \log \pi_k - \rho_\pi\, E_{q_k}[\ell + \log q] + \text{const} \]
+#
+# with the new \(S_k\). For one component \(\nabla^2 \log q = -S\), and this is the rule for a Gaussian. The components
+# see each other through log q: where they overlap, the responsibilities in its gradient push them apart. So the code is
+# the rule for each component, on a loss to which \(\log q / \kappa\) was added.
 
 from __future__ import annotations
 
@@ -43,79 +42,39 @@ __all__ = ["MixtureRule", "MixtureState", "WithEntropy"]
 
 @record
 class WithEntropy(BatchLoss):
-    r"""The mean loss and the belief's own log density, \(\bar\ell(\theta) + \log q(\theta) / \kappa\).
+    r"""The mean loss and the belief's own log density, \(\bar\ell(\theta) + \log q(\theta) / \kappa\)."""
 
-    Attributes:
-        belief: q, held.
-
-    Examples:
-        >>> from lamu.algorithms.mixtures.mixture_rule import WithEntropy
-        >>> WithEntropy.__mro__[1].__name__
-        'BatchLoss'
-    """
-
-    belief: Any = None
+    belief: Any = None  # q, held
 
     def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
-        """Returns the value in nats a row, and the network's new state."""
         value, state = super().value(coordinates, rest, key)
         return value + (self.belief.log_prob(coordinates) / self.objective.concentration).astype(value.dtype), state
 
 
 @record
 class MixtureState:
-    r"""What the next step needs.
+    """What the next step needs."""
 
-    Attributes:
-        count: steps taken.
-        logits: log π, up to a constant, `[K]`.
-        mean: the means, stacked.
-        precision: P = S/κ of every component, the precision a row, stacked.
-        rest: dispersions: a point.
-        network_state: the network's state.
-
-    Examples:
-        >>> from lamu.algorithms.mixtures.mixture_rule import MixtureState
-        >>> MixtureState(count=0, logits=None, mean={}, precision=None, rest={}, network_state={}).count
-        0
-    """
-
-    count: Any
-    logits: Any
-    mean: Params
-    precision: Any
-    rest: Params
+    count: Any  # steps taken
+    logits: Any  # log π, up to a constant, `[K]`
+    mean: Params  # the means, stacked
+    precision: Any  # P = S/κ of every component, the precision a row, stacked
+    rest: Params  # dispersions: a point
     network_state: Any
 
 
 @record
 class MixtureRule(Runnable):
-    """The rule for a mixture of Gaussians with dense precisions, as an algorithm; a recipe is a choice of its parts.
+    """The rule for a mixture of Gaussians with dense precisions, as an algorithm; a recipe is a choice of its parts."""
 
-    Attributes:
-        expectation: how the expectation under a component is taken.
-        curvature: what stands for the Hessian of ℓ + log q.
-        learning_rate: ρ.
-        weights_rate: ρ_π; None where the weights are held equal.
-        geometry: how precisions move.
-        components: K.
-        init_precision: the precision a row of every component at the start.
-        spread: the deviation of the components' means from the initial weights at the start.
-
-    Examples:
-        >>> from lamu.algorithms.mixtures.mixture_vi import mixture_vi
-        >>> mixture_vi(components=3).components
-        3
-    """
-
-    expectation: Expectation
-    curvature: Curvature
+    expectation: Expectation  # how the expectation under a component is taken
+    curvature: Curvature  # what stands for the Hessian of ℓ + log q
     learning_rate: Rate
-    weights_rate: Rate | None = None
-    geometry: Geometry = Retraction()
-    components: int = static(default=5)
-    init_precision: Number = 1.0
-    spread: Number = 1.0
+    weights_rate: Rate | None = None  # ρ_π; None where the weights are held equal
+    geometry: Geometry = Retraction()  # how precisions move
+    components: int = static(default=5)  # K
+    init_precision: Number = 1.0  # the precision a row of every component at the start
+    spread: Number = 1.0  # the deviation of the components' means from the initial weights at the start
 
     def __post_init__(self) -> None:
         if not isinstance(self.components, int) or self.components < 1:
@@ -127,12 +86,11 @@ class MixtureRule(Runnable):
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says, on real parameters of a network without a state."""
+        # Minibatches, as long as the caller says, on real parameters of a network without a state.
         return Traits()
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         departures = ["responsibilities at the means"] if type(self.expectation).__name__ == "Delta" else []
         departures += ["weights held"] if self.weights_rate is None else []
         departures += [] if isinstance(self.geometry, Straight) else ["retraction"]
@@ -145,7 +103,7 @@ class MixtureRule(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MixtureState:
-        """Returns components of equal weight around the network's initial weights."""
+        # Returns components of equal weight around the network's initial weights.
         params_key, spread_key = jax.random.split(key)
         params, network_state = objective.model.init(params_key, batch)
         if jax.tree.leaves(network_state):
@@ -174,7 +132,7 @@ class MixtureRule(Runnable):
     def step(
         self, key: RandomKey, state: MixtureState, batch: Batch, objective: Objective
     ) -> tuple[MixtureState, Info]:
-        """Returns the state after one step of the rule on a batch, all components at once, under the old q."""
+        # Returns the state after one step of the rule on a batch, all components at once, under the old q.
         belief = self.belief(state, objective)
         roots = jax.vmap(lambda precision: precision.factored())(belief.components.precision)
         factored = Mixture(state.logits, Gaussian(state.mean, roots))
@@ -211,7 +169,7 @@ class MixtureRule(Runnable):
         )
 
     def posterior(self, key: RandomKey, state: MixtureState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the mixture beside its point dispersions."""
+        # Returns the mixture beside its point dispersions.
         belief: Any = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
         return Posterior(
             objective.model, belief, state.network_state, Sampled(), key, temperature=objective.temperature

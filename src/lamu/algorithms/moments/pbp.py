@@ -32,79 +32,41 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 @record
 class MomentState:
-    """The belief about all weights and both precisions.
+    """The belief about all weights and both precisions."""
 
-    Attributes:
-        mean: the weights' means.
-        variance: their variances.
-        noise: the Gamma of the noise's precision, one number an output, for standardised targets.
-        factors: the prior's part of the belief.
-        seen: the rows seen in this pass.
-        counted: the sum of their weights.
-        last: the factors of the rows in the pass before this one, or zeros in the first pass.
-
-    Examples:
-        >>> from lamu.algorithms.moments.pbp import MomentState
-        >>> MomentState(mean={}, variance={}, noise=None, factors=None, seen=0.0, counted=0.0, last=None).seen
-        0.0
-    """
-
-    mean: Params
-    variance: Params
-    noise: Any
-    factors: Any
-    seen: Any
-    counted: Any
-    last: Any
+    mean: Params  # the weights' means
+    variance: Params  # their variances
+    noise: Any  # the Gamma of the noise's precision, one number an output, for standardised targets
+    factors: Any  # the prior's part of the belief
+    seen: Any  # the rows seen in this pass
+    counted: Any  # the sum of their weights
+    last: Any  # the factors of the rows in the pass before this one, or zeros in the first pass
 
 
 @record
 class RowFactors:
-    """The product of all rows' approximate factors after a pass, in natural parameters.
+    """The product of all rows' approximate factors after a pass, in natural parameters."""
 
-    Attributes:
-        precision: the precisions of the weights.
-        precision_mean: precision times mean, the mean measured from the prior's centre.
-        noise: what the rows added to the shape and the rate of the noise's belief; None where the noise is given.
-        weight: the sum of the rows' weights; zero before the first pass is over.
-
-    Examples:
-        >>> from lamu.algorithms.moments.pbp import RowFactors
-        >>> RowFactors(precision={}, precision_mean={}, noise=None, weight=0.0).weight
-        0.0
-    """
-
-    precision: Params
-    precision_mean: Params
-    noise: Any
-    weight: Any
+    precision: Params  # the precisions of the weights
+    precision_mean: Params  # precision times mean, the mean measured from the prior's centre
+    noise: Any  # what the rows added to the shape and the rate of the noise's belief; None where the noise is given
+    weight: Any  # the sum of the rows' weights; zero before the first pass is over
 
 
 @record
 class ProbabilisticBackpropagation(Runnable):
-    """The algorithm that `pbp` makes.
+    """The algorithm that `pbp` makes."""
 
-    Attributes:
-        prior: the belief about the precision of the weights before any data.
-        noise: the belief about the precision of the noise before any data.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.pbp().choices.expectation
-        'propagated moments'
-    """
-
-    prior: Gamma
-    noise: Gamma
+    prior: Gamma  # the belief about the precision of the weights before any data
+    noise: Gamma  # the belief about the precision of the noise before any data
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, of which it sees one row at a time."""
+        # Minibatches, of which it sees one row at a time.
         return Traits()
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices(
             family="Gaussian, diagonal precision, with Gamma precisions of noise and prior",
             expectation="propagated moments",
@@ -113,11 +75,7 @@ class ProbabilisticBackpropagation(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MomentState:
-        """Returns the belief before any data, about random means.
-
-        Raises:
-            TypeError: for a network, likelihood or prior that moments cannot be propagated for.
-        """
+        # Returns the belief before any data, about random means.
         model = supervised(objective.model)
         require_rectifiers(model)
         weights = model.init(key, batch)[0]["network"]
@@ -144,7 +102,7 @@ class ProbabilisticBackpropagation(Runnable):
         return MomentState(mean, factors.variance, noise, factors, zero, zero, last)
 
     def step(self, key: RandomKey, state: MomentState, batch: Batch, objective: Objective) -> tuple[MomentState, Info]:
-        """Returns the belief after every row of the batch, and after the prior's factors where an epoch is over."""
+        # Returns the belief after every row of the batch, and after the prior's factors where an epoch is over.
         model, like = supervised(objective.model), state.mean
         dtype = state.seen.dtype
         targets, constant = _standardised(model.likelihood, batch.y, dtype)
@@ -181,7 +139,7 @@ class ProbabilisticBackpropagation(Runnable):
         return after, Info(loss=loss, residual=residual)
 
     def posterior(self, key: RandomKey, state: MomentState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the independent Gaussians of the weights, beside the Gamma of the noise's precision."""
+        # Returns the independent Gaussians of the weights, beside the Gamma of the noise's precision.
         gaussian = Gaussian(state.mean, Diagonal(jax.tree.map(jnp.reciprocal, state.variance)))
         noise: Any = Point({}) if state.noise is None else NoiseScale(state.noise)
         belief = Product({"network": gaussian, "likelihood": noise})

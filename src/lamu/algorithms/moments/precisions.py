@@ -15,31 +15,17 @@ __all__ = ["renewed", "require_variance"]
 
 
 def renewed(shape: Any, rate: Any, variance: Any, square: Any, unit: Any = 1.0) -> tuple[Array, Array]:
-    r"""Returns the Gamma with mean and variance of \(\gamma\) after a normal number e of precision γ was seen.
-
-    With \(Z(a) = N(e \mid 0,\; v + u\, b / (a - 1))\), the Student's distribution of e taken for a normal one of its
-    variance, and \(Z_1 = Z(a + 1)\), \(Z_2 = Z(a + 2)\),
-
-    \[ a' = \Big(\frac{Z_2 Z}{Z_1^2} \frac{a + 1}{a} - 1\Big)^{-1}, \qquad
-       b' = \Big(\frac{Z_2}{Z_1} \frac{a + 1}{b} - \frac{Z_1}{Z} \frac ab\Big)^{-1} \]
-
-    in which the ratios are taken before the densities: both are near one, and b' would else lose all its digits in
-    float32 after some thousand rows.
-
-    Args:
-        shape: a, greater than one.
-        rate: b.
-        variance: v, what else e varies by.
-        square: e².
-        unit: u, the variance of e where γ is one.
-
-    Source: Hernández-Lobato & Adams (2015), equations 9 and 10.
-
-    Examples:
-        >>> from lamu.algorithms.moments.precisions import renewed
-        >>> [round(float(number), 3) for number in renewed(6.0, 6.0, 0.0, 4.0)]
-        [6.651, 8.474]
-    """
+    r"""Returns the Gamma with mean and variance of \(\gamma\) after a normal number e of precision γ was seen."""
+    # With \(Z(a) = N(e \mid 0,\; v + u\, b / (a - 1))\), the Student's distribution of e taken for a normal one of its
+    # variance, and \(Z_1 = Z(a + 1)\), \(Z_2 = Z(a + 2)\),
+    #
+    # \[ a' = \Big(\frac{Z_2 Z}{Z_1^2} \frac{a + 1}{a} - 1\Big)^{-1}, \qquad
+    #    b' = \Big(\frac{Z_2}{Z_1} \frac{a + 1}{b} - \frac{Z_1}{Z} \frac ab\Big)^{-1} \]
+    #
+    # in which the ratios are taken before the densities: both are near one, and b' would else lose all its digits in
+    # float32 after some thousand rows.
+    #
+    # Source: Hernández-Lobato & Adams (2015), equations 9 and 10.
     a, b = shape, rate
     v0, v1, v2 = (variance + unit * b / (a + away) for away in (-1.0, 0.0, 1.0))
     more, less = unit * b / (a * (a - 1.0)), unit * b / (a * (a + 1.0))
@@ -52,12 +38,7 @@ def renewed(shape: Any, rate: Any, variance: Any, square: Any, unit: Any = 1.0) 
 
 
 def require_variance(belief: Any, name: str) -> None:
-    """Raises a ValueError for a Gamma belief under which the variance has no mean, a TypeError for anything else.
-
-    Args:
-        belief: a Gamma.
-        name: what the argument is called.
-    """
+    """Raises a ValueError for a Gamma belief under which the variance has no mean, a TypeError for anything else."""
     if not isinstance(belief, Gamma):
         raise TypeError(f"{name}={belief!r} is no belief about a precision; give for instance Gamma(6.0, 6.0)")
     shape: Any = belief.shape

@@ -1,10 +1,9 @@
-r"""The prior of the weights as factors of a belief: one a weight, refined by expectation propagation.
+"""The prior of the weights as factors of a belief: one a weight, refined by expectation propagation."""
 
-The weight j has the prior \(N(w_j \mid m_{0j},\; u_j / \lambda)\), one precision λ for all with a Gamma belief. The
-belief about \(w_j\) has the approximation of that factor in it, \(N\)-shaped with natural parameters \((r_j, p_j)\),
-times the Gamma-shaped \((\alpha_j, \beta_j)\) that it tells of λ. Refining one takes it out, and puts in what makes
-the moments those of belief times prior.
-"""
+# The weight j has the prior \(N(w_j \mid m_{0j},\; u_j / \lambda)\), one precision λ for all with a Gamma belief. The
+# belief about \(w_j\) has the approximation of that factor in it, \(N\)-shaped with natural parameters \((r_j, p_j)\),
+# times the Gamma-shaped \((\alpha_j, \beta_j)\) that it tells of λ. Refining one takes it out, and puts in what makes
+# the moments those of belief times prior.
 
 from __future__ import annotations
 
@@ -24,44 +23,19 @@ _WIDEST = 1e6
 
 @record
 class PriorFactors:
-    r"""The approximate factors of the prior, and the belief about its precision.
+    """The approximate factors of the prior, and the belief about its precision."""
 
-    Attributes:
-        centre: \(m_0\), a tree of the weights.
-        unit: \(u_j\), the prior's variance where λ is one.
-        precision_mean: \(r_j\), precision times mean (from \(m_0\)).
-        precision: \(p_j\).
-        shape: \(\alpha_j\), what a weight adds to the shape of the belief about λ.
-        rate: \(\beta_j\), what it adds to its rate.
-        belief: the Gamma of λ.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.moments.prior_factors import PriorFactors
-        >>> from lamu.families import Gamma
-        >>> factors = PriorFactors.first(jnp.zeros(2), jnp.ones(2), Gamma(jnp.array(6.0), jnp.array(6.0)))
-        >>> mean, variance, after = factors.refined(jnp.array([0.5, 0.1]), jnp.array([0.5, 0.5]))
-        >>> float(after.belief.shape) > 6.0
-        True
-    """
-
-    centre: Params
-    unit: Params
-    precision_mean: Params
-    precision: Params
-    shape: Params
-    rate: Params
-    belief: Gamma
+    centre: Params  # \(m_0\), a tree of the weights
+    unit: Params  # \(u_j\), the prior's variance where λ is one
+    precision_mean: Params  # \(r_j\), precision times mean (from \(m_0\))
+    precision: Params  # \(p_j\)
+    shape: Params  # \(\alpha_j\), what a weight adds to the shape of the belief about λ
+    rate: Params  # \(\beta_j\), what it adds to its rate
+    belief: Gamma  # the Gamma of λ
 
     @classmethod
     def first(cls, centre: Params, unit: Params, belief: Gamma) -> PriorFactors:
-        r"""Returns the factors before any data: of the variance that λ is expected to give.
-
-        Args:
-            centre: \(m_0\).
-            unit: \(u_j\).
-            belief: the Gamma of λ before any data.
-        """
+        """Returns the factors before any data: of the variance that λ is expected to give."""
         zeros = [tree.zeros_like(centre) for _ in range(3)]
         expected = (belief.shape - 1.0) / belief.rate
         return cls(centre, unit, zeros[0], jax.tree.map(lambda u: expected / u, unit), zeros[1], zeros[2], belief)
@@ -72,15 +46,9 @@ class PriorFactors:
         return jax.tree.map(jnp.reciprocal, self.precision)
 
     def refined(self, mean: Params, variance: Params) -> tuple[Params, Params, PriorFactors]:
-        """Returns the belief's means and variances, and the factors, after one pass over them.
-
-        One weight after the other, because each moves the belief about λ that the next one meets. A weight about which
-        the data say nothing is left alone.
-
-        Args:
-            mean: the belief's means.
-            variance: its variances.
-        """
+        """Returns the belief's means and variances, and the factors, after one pass over them."""
+        # One weight after the other, because each moves the belief about λ that the next one meets. A weight about
+        # which the data say nothing is left alone.
         vector = lambda part: tree.ravel(part)[0]
         unravel = tree.ravel(mean)[1]
         parts = (mean, variance, self.centre, self.unit, self.precision_mean, self.precision, self.shape, self.rate)

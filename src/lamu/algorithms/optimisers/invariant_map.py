@@ -27,37 +27,27 @@ __all__ = ["InvariantMap", "invariant_map", "log_volume"]
 
 @record
 class InvariantMap(Runnable):
-    r"""The algorithm that `invariant_map` makes.
+    """The algorithm that `invariant_map` makes."""
 
-    Attributes:
-        optimizer: an optax gradient transformation.
-
-    Examples:
-        >>> from lamu.algorithms.optimisers.invariant_map import invariant_map
-        >>> invariant_map().traits.batching
-        'full'
-    """
-
-    optimizer: Any = static()
+    optimizer: Any = static()  # an optax gradient transformation
 
     @property
     def traits(self) -> Traits:
-        """All the data at every step: the information is that of all rows."""
+        # All the data at every step: the information is that of all rows.
         return Traits(batching="full")
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         departures = ("half the log-determinant of the Fisher information", "whatever the optimiser adds")
         return Choices("Gaussian, fixed covariance", "Delta", "none", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
-        """Returns the network's initial parameters and the optimiser's first state."""
+        # Returns the network's initial parameters and the optimiser's first state.
         params, network_state = objective.model.init(key, batch)
         return MapState(params, self.optimizer.init(params), network_state)
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
-        """Returns the state after one update."""
+        # Returns the state after one update.
         loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
 
         def criterion(params: Params) -> tuple[Array, Any]:
@@ -72,13 +62,12 @@ class InvariantMap(Runnable):
         return MapState(params, optimizer, network_state), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the point."""
         return Posterior(
             objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
         )
 
     def complaint(self, state: MapState) -> str:
-        """Returns what a criterion that is not finite means, and the remedy."""
+        # Returns what a criterion that is not finite means, and the remedy.
         return (
             "the Fisher information of the data has no finite log-determinant there: some direction of the parameters "
             "changes no prediction (more weights than the data tell apart, or dead units); use map_estimate(), or a "
@@ -87,26 +76,9 @@ class InvariantMap(Runnable):
 
 
 def log_volume(objective: Objective, batch: Batch, network_state: Any, params: Params) -> Array:
-    r"""Returns \(\log\det F(\theta)\) of all parameters, F the Fisher information of the data.
-
-    Weights have the generalised Gauss–Newton matrix \(\sum_i J_i^\top \Lambda_i J_i\), which is the Fisher information;
-    dispersions, which are orthogonal to them, N times their own.
-
-    Args:
-        objective: the loss, for N and the likelihood.
-        batch: all the data.
-        network_state: the network's state.
-        params: θ.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.algorithms.optimisers.invariant_map import log_volume
-        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
-        >>> params = {"network": {"layers": {0: {"kernel": jnp.ones((1, 1))}}}, "likelihood": {}}
-        >>> batch = lamu.data.Batch.of(jnp.ones((4, 1)), jnp.zeros(4))
-        >>> round(float(jnp.exp(log_volume(lamu.objective.Objective(model, 4), batch, {}, params))), 4)  # 4 / 0.5²
-        16.0
-    """
+    r"""Returns \(\log\det F(\theta)\) of all parameters, F the Fisher information of the data."""
+    # Weights have the generalised Gauss–Newton matrix \(\sum_i J_i^\top \Lambda_i J_i\), which is the Fisher
+    # information; dispersions, which are orthogonal to them, N times their own.
     weights, rest = NetworkParameters().split(params)
     loss = BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
     matrix = GaussNewton().matrix(loss, weights, Dense).matrix * objective.data_size

@@ -1,14 +1,13 @@
-r"""The rule with its step shortened until the objective decreases, for expectations that are deterministic.
+"""The rule with its step shortened until the objective decreases, for expectations that are deterministic."""
 
-The rule's step goes from \(\lambda\) to \(\lambda'\). Where the objective \(F(\lambda) = E_q[\bar\ell] - H(q)/\kappa\)
-would not decrease enough there, the step is halved,
-
-\[ \lambda_t = \lambda + t\,(\lambda' - \lambda), \qquad t = 1, \tfrac12, \tfrac14, \dots \quad\text{until}\quad
-   F(\lambda_t) \le F(\lambda) - 10^{-4}\, t\, \rho\, \bar g^\top P^{-1} \bar g \]
-
-(Armijo 1966). The chord goes downhill wherever the new precision is positive, so that a t is found unless the step is
-one of rounding. Near a minimum the whole step is taken, which is the rule itself.
-"""
+# The rule's step goes from \(\lambda\) to \(\lambda'\). Where the objective \(F(\lambda) = E_q[\bar\ell] -
+# H(q)/\kappa\) would not decrease enough there, the step is halved,
+#
+# \[ \lambda_t = \lambda + t\,(\lambda' - \lambda), \qquad t = 1, \tfrac12, \tfrac14, \dots \quad\text{until}\quad
+#    F(\lambda_t) \le F(\lambda) - 10^{-4}\, t\, \rho\, \bar g^\top P^{-1} \bar g \]
+#
+# (Armijo 1966). The chord goes downhill wherever the new precision is positive, so that a t is found unless the step is
+# one of rounding. Near a minimum the whole step is taken, which is the rule itself.
 
 from __future__ import annotations
 
@@ -34,21 +33,12 @@ _HALVINGS, _ARMIJO, _ROUNDING = 30, 1e-4, 16
 
 @record
 class MadePositive:
-    r"""The rule's metric where S is positive, else that of \(|S|\): the same eigenvectors, absolute eigenvalues.
+    r"""The rule's metric where S is positive, else that of \(|S|\): the same eigenvectors, absolute eigenvalues."""
 
-    Newton's step for an indefinite Hessian goes towards saddle points; with absolute eigenvalues it goes downhill. S
-    itself is untouched, and near a minimum the metric is the rule's own.
-
-    Source: Gill, Murray & Wright (1981), section 4.4.2; Dauphin et al. (2014).
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.optimisers.line_search import MadePositive
-        >>> from lamu.operators import Dense
-        >>> S = Dense(jnp.array([[-4.0, 0.0], [0.0, 2.0]]))
-        >>> MadePositive().direction(S, jnp.ones(2), 1, 1.0).tolist()
-        [0.25, 0.5]
-    """
+    # Newton's step for an indefinite Hessian goes towards saddle points; with absolute eigenvalues it goes downhill. S
+    # itself is untouched, and near a minimum the metric is the rule's own.
+    #
+    # Source: Gill, Murray & Wright (1981), section 4.4.2; Dauphin et al. (2014).
 
     departure = "absolute eigenvalues where indefinite"
     is_precision = True
@@ -70,32 +60,22 @@ class MadePositive:
 
 @record
 class Searched(Rule):
-    """The rule with a line search, for an expectation that is deterministic.
+    """The rule with a line search, for an expectation that is deterministic."""
 
-    Attributes:
-        batching: "full" where every step needs all the data, else "mini".
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.newton().choices.departures[-1]
-        'line search'
-    """
-
-    batching: str = static(default="mini")
+    batching: str = static(default="mini")  # "full" where every step needs all the data, else "mini"
 
     @property
     def traits(self) -> Traits:
-        """The rule's, with these batches."""
+        # The rule's, with these batches.
         return replace(super().traits, batching=self.batching)
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         choices = super().choices
         return replace(choices, departures=(*choices.departures, "line search"))
 
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
-        """Returns the state after one step of the rule, as much of it as decreases the objective."""
+        # Returns the state after one step of the rule, as much of it as decreases the objective.
         again = jax.random.clone(key)
         new, info = super().step(key, state, batch, objective)
         rate = self.learning_rate(state.count)
@@ -126,7 +106,7 @@ class Searched(Rule):
         return replace(taken, mean=stay(state.mean, taken.mean), rest=stay(state.rest, taken.rest)), info
 
     def complaint(self, state: RuleState) -> str | None:
-        """Returns what is wrong with a precision that is not positive, in one sentence with the remedy."""
+        # Returns what is wrong with a precision that is not positive, in one sentence with the remedy.
         if super().complaint(state) is None:
             return None
         return (

@@ -23,56 +23,35 @@ __all__ = ["MapEstimate", "MapState", "map_estimate"]
 
 @record
 class MapState:
-    """Parameters, the optimiser's state and the network's.
+    """Parameters, the optimiser's state and the network's."""
 
-    Attributes:
-        params: all free parameters.
-        optimizer: the optax state.
-        network_state: the network's state.
-
-    Examples:
-        >>> from lamu.algorithms.optimisers.map_estimate import MapState
-        >>> MapState(params={}, optimizer=(), network_state={}).params
-        {}
-    """
-
-    params: Params
-    optimizer: Any
+    params: Params  # all free parameters
+    optimizer: Any  # the optax state
     network_state: Any
 
 
 @record
 class MapEstimate(Runnable):
-    """The algorithm that `map_estimate` makes.
+    """The algorithm that `map_estimate` makes."""
 
-    Attributes:
-        optimizer: an optax gradient transformation.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.map_estimate().choices.expectation
-        'Delta'
-    """
-
-    optimizer: Any = static()
+    optimizer: Any = static()  # an optax gradient transformation
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says."""
+        # Minibatches, as long as the caller says.
         return Traits()
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         return Choices("Gaussian, fixed covariance", "Delta", "none", departures=("whatever the optimiser adds",))
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
-        """Returns the network's initial parameters and the optimiser's first state."""
+        # Returns the network's initial parameters and the optimiser's first state.
         params, network_state = objective.model.init(key, batch)
         return MapState(params, self.optimizer.init(params), network_state)
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
-        """Returns the state after one update."""
+        # Returns the state after one update.
         loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
         at = loss.gradient(state.params, key)
         again = lambda params: loss.value(params, {}, key)[0]
@@ -81,7 +60,6 @@ class MapEstimate(Runnable):
         return MapState(params, optimizer, at.network_state), Info(at.value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the point."""
         return Posterior(
             objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
         )

@@ -1,12 +1,11 @@
-r"""The Gauss–Newton matrix of classes averaged over the belief about the outputs, the mean held at the mode.
+"""The Gauss–Newton matrix of classes averaged over the belief about the outputs, the mean held at the mode."""
 
-\[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top\, E_{f \sim N(f_i,\, J_i S^{-1} J_i^\top)}\big[\Lambda(f)\big]\, J_i
-       - \nabla^2 \log p(m) \Big) \]
-
-A network that tells its rows apart has logits where Λ all but vanishes. The curvature at the mode then says that the
-weights are hardly determined, and the belief reaches to where the loss is steep. The average is taken over what the
-belief reaches, and S is its fixed point.
-"""
+# \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top\, E_{f \sim N(f_i,\, J_i S^{-1} J_i^\top)}\big[\Lambda(f)\big]\, J_i
+#        - \nabla^2 \log p(m) \Big) \]
+#
+# A network that tells its rows apart has logits where Λ all but vanishes. The curvature at the mode then says that the
+# weights are hardly determined, and the belief reaches to where the loss is steep. The average is taken over what the
+# belief reaches, and S is its fixed point.
 
 from __future__ import annotations
 
@@ -43,41 +42,21 @@ _MOST_CLASSES = 100  # beyond it a matrix of outputs for every row is dear
 
 @record
 class AveragedGaussNewton(GaussNewton):
-    r"""The Gauss–Newton matrix at the mode, and of classes then its average over the linearised belief.
+    """The Gauss–Newton matrix at the mode, and of classes then its average over the linearised belief."""
 
-    It is averaged where the outputs are logits of at most 100 classes, the network is not linear in its weights and was
-    not given trained, and the precision is a sum over rows (no low rank, not matrix-free). Everywhere else it is
-    `GaussNewton`. The average is the fixed point of the rule for the network's tangent at the mode, with the mean held:
-    a Gauss-Hermite rule for one output, 32 antithetic draws a row for more. It is found to 2 % of the outputs'
-    covariance, in some ten passes over the rows. Where rounding leaves no covariance (a prior that is far too wide, in
-    single precision), the curvature stays that at the mode, and a line of the log says so.
-
-    Source: Khan & Rue (2021), equation 12, for the expectation of the Hessian; Immer, Korzepa & Bauer (2021), who
-        refine the same Gaussian by variational inference in the linearised model.
-
-    Examples:
-        >>> from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
-        >>> AveragedGaussNewton().name
-        'AveragedGaussNewton'
-    """
+    # It is averaged where the outputs are logits of at most 100 classes, the network is not linear in its weights and
+    # was not given trained, and the precision is a sum over rows (no low rank, not matrix-free). Everywhere else it is
+    # `GaussNewton`. The average is the fixed point of the rule for the network's tangent at the mode, with the mean
+    # held: a Gauss-Hermite rule for one output, 32 antithetic draws a row for more. It is found to 2 % of the outputs'
+    # covariance, in some ten passes over the rows. Where rounding leaves no covariance (a prior that is far too wide,
+    # in single precision), the curvature stays that at the mode, and a line of the log says so.
+    #
+    # Source: Khan & Rue (2021), equation 12, for the expectation of the Hessian; Immer, Korzepa & Bauer (2021), who
+    #     refine the same Gaussian by variational inference in the linearised model.
 
 
 def can_average(structure: Any, model: Any) -> bool:
-    """Returns whether the outputs are logits of a network whose curvature is worth averaging, and can be averaged.
-
-    Args:
-        structure: that of the precision.
-        model: the model.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.algorithms.post_hoc.averaged_curvature import can_average
-        >>> from lamu.operators import Dense
-        >>> likelihood = lamu.likelihoods.Categorical(3)
-        >>> networks = lamu.networks.MLP((8,)), lamu.networks.Linear()
-        >>> [can_average(Dense, lamu.Model(network, likelihood)) for network in networks]
-        [True, False]
-    """
+    """Returns whether the outputs are logits of a network whose curvature is worth averaging, and can be averaged."""
     if not isinstance(model, Model) or isinstance(structure, LowRankStructure | MatrixFreeStructure):
         return False
     classes = getattr(model.likelihood.support, "number", 2)
@@ -87,16 +66,7 @@ def can_average(structure: Any, model: Any) -> bool:
 def averaged(
     structure: Any, mode: LaplaceFit, point: Posterior, objective: Objective, data: Any, key: RandomKey
 ) -> LaplaceFit:
-    """Returns the fit at the same mode with the averaged curvature, or as it came where rounding leaves no number.
-
-    Args:
-        structure: the structure of the precision.
-        mode: the mode with the curvature there.
-        point: a posterior whose mean is the mode.
-        objective: the loss, of a prior that is known.
-        data: the rows.
-        key: for draws of the outputs, the same at every pass.
-    """
+    """Returns the fit at the same mode with the averaged curvature, or as it came where rounding leaves no number."""
     fit, before, moved = mode, None, 1.0
     for _ in range(_ROUNDS):
         belief = fit.posterior(objective, key).belief

@@ -32,22 +32,7 @@ _STEP, _GAIN = 0.01, 0.05
 
 
 def as_it_came(model: Target, point: Posterior, data: Any) -> bool:
-    """Returns whether the network arrived trained and no step has moved its weights: then they stay.
-
-    Args:
-        model: the model.
-        point: what the run ended with.
-        data: the rows, for shapes.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.algorithms.post_hoc.checks import as_it_came
-        >>> rows = lamu.data.Arrays.of(lamu.data.load("diabetes"))
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(60.0))
-        >>> point = lamu.fit(model, (rows.x, rows.y), lamu.algorithms.adam(), steps=1).posterior
-        >>> as_it_came(model, point, rows), as_it_came(model.starting_at(point.mean), point, rows)
-        (False, True)
-    """
+    """Returns whether the network arrived trained and no step has moved its weights: then they stay."""
     if not model.trained:
         return False
     init = compiled_once()(lambda seed, example: model.init(jax.random.key(seed), example)[0]["network"])
@@ -61,17 +46,10 @@ def as_it_came(model: Target, point: Posterior, data: Any) -> bool:
 
 
 def say_slope(mode: LaplaceFit, objective: Objective, gradient: Params) -> None:
-    r"""Warns where weights that arrived trained are no minimum of the loss, which Laplace's method takes them for.
-
-    The sign is the loss that one step of a hundredth of the weights' length down the slope promises,
-    \(0.01\, |\theta|\, |\nabla \bar\ell|\), in nats a row, of the weights that the belief is about. A prior whose scale
-    is open (`LearnedNormal`) has no part in it.
-
-    Args:
-        mode: what was found at the weights.
-        objective: the loss.
-        gradient: that of the negative log likelihood of all rows, in the weights.
-    """
+    """Warns where weights that arrived trained are no minimum of the loss, which Laplace's method takes them for."""
+    # The sign is the loss that one step of a hundredth of the weights' length down the slope promises, \(0.01\,
+    # |\theta|\, |\nabla \bar\ell|\), in nats a row, of the weights that the belief is about. A prior whose scale is
+    # open (`LearnedNormal`) has no part in it.
     slope = gradient if isinstance(objective.model.prior, LearnedNormal) else _with_prior(mode, objective, gradient)
     gain = _STEP * _length(mode.params["network"]) * _length(slope) / float(objective.data_size)
     if not gain <= _GAIN:
@@ -93,17 +71,7 @@ def _length(vector: Params) -> float:
 
 
 def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
-    """Returns the posterior at a mode with its convergence; without an evidence, and with a warning, where it is none.
-
-    Args:
-        found: the mode, with its residual.
-        objective: the loss, of a prior that is known.
-        key: the seed of its predictions.
-        kept: whether the weights arrived trained, and were not to be moved.
-
-    Raises:
-        ValueError: for a precision that no diagonal as small as rounding makes positive.
-    """
+    """Returns the posterior at a mode with its convergence; without an evidence and with a warning where it is none."""
     posterior = found.mode.integrated(objective, key)
     remedy = _remedy(kept, found.stalled)
     if not found.found:
@@ -131,16 +99,8 @@ def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = F
 
 
 def require_positive(fit: LaplaceFit, objective: Objective) -> None:
-    """Raises unless curvature and prior are positive together.
-
-    Args:
-        fit: what was found at the mode, in a structure whose eigenvalues can be had.
-        objective: the loss.
-
-    Raises:
-        ValueError: with the most negative eigenvalue, and what would help.
-        TypeError: for a structure whose eigenvalues are not known.
-    """
+    """Raises unless curvature and prior are positive together."""
+    # `ValueError`: with the most negative eigenvalue, and what would help.
     a_row = fit.precision(objective).scale(1 / objective.concentration)
     values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(a_row.spectrum())])
     lowest, largest = float(jnp.min(values)), float(jnp.max(values))

@@ -13,19 +13,7 @@ __all__ = ["evaluated"]
 
 
 def evaluated(objective: Objective, network_state: Any) -> Objective:
-    """Returns the objective of the network in evaluation mode.
-
-    Args:
-        objective: the loss.
-        network_state: the network's state.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.algorithms.post_hoc.eval_mode import evaluated
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
-        >>> evaluated(lamu.objective.Objective(model, 4), {}).model.network.base
-        Linear(bias=True)
-    """
+    """Returns the objective of the network in evaluation mode."""
     if not isinstance(objective.model, Model):
         return objective
     network = Evaluated(objective.model.network, network_state)

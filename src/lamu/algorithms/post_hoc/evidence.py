@@ -1,12 +1,11 @@
-r"""The Laplace evidence as a function of the prior's precisions, the noise and the temperature, and its maximum.
+"""The Laplace evidence as a function of the prior's precisions, the noise and the temperature, and its maximum."""
 
-\[ \delta^* = \arg\max_\delta \log Z(\delta, c), \qquad \log\delta \in [-\log w^2, \log w^2] \]
-
-With all else held at the mode, and eigenvalues of the curvature kept, the function is cheap to ask again
-(`LaplaceFit.log_evidence`). `tuned` climbs it in the logarithms of the precisions, and of the noise's factor where that
-is learned, by a quasi-Newton method with bounds. Precisions that no weight needs run to an end of the range; they stop
-there, and a warning names them.
-"""
+# \[ \delta^* = \arg\max_\delta \log Z(\delta, c), \qquad \log\delta \in [-\log w^2, \log w^2] \]
+#
+# With all else held at the mode, and eigenvalues of the curvature kept, the function is cheap to ask again
+# (`LaplaceFit.log_evidence`). `tuned` climbs it in the logarithms of the precisions, and of the noise's factor where
+# that is learned, by a quasi-Newton method with bounds. Precisions that no weight needs run to an end of the range;
+# they stop there, and a warning names them.
 
 from __future__ import annotations
 
@@ -82,20 +81,7 @@ class Evidence:
         return cls(fit.decomposed(), objective)
 
     def __call__(self, precision: Any = None, noise: Any = None, temperature: Any = None) -> Array:
-        """Returns the log evidence in nats.
-
-        Args:
-            precision: δ: a number, or a tree of numbers and arrays that begins like the weights and may stop anywhere;
-                the objective's own prior where none is given.
-            noise: c, a factor of every noise deviation, for Gaussian likelihoods that learn theirs, and the evidence
-                given that noise; where none is given dispersions that are learned are integrated over, as in
-                `posterior.evidence`.
-            temperature: T; the objective's own where none is given.
-
-        Raises:
-            ValueError: for a number that is not positive, or a tree that is no prefix of the weights.
-            TypeError: for a noise where there is none to widen.
-        """
+        """Returns the log evidence in nats."""
         for name, value in (("precision", precision), ("noise", noise), ("temperature", temperature)):
             if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise ValueError(f"{name}={value!r} is not positive and finite; give a positive number")
@@ -208,27 +194,7 @@ def tuned(
 def scales_by_evidence(
     log_evidence: Evidence, scales: PriorScales | None = None
 ) -> tuple[LayerwiseNormal, float | None]:
-    """Returns the prior of greatest evidence, and the noise's factor, None where the noise is not learned.
-
-    Args:
-        log_evidence: the evidence.
-        scales: which weights share a scale; `ScalePerLayer()` where none is given.
-
-    Warns:
-        UserWarning: for scales that ran to an end of the range, a thousand times one.
-
-    Raises:
-        ValueError: where the evidence is no finite number at the first scales.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.algorithms.post_hoc.evidence import evidence, scales_by_evidence
-        >>> x, y = lamu.data.load("diabetes")
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
-        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=20).posterior
-        >>> 0.05 < scales_by_evidence(evidence(posterior, (x, y)))[0].scale["layers"][0] < 0.5
-        True
-    """
+    """Returns the prior of greatest evidence, and the noise's factor, None where the noise is not learned."""
     from scipy.optimize import minimize
 
     mean = log_evidence.fit.params["network"]

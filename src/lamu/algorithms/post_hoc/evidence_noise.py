@@ -1,9 +1,8 @@
-r"""The noise of a regression by the evidence, with the weights held.
+"""The noise of a regression by the evidence, with the weights held."""
 
-Weights that follow the rows closely leave residuals that are smaller than the noise. With M observations, squared
-residuals R and γ well-determined weights the evidence is greatest, in the noise, at \(\sigma^2 = R / (M - \gamma)\)
-(MacKay 1992, equation 2.25), where γ depends on σ in its turn. At a joint mode of weights and noise γ is missing.
-"""
+# Weights that follow the rows closely leave residuals that are smaller than the noise. With M observations, squared
+# residuals R and γ well-determined weights the evidence is greatest, in the noise, at \(\sigma^2 = R / (M - \gamma)\)
+# (MacKay 1992, equation 2.25), where γ depends on σ in its turn. At a joint mode of weights and noise γ is missing.
 
 from __future__ import annotations
 
@@ -25,37 +24,20 @@ _STEPS = 12  # halvings: the logarithm to a thousandth
 
 
 def well_determined(metric: Any, objective: Objective, mean: Params) -> Array:
-    r"""Returns \(\gamma = D - \operatorname{tr} S^{-1} \Delta / T\), with Δ the prior's precision.
-
-    Args:
-        metric: S, factored.
-        objective: the loss, whose prior is Gaussian.
-        mean: the weights.
-    """
+    r"""Returns \(\gamma = D - \operatorname{tr} S^{-1} \Delta / T\), with Δ the prior's precision."""
     prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
     return tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
 
 
 def determined_by_all(mode: LaplaceFit, objective: Objective) -> float | None:
-    """Returns γ at the noise at which the evidence is stationary; None where rounding or M leave no room for a noise.
-
-    Args:
-        mode: the curvature of all weights at a mode, of a quadratic likelihood with a learned noise.
-        objective: the loss.
-    """
+    """Returns γ at the noise at which the evidence is stationary; None if rounding or M leave no room for a noise."""
     determined = float(_determined(mode.widened(objective, noise_factor(mode, objective)), objective))
     return determined if determined < float(mode.observed) * mode.misfit.size else None  # NaN is none
 
 
 def noise_factor(mode: LaplaceFit, objective: Objective) -> float:
-    """Returns c ≥ 1, by which every noise deviation is to be multiplied for the evidence to be stationary in it.
-
-    It is one where the noise is too large already, and where the precision is singular to rounding.
-
-    Args:
-        mode: the curvature at a mode, of a quadratic likelihood with a learned noise.
-        objective: the loss.
-    """
+    """Returns c ≥ 1, by which every noise deviation is to be multiplied for the evidence to be stationary in it."""
+    # It is one where the noise is too large already, and where the precision is singular to rounding.
     lowest, highest = 0.0, _WIDEST
     if not float(_slope(mode, objective, lowest)) > 0.0:  # NaN is not
         return 1.0

@@ -1,14 +1,14 @@
-r"""The belief about weights and noise at a mode of few rows, the noise integrated over.
+"""The belief about weights and noise at a mode of few rows, the noise integrated over."""
 
-A noise that is a point is too sure of itself where rows are few, and where the weights follow them closely the evidence
-may be greatest at none at all. With the network's tangent at the mode, whose curvature and gradient are known, weights
-and noise are a linear regression, which `integrate_noise` integrates: exactly for a linear network. The belief is then
-
-\[ q(w) = N\big(m, \bar v\, C + (\bar m - m)(\bar m - m)^\top\big), \qquad
-   q(\sigma_k^2) = \text{inverse Gamma}(a, b_k), \qquad b_k / a = \bar v_k, \]
-
-m the mode, which stays the mean, and the linearised prediction Student's t of 2a degrees of freedom.
-"""
+# A noise that is a point is too sure of itself where rows are few, and where the weights follow them closely the
+# evidence may be greatest at none at all. With the network's tangent at the mode, whose curvature and gradient are
+# known, weights and noise are a linear regression, which `integrate_noise` integrates: exactly for a linear network.
+# The belief is then
+#
+# \[ q(w) = N\big(m, \bar v\, C + (\bar m - m)(\bar m - m)^\top\big), \qquad
+#    q(\sigma_k^2) = \text{inverse Gamma}(a, b_k), \qquad b_k / a = \bar v_k, \]
+#
+# m the mode, which stays the mean, and the linearised prediction Student's t of 2a degrees of freedom.
 
 from __future__ import annotations
 
@@ -38,15 +38,7 @@ _NARROWEST, _WIDEST = 0.03, 10.0  # as in `lamu.regression`: scales of all slope
 
 
 def with_noise_integrated(posterior: Posterior, found: Polished, objective: Objective, prior: Prior) -> Posterior:
-    """Returns the posterior with its noise integrated over where rows are few; as it is elsewhere.
-
-    Args:
-        posterior: that of Laplace's method at the mode.
-        found: the mode, of all weights, with its gradient; nothing is done where weights that arrived trained stay.
-        objective: the loss, of a prior that is known.
-        prior: the one that was given; where it is a `LearnedNormal` and the network linear, its scale is integrated
-            over, too.
-    """
+    """Returns the posterior with its noise integrated over where rows are few; as it is elsewhere."""
     mode, gradient = found.mode, found.gradient
     model, mean = objective.model, mode.params["network"]
     dispersions: Any = mode.params["likelihood"]

@@ -1,9 +1,8 @@
-r"""The generalised Gauss–Newton matrix of one batch at a mode, in the structure of the precision.
+"""The generalised Gauss–Newton matrix of one batch at a mode, in the structure of the precision."""
 
-A dense matrix and its diagonal blocks are computed from the rows' Jacobians, a diagonal and Kronecker factors from
-captured activations and cotangents of the backward pass without Jacobians, and a last layer from its features.
-Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
-"""
+# A dense matrix and its diagonal blocks are computed from the rows' Jacobians, a diagonal and Kronecker factors from
+# captured activations and cotangents of the backward pass without Jacobians, and a last layer from its features. Sums
+# over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
 
 from __future__ import annotations
 
@@ -52,33 +51,16 @@ _PRECISE = jax.lax.Precision.HIGHEST
 
 @record
 class FactorSums:
-    r"""Sums over rows for one layer: \(\sum r\, a a^\top\) and \(\sum r\, d d^\top\), or the diagonal of the second.
-
-    Attributes:
-        inputs: `[in, in]`.
-        outputs: `[out, out]`, or `[out]`.
-        outputs_first: whether the kernel's coordinates run over the outputs first.
-        reordered: whether the layer's weights run in an order that is no product of inputs and outputs.
-
-    Examples:
-        >>> from lamu.algorithms.post_hoc.ggn_blocks import FactorSums
-        >>> FactorSums(1.0, 2.0).outputs_first
-        False
-    """
+    r"""Sums over rows for one layer: \(\sum r\, a a^\top\) and \(\sum r\, d d^\top\), or the diagonal of the second."""
 
     inputs: Any
-    outputs: Any
-    outputs_first: bool = static(default=False)
+    outputs: Any  # `[out, out]`, or `[out]`
+    outputs_first: bool = static(default=False)  # whether the kernel's coordinates run over the outputs first
+    # Whether the layer's weights run in an order that is no product of inputs and outputs.
     reordered: bool = static(default=False)
 
     def finish(self, weight: Array, count: Number | Array, rank: int | None) -> Operator:
-        """Returns the product of the factors, decomposed.
-
-        Args:
-            weight: what the inputs' sum is divided by.
-            count: how many rows there were.
-            rank: how many eigenvectors of each factor are to be kept; None for all.
-        """
+        """Returns the product of the factors, decomposed."""
         inputs = self.inputs / jnp.asarray(weight, self.inputs.dtype)
         outputs = self.outputs / jnp.asarray(count, self.outputs.dtype)
         if outputs.ndim == 1:
@@ -92,31 +74,14 @@ class FactorSums:
 
 @record
 class KroneckerSums:
-    r"""Sums for all layers, and what the inputs' must be divided by in the end.
+    """Sums for all layers, and what the inputs' must be divided by in the end."""
 
-    Attributes:
-        blocks: a tree of `FactorSums` and `Diagonal`.
-        weight: \(\sum r\).
-        rank: how many eigenvectors of each factor are to be kept; None for all.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.ggn_blocks import FactorSums, KroneckerSums
-        >>> summed = KroneckerSums({"w": FactorSums(4.0 * jnp.eye(1), jnp.eye(1))}, jnp.asarray(2.0))
-        >>> float(summed.finish(2.0).blocks["w"].eigenvalues[0, 0])
-        1.0
-    """
-
-    blocks: Any
-    weight: Any
-    rank: int | None = static(default=None)
+    blocks: Any  # a tree of `FactorSums` and `Diagonal`
+    weight: Any  # \(\sum r\)
+    rank: int | None = static(default=None)  # how many eigenvectors of each factor are to be kept; None for all
 
     def finish(self, count: Number | Array) -> BlockDiagonal:
-        """Returns the operator a row.
-
-        Args:
-            count: how many rows there were.
-        """
+        """Returns the operator a row."""
 
         def block(part: Any) -> Any:
             return part.finish(self.weight, count, self.rank) if _is_sums(part) else part.scale(1 / count)
@@ -132,20 +97,10 @@ def batch_curvature(
     batch: Batch,
     key: RandomKey,
 ) -> tuple[Any, Array, Callable[[Array], Params]]:
-    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\), f, and a pull.
-
-    The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
-    nobody needs a second forward pass; a row of padding has those of a real row. The pull takes cotangents of f to the
-    gradient in the weights, and costs nothing where it is not called.
-
-    Args:
-        structure: the operator class of the precision, or a record that stands for it.
-        curvature: the choice of curvature.
-        objective: the loss of a network in evaluation mode.
-        params: all parameters.
-        batch: some rows.
-        key: for labels that are drawn.
-    """
+    r"""Returns \(\sum_i\) over the batch's rows of curvature, each as one row counts in \(\ell\), f, and a pull."""
+    # The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
+    # nobody needs a second forward pass; a row of padding has those of a real row. The pull takes cotangents of f to
+    # the gradient in the weights, and costs nothing where it is not called.
     theta, dispersion = params["network"], params["likelihood"]
     loss = without_padding(BatchLoss(objective, batch, {}, NetworkParameters(), dispersion, conjugate=True))
     count = batch.count.astype(jnp.result_type(float))
@@ -181,12 +136,7 @@ def batch_curvature(
 
 
 def finalize(total: Any, count: Number | Array) -> Any:
-    """Returns the operator of the sums over all rows, divided by their number; Kronecker factors decomposed.
-
-    Args:
-        total: sums of what `batch_curvature` returns.
-        count: how many rows there were.
-    """
+    """Returns the operator of the sums over all rows, divided by their number; Kronecker factors decomposed."""
     if isinstance(total, KroneckerSums):
         return total.finish(count)
     return jax.tree.map(lambda leaf: leaf / jnp.asarray(count, leaf.dtype), total)
@@ -194,14 +144,7 @@ def finalize(total: Any, count: Number | Array) -> Any:
 
 @once_a_shape
 def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any) -> int:
-    """Returns about how much memory a row takes in `batch_curvature`.
-
-    Args:
-        structure: the structure.
-        objective: the loss.
-        params: all parameters.
-        x: a row, `[1, ...]`.
-    """
+    """Returns about how much memory a row takes in `batch_curvature`."""
     if not isinstance(objective.model, Model):
         return jnp.dtype(jnp.result_type(float)).itemsize * tree.dimension(params["network"])
     outputs = _outputs.eval_shape(objective, params, x).shape[1]

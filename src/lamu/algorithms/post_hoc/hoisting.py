@@ -15,23 +15,9 @@ __all__ = ["Hoisted"]
 
 
 class Hoisted:
-    """A function `(numbers, held)` for values of `held` that stay, in two compiled programs.
+    """A function `(numbers, held)` for values of `held` that stay, in two compiled programs."""
 
-    The first one runs once, and leaves every value that the second one reads. The second one runs for every question.
-
-    Args:
-        function: of a list of numbers and a tree of arrays; it returns a tuple of arrays.
-        numbers: numbers of the right kind.
-        held: what stays, or something of its shapes.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.hoisting import Hoisted
-        >>> scaled = Hoisted(lambda numbers, x: (numbers[0] * jnp.sum(jnp.exp(x)),), [1.0], jnp.zeros(3))
-        >>> prepared = scaled.prepared(jnp.zeros(3))
-        >>> [float(scaled(prepared, [number])[0]) for number in (1.0, 2.0)]
-        [3.0, 6.0]
-    """
+    # The first one runs once, and leaves every value that the second one reads. The second one runs for every question.
 
     def __init__(self, function: Callable[..., tuple[Any, ...]], numbers: Sequence[Any], held: Any) -> None:
         leaves, structure = jax.tree.flatten(held)

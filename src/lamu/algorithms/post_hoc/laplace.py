@@ -62,41 +62,27 @@ _WORDS = {
 
 @record
 class Laplace(Wrapper):
-    """The algorithm that `laplace` makes.
+    """The algorithm that `laplace` makes."""
 
-    Attributes:
-        base: the algorithm that finds the mode.
-        weights: which weights the belief is about.
-        structure: the operator class of the precision, a record that stands for one, or None where the number of
-            weights decides.
-        curvature: what stands for the Hessian.
-        largest_dense: up to how many weights a precision without a given structure is dense.
-        beyond: what it is with more of them; None for Kronecker factors, or a low rank where those do not apply.
-        rule: how the posterior predicts; None for the linearised rule.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.laplace().choices.curvature
-        'AveragedGaussNewton'
-    """
-
-    base: Algorithm
-    weights: WeightsChoice = AllWeights()
+    base: Algorithm  # the algorithm that finds the mode
+    weights: WeightsChoice = AllWeights()  # which weights the belief is about
+    # The operator class of the precision, a record that stands for one, or None where the number of weights decides.
     structure: Any = static(default=None)
-    curvature: Any = AveragedGaussNewton()
+    curvature: Any = AveragedGaussNewton()  # what stands for the Hessian
+    # Up to how many weights a precision without a given structure is dense.
     largest_dense: int = static(default=_LARGEST_DENSE)
+    # What it is with more of them; None for Kronecker factors, or a low rank where those do not apply.
     beyond: Any = static(default=None)
-    rule: PredictiveRule | None = None
+    rule: PredictiveRule | None = None  # how the posterior predicts; None for the linearised rule
 
     @property
     def traits(self) -> Traits:
-        """Those of what finds the mode; it chooses the scale of the prior by itself."""
+        # Those of what finds the mode; it chooses the scale of the prior by itself.
         linearises = self.rule is None or isinstance(self.rule, Linearised | LinearisedMarginal | Probit)
         return replace(self.base.traits, chooses_prior_scale=True, looks_again=True, linearises=linearises)
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         beyond = "Kronecker" if self.beyond is None else _named(self.beyond)
         structure = f"dense or {beyond}" if self.structure is None else _named(self.structure)
         words = _WORDS.get(type(self.curvature))
@@ -106,12 +92,12 @@ class Laplace(Wrapper):
         return Choices(family, "Delta", curvature, departures=(*self.weights.departures, *departures))
 
     def foresee(self, objective: Objective, params: Params) -> None:
-        """Says what the precision will take in memory, and raises a ValueError for one that cannot fit."""
+        # Says what the precision will take in memory, and raises a ValueError for one that cannot fit.
         super().foresee(objective, params)
         foresee(self._structure_of, self.weights, objective.model, params["network"])
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the Gaussian at the mode, which is found to its end before."""
+        # Returns the Gaussian at the mode, which is found to its end before.
         _require_concave(self.curvature, objective)
         point = self.base.posterior(key, state, objective, data, trace)
         kept = as_it_came(objective.model, point, data)
@@ -181,12 +167,10 @@ class Laplace(Wrapper):
         return KroneckerFactored() if structure in (Dense, OutputEigen) else structure
 
     def _rule_of(self, model: Any, trained: bool) -> PredictiveRule | None:
-        """The rule: of maps one that needs no covariance of a whole map, and of logits that arrived trained the probit.
-
-        Weights that were trained for their own sake are too sure of themselves. The probit rule, which shrinks the
-        logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
-        most probable class nearly always what it was.
-        """
+        """The rule: of maps one that needs no covariance of a whole map, of pretrained logits the probit."""
+        # Weights that were trained for their own sake are too sure of themselves. The probit rule, which shrinks the
+        # logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
+        # most probable class nearly always what it was.
         if self.rule is not None or isinstance(self.structure, MatrixFreeStructure) or not isinstance(model, Model):
             return self.rule
         each, is_map = model.likelihood.of_position, model.likelihood.n_positions > 1
@@ -345,11 +329,7 @@ def laplace(
 
 
 def require_structure(structure: Any) -> None:
-    """Raises a TypeError for something that is no structure of a precision.
-
-    Args:
-        structure: an operator class, or a record that stands for one; None for the default.
-    """
+    """Raises a TypeError for something that is no structure of a precision."""
     if structure is None or structure in _CLASSES or isinstance(structure, _RECORDS):
         return
     raise TypeError(
@@ -360,11 +340,7 @@ def require_structure(structure: Any) -> None:
 
 
 def mode_finder(optimizer: Algorithm | None) -> Algorithm:
-    """Returns the algorithm that finds the mode, `adam(Annealed(1e-2))` where none is given.
-
-    Raises:
-        TypeError: for something that is no algorithm.
-    """
+    """Returns the algorithm that finds the mode, `adam(Annealed(1e-2))` where none is given."""
     if optimizer is None:
         from lamu.algorithms.optimisers.adam import adam
 

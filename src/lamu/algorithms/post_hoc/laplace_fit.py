@@ -1,11 +1,10 @@
-r"""Laplace's approximation at a mode: one pass over the data for the curvature, then the evidence and the Gaussian.
+"""Laplace's approximation at a mode: one pass over the data for the curvature, then the evidence and the Gaussian."""
 
-\[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
-   \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]
-
-The pass adds up curvature, loss and misfit over batches of rows (`row_sums`), also while a network trains. From the
-sums (`RowSums.finish`) the evidence follows for any prior precisions, noise and temperature, without another pass.
-"""
+# \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
+#    \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]
+#
+# The pass adds up curvature, loss and misfit over batches of rows (`row_sums`), also while a network trains. From the
+# sums (`RowSums.finish`) the evidence follows for any prior precisions, noise and temperature, without another pass.
 
 from __future__ import annotations
 
@@ -45,56 +44,33 @@ _MOST_PARTS = 8  # sums of batches that are added up in the last program, which 
 
 @record
 class LaplaceFit:
-    r"""Curvature, loss and misfit at a mode; a Gaussian and its evidence follow for any prior, noise and temperature.
+    """Curvature, loss and misfit at a mode; a Gaussian and its evidence follow for any prior, noise and temperature."""
 
-    \[ \log Z(\delta, c, T) = \frac{\log p(D \mid m, c) + \log p(m \mid \delta)}{T} + \frac D2 \log 2\pi
-       - \frac12 \log\det \frac{\bar c^{-2} H + \Delta}{T} \]
+    # \[ \log Z(\delta, c, T) = \frac{\log p(D \mid m, c) + \log p(m \mid \delta)}{T} + \frac D2 \log 2\pi
+    #    - \frac12 \log\det \frac{\bar c^{-2} H + \Delta}{T} \]
+    #
+    # with c a factor of the noise deviation of each output, and \(\bar c^{-2}\) the mean of \(c_k^{-2}\), which is
+    # exact for one factor. Where eigenvalues of H are kept (`decomposed`), a precision that is one number costs no
+    # factorisation.
 
-    with c a factor of the noise deviation of each output, and \(\bar c^{-2}\) the mean of \(c_k^{-2}\), which is exact
-    for one factor. Where eigenvalues of H are kept (`decomposed`), a precision that is one number costs no
-    factorisation.
-
-    Attributes:
-        params: the most probable parameters m.
-        network_state: the network's state there.
-        curvature: the curvature a row, of the structure that the precision will have, without the prior; Kronecker
-            factors are decomposed.
-        likelihood: \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows.
-        misfit: how much of it is due to the residuals, \(p \sum_i w_i r_{ik}^2 / 2\sigma_k^2\), `[outputs]`; zeros
-            where the likelihood is not quadratic.
-        observed: how many numbers were observed of each output, \(p \sum_i w_i\).
-        spectrum: eigenvalues of the curvature; None where they are not kept.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
-        >>> LaplaceFit({}, {}, curvature=None, likelihood=1.5, misfit=jnp.zeros(1), observed=1.0).likelihood
-        1.5
-    """
-
-    params: Params
-    network_state: Any
+    params: Params  # the most probable parameters m
+    network_state: Any  # the network's state there
+    # The curvature a row, of the structure that the precision will have, without the prior; Kronecker factors are
+    # decomposed.
     curvature: Any
-    likelihood: Any
+    likelihood: Any  # \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows
+    # How much of it is due to the residuals, \(p \sum_i w_i r_{ik}^2 / 2\sigma_k^2\), `[outputs]`; zeros where the
+    # likelihood is not quadratic.
     misfit: Any
-    observed: Any
-    spectrum: Any = None
+    observed: Any  # how many numbers were observed of each output, \(p \sum_i w_i\)
+    spectrum: Any = None  # eigenvalues of the curvature; None where they are not kept
 
     def precision(self, objective: Objective) -> Any:
-        """Returns the precision of the weights, of the curvature's structure.
-
-        Args:
-            objective: the loss, whose prior may be another one than that under which the mode was found.
-        """
+        """Returns the precision of the weights, of the curvature's structure."""
         return self._hessian(objective).scale(1 / objective.temperature)
 
     def integrated(self, objective: Objective, key: RandomKey) -> Posterior:
-        """Returns the posterior, its evidence with learned dispersions integrated over (`dispersion_volume`).
-
-        Args:
-            objective: the loss, whose prior may be another one than that under which the mode was found.
-            key: the seed of the posterior's predictions.
-        """
+        """Returns the posterior, its evidence with learned dispersions integrated over (`dispersion_volume`)."""
         posterior = self.posterior(objective, key)
         if not jax.tree.leaves(self.params["likelihood"]):
             return posterior
@@ -102,12 +78,7 @@ class LaplaceFit:
         return replace(posterior, evidence=posterior.evidence + volume.astype(posterior.evidence.dtype))
 
     def posterior(self, objective: Objective, key: RandomKey) -> Posterior:
-        """Returns the posterior that is Gaussian about the weights, with its evidence at the dispersions of the mode.
-
-        Args:
-            objective: the loss, whose prior may be another one than that under which the mode was found.
-            key: the seed of the posterior's predictions.
-        """
+        """Returns the posterior that is Gaussian about the weights with its evidence at the dispersions of the mode."""
         gaussian, evidence = _gaussian(objective, replace(self, spectrum=None))
         belief = Product({"network": gaussian, "likelihood": Point(self.params["likelihood"])})
         rule = TangentDraws() if isinstance(self.curvature, MatrixFree) else Linearised()
@@ -118,17 +89,8 @@ class LaplaceFit:
     def log_evidence(
         self, objective: Objective, precision: Any = None, noise: Any = None, temperature: Any = None
     ) -> Array:
-        """Returns the log evidence in nats, differentiable in every argument.
-
-        Args:
-            objective: the loss.
-            precision: δ, a number, or a tree of numbers and arrays that is a prefix of the weights, of a Gaussian prior
-                with the objective's mean; the objective's own prior where none is given.
-            noise: c, a factor of every noise deviation, or one for each output; 1 where none is given.
-            temperature: T; the objective's own where none is given.
-
-        Learned dispersions are held: `dispersion_volume` is what integrating over them adds.
-        """
+        """Returns the log evidence in nats, differentiable in every argument."""
+        # Learned dispersions are held: `dispersion_volume` is what integrating over them adds.
         fit = self if noise is None else self.widened(objective, noise)
         mean, T = fit.params["network"], objective.temperature if temperature is None else temperature
         if precision is None:
@@ -144,16 +106,10 @@ class LaplaceFit:
         return fit._normaliser(T, log_prior + dispersions, logdet)
 
     def dispersion_volume(self, objective: Objective, temperature: Any = None) -> Array:
-        r"""Returns what integrating over learned dispersions \(\phi\) adds to the log evidence, in nats.
-
-        Laplace's method in them, \(\sum_k \tfrac12 \log(2\pi / h_k)\) with \(h_k\) the curvature of the negative log
-        joint density over T: four times the misfit for the logarithm of a Gaussian's noise, the Fisher information for
-        other dispersions, and the prior's curvature. Zero where nothing is learned.
-
-        Args:
-            objective: the loss.
-            temperature: T; the objective's own where none is given.
-        """
+        r"""Returns what integrating over learned dispersions \(\phi\) adds to the log evidence, in nats."""
+        # Laplace's method in them, \(\sum_k \tfrac12 \log(2\pi / h_k)\) with \(h_k\) the curvature of the negative log
+        # joint density over T: four times the misfit for the logarithm of a Gaussian's noise, the Fisher information
+        # for other dispersions, and the prior's curvature. Zero where nothing is learned.
         dispersions = self.params["likelihood"]
         values, unravel = tree.ravel(dispersions)
         if not values.size:
@@ -169,15 +125,9 @@ class LaplaceFit:
         return jnp.sum(jnp.log(2 * math.pi * T / (data + own))) / 2
 
     def widened(self, objective: Objective, factor: Any) -> LaplaceFit:
-        r"""Returns the fit with every noise deviation of a quadratic likelihood times a factor.
-
-        With R the misfit and M the numbers observed, the likelihood becomes \(R / c^2 + M \log c\), constants aside,
-        and the curvature is divided by c².
-
-        Args:
-            objective: the loss.
-            factor: c, a number, or one for each output.
-        """
+        """Returns the fit with every noise deviation of a quadratic likelihood times a factor."""
+        # With R the misfit and M the numbers observed, the likelihood becomes \(R / c^2 + M \log c\), constants aside,
+        # and the curvature is divided by c².
         likelihood: Any = objective.model.likelihood
         params = {**self.params, "likelihood": likelihood.widened(self.params["likelihood"], factor)}
         each = jnp.broadcast_to(jnp.asarray(factor, self.misfit.dtype), self.misfit.shape)
@@ -188,11 +138,7 @@ class LaplaceFit:
         return replace(self, params=params, curvature=curvature, likelihood=value, misfit=misfit, spectrum=spectrum)
 
     def decomposed(self) -> LaplaceFit:
-        """Returns the fit with the curvature's eigenvalues kept.
-
-        Raises:
-            TypeError: for a structure whose eigenvalues are not known.
-        """
+        """Returns the fit with the curvature's eigenvalues kept."""
         return replace(self, spectrum=_spectrum(self.curvature))
 
     def _hessian(self, objective: Objective) -> Any:
@@ -208,43 +154,21 @@ class LaplaceFit:
 
 @record
 class RowSums:
-    """What rows add up to at a mode, or at weights that move.
+    """What rows add up to at a mode, or at weights that move."""
 
-    Attributes:
-        curvature: sums of `batch_curvature`; None where it is not added up.
-        likelihood: as in `LaplaceFit`, for these rows.
-        misfit: likewise.
-        observed: likewise.
-        rows: how many rows there are.
-        gradient: that of the likelihood in the weights; None where it is not added up.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.laplace_fit import RowSums
-        >>> sums = RowSums(None, 6.0, jnp.ones(1), 3.0, rows=3.0)
-        >>> float(sums.add(sums).rows)
-        6.0
-    """
-
-    curvature: Any
-    likelihood: Any
-    misfit: Any
-    observed: Any
-    rows: Any
-    gradient: Any = None
+    curvature: Any  # sums of `batch_curvature`; None where it is not added up
+    likelihood: Any  # as in `LaplaceFit`, for these rows
+    misfit: Any  # likewise
+    observed: Any  # likewise
+    rows: Any  # how many rows there are
+    gradient: Any = None  # that of the likelihood in the weights; None where it is not added up
 
     def add(self, other: RowSums) -> RowSums:
         """Returns the sums over the rows of both."""
         return jax.tree.map(jnp.add, self, other)
 
     def finish(self, objective: Objective, params: Params, network_state: Any) -> LaplaceFit:
-        """Returns the fit for N rows, which the objective may count differently than there are.
-
-        Args:
-            objective: the loss.
-            params: all parameters.
-            network_state: the network's state.
-        """
+        """Returns the fit for N rows, which the objective may count differently than there are."""
         for_all = lambda value: value / self.rows * objective.data_size
         curvature = None if self.curvature is None else finalize(self.curvature, self.rows)
         sums = map(for_all, (self.likelihood, self.misfit, self.observed))
@@ -260,21 +184,7 @@ def fit_laplace(
     key: RandomKey | None = None,
     of_batch: Any = None,
 ) -> LaplaceFit:
-    """Returns what one pass over the data finds at a posterior's mean.
-
-    Args:
-        structure: the operator class of the precision, or a record that stands for one (`KroneckerFactored()`,
-            `LowRankStructure(20)`, `MatrixFreeStructure()`).
-        point: a posterior whose mean is the mode.
-        objective: the loss that the mode is of.
-        data: the data.
-        curvature: the choice of curvature; `GaussNewton()` where none is given.
-        key: for labels that are drawn.
-        of_batch: what returns the sums of a batch, called as `row_sums`, which it is where None.
-
-    Raises:
-        ValueError: for a structure that does not fit into memory.
-    """
+    """Returns what one pass over the data finds at a posterior's mean."""
     return _fitted(of_batch or row_sums, structure, point, objective, data, curvature, key)[0]
 
 
@@ -286,19 +196,7 @@ def fit_with_gradient(
     curvature: Any = None,
     key: RandomKey | None = None,
 ) -> tuple[LaplaceFit, Params]:
-    """Returns the same, and the gradient of the negative log likelihood of N rows in the weights, from the same pass.
-
-    Args:
-        structure: as for `fit_laplace`.
-        point: likewise.
-        objective: likewise.
-        data: likewise.
-        curvature: likewise.
-        key: likewise.
-
-    Raises:
-        ValueError: likewise.
-    """
+    """Returns the same and the gradient of the negative log likelihood of N rows in the weights, from the same pass."""
     return _fitted(_row_sums_with_gradient, structure, point, objective, data, curvature, key)
 
 
@@ -333,16 +231,7 @@ def _added(first: RowSums, second: RowSums) -> RowSums:
 def row_sums(
     structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
 ) -> RowSums:
-    """Returns what the rows of a batch add up to, from one forward pass.
-
-    Args:
-        structure: that of the curvature; None for the loss alone.
-        curvature: the choice of curvature.
-        objective: the loss of a network in evaluation mode.
-        params: all parameters.
-        batch: the rows.
-        key: for labels that are drawn.
-    """
+    """Returns what the rows of a batch add up to, from one forward pass."""
     return _sums_and_gradient(structure, curvature, objective, params, batch, key)[0]
 
 
@@ -399,12 +288,7 @@ def _squared_distance(likelihood: Any, dispersion: Params, f: Array, slope: Arra
 
 
 def prior_precision(objective: Objective, mean: Params) -> Operator:
-    """Returns −∇² log p(m): exact where the prior is Gaussian, else of independent weights.
-
-    Args:
-        objective: the loss.
-        mean: the mode.
-    """
+    """Returns −∇² log p(m): exact where the prior is Gaussian, else of independent weights."""
     known = gaussian_belief(objective.model.free_prior, mean)
     if known is not None:
         return known.precision

@@ -1,15 +1,14 @@
-r"""The lower bound of the evidence that a Gaussian at given weights reaches, in the place of Laplace's evidence.
+"""The lower bound of the evidence that a Gaussian at given weights reaches, in the place of Laplace's evidence."""
 
-Laplace's evidence takes the loss for a parabola. A network that tells all rows apart has next to no curvature at its
-weights, and a loss that rises steeply a little further on, so that its evidence is greatest for a belief far too wide.
-The bound has the loss as the belief meets it:
-
-\[ \log Z \ge E_q[\log p(D \mid \theta)] - \mathrm{KL}(q \,\|\, p)
-   = \log Z_{\text{Laplace}} + \tfrac{\gamma}{2} - \big( \log p(D \mid m) - E_q[\log p(D \mid \theta)] \big), \qquad
-   \gamma = D - \operatorname{tr} S^{-1} \Delta \]
-
-with Δ the precision of the prior. For a quadratic loss it is the evidence itself.
-"""
+# Laplace's evidence takes the loss for a parabola. A network that tells all rows apart has next to no curvature at its
+# weights, and a loss that rises steeply a little further on, so that its evidence is greatest for a belief far too
+# wide. The bound has the loss as the belief meets it:
+#
+# \[ \log Z \ge E_q[\log p(D \mid \theta)] - \mathrm{KL}(q \,\|\, p)
+#    = \log Z_{\text{Laplace}} + \tfrac{\gamma}{2} - \big( \log p(D \mid m) - E_q[\log p(D \mid \theta)] \big), \qquad
+#    \gamma = D - \operatorname{tr} S^{-1} \Delta \]
+#
+# with Δ the precision of the prior. For a quadratic loss it is the evidence itself.
 
 from __future__ import annotations
 
@@ -33,26 +32,12 @@ _ROWS, _SAMPLES, _NODES = 512, 32, 32
 
 
 def likelihood_bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> float:
-    """Returns the bound at T = 1 in nats, with the outputs linearised and taken for independent of each other.
-
-    Args:
-        mode: the weights and their curvature.
-        objective: the loss.
-        batch: rows that stand for all, by which the expectation is taken.
-        key: for draws of the outputs; where there is one output the expectation is a Gauss-Hermite rule.
-    """
+    """Returns the bound at T = 1 in nats, with the outputs linearised and taken for independent of each other."""
     return float(bound(mode, objective, batch, key))
 
 
 def bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> Array:
-    """Returns the same as an array, to be called in a compiled function too.
-
-    Args:
-        mode: as for `likelihood_bound`.
-        objective: likewise.
-        batch: likewise.
-        key: likewise.
-    """
+    """Returns the same as an array, to be called in a compiled function too."""
     posterior = mode.posterior(objective, key)
     outputs = LinearisedMarginal().outputs(objective.model, posterior.belief, mode.network_state, _SAMPLES, key)
     mean, variance = outputs.normal(batch.x, batch.offset)
@@ -67,17 +52,7 @@ def bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) 
 
 
 def spread_rows(data: Any) -> Batch:
-    """Returns some of the rows as a batch: 512 spread evenly over arrays, or the first batch of a stream.
-
-    Args:
-        data: the rows.
-
-    Examples:
-        >>> from lamu.algorithms.post_hoc.likelihood_bound import spread_rows
-        >>> from lamu.data import Arrays
-        >>> float(spread_rows(Arrays.of(([[1.0], [2.0]], [0, 1]))).count)
-        2.0
-    """
+    """Returns some of the rows as a batch: 512 spread evenly over arrays, or the first batch of a stream."""
     if not isinstance(data, Arrays):
         return data.example(1)
     return data.take(np.linspace(0, data.count - 1, min(data.count, _ROWS)).round().astype(int)).full()

@@ -1,29 +1,34 @@
-r"""Empirical Bayes for the scale of a `LearnedNormal` prior: by the evidence, or by rows that were set aside.
+"""Empirical Bayes for the scale of a `LearnedNormal` prior: by the evidence, or by rows that were set aside."""
 
-The mode moves with the scale, so it is found again under every scale that is tried.
-
-*By the evidence* (regression, and wherever no rows are set aside), at T = 1 whatever the belief's own temperature: the
-scale of greatest evidence at the mode at hand, then MacKay's fixed point, in turn with the mode,
-
-\[ \delta \leftarrow \frac{\gamma}{\lVert m \rVert^2}, \qquad
-   \gamma = D - \operatorname{tr} S^{-1} \delta, \qquad m \leftarrow \arg\min_\theta \ell_\delta(\theta) \]
-
-until the scale moves by less than three per cent.
-
-*By rows set aside* (classes): the mode of a network that tells all rows apart saturates, its Gauss–Newton matrix all
-but vanishes, and the evidence asks for a belief far too wide. The scale then walks by factors of \(\sqrt{10}\), and at
-the end of the root of that, as long as those rows are predicted better by the Gaussian at the mode of the new scale.
-
-*Around weights that arrived trained* the mode is held. The scale is that of the best prediction of the rows set aside,
-which must be rows that the network has not learned from, or else of the greatest bound of `likelihood_bound`, which is
-the evidence for a quadratic loss. Of classes those rows choose a temperature T of the logits, too: a network that tells
-its own rows apart has outputs that are too large, and a curvature that all but vanishes there, which no scale mends. A
-narrow prior at that T predicts as well as a wider one, so that the scale is the widest whose log density,
-
-\[ \max_T \sum_i \log p(y_i \mid s, T), \]
-
-is within half a nat of the greatest: the end of the profile likelihood's interval of one standard error.
-"""
+# The mode moves with the scale, so it is found again under every scale that is tried.
+#
+# *By the evidence* (regression, and wherever no rows are set aside), at T = 1 whatever the belief's own temperature:
+# the
+# scale of greatest evidence at the mode at hand, then MacKay's fixed point, in turn with the mode,
+#
+# \[ \delta \leftarrow \frac{\gamma}{\lVert m \rVert^2}, \qquad
+#    \gamma = D - \operatorname{tr} S^{-1} \delta, \qquad m \leftarrow \arg\min_\theta \ell_\delta(\theta) \]
+#
+# until the scale moves by less than three per cent.
+#
+# *By rows set aside* (classes): the mode of a network that tells all rows apart saturates, its Gauss–Newton matrix all
+# but vanishes, and the evidence asks for a belief far too wide. The scale then walks by factors of \(\sqrt{10}\), and
+# at
+# the end of the root of that, as long as those rows are predicted better by the Gaussian at the mode of the new scale.
+#
+# *Around weights that arrived trained* the mode is held. The scale is that of the best prediction of the rows set
+# aside,
+# which must be rows that the network has not learned from, or else of the greatest bound of `likelihood_bound`, which
+# is
+# the evidence for a quadratic loss. Of classes those rows choose a temperature T of the logits, too: a network that
+# tells
+# its own rows apart has outputs that are too large, and a curvature that all but vanishes there, which no scale mends.
+# A
+# narrow prior at that T predicts as well as a wider one, so that the scale is the widest whose log density,
+#
+# \[ \max_T \sum_i \log p(y_i \mid s, T), \]
+#
+# is within half a nat of the greatest: the end of the profile likelihood's interval of one standard error.
 
 from __future__ import annotations
 
@@ -84,21 +89,8 @@ def empirical_bayes(
     *,
     tempered: bool = False,
 ) -> tuple[Polished, Objective, PredictiveRule | None]:
-    """Returns the mode under a prior of known scale, the objective with that prior, and the rule.
-
-    Where the prior is no `LearnedNormal` the objective stays as it is, and the mode is found once.
-
-    Args:
-        mode: where to begin.
-        objective: the loss.
-        key: for draws of the predictive density.
-        held_out: rows that were set aside, or None.
-        find: finds the mode under an objective, from a mode nearby.
-        rule: how those rows are predicted; the linearised rule where None.
-        around: the rows where the weights stay (a network that arrives trained): then the scale, and a
-            factor of a learned noise, are chosen around the weights as they are; None where the mode is found.
-        tempered: whether rows set aside choose the rule's temperature, too.
-    """
+    """Returns the mode under a prior of known scale, the objective with that prior, and the rule."""
+    # Where the prior is no `LearnedNormal` the objective stays as it is, and the mode is found once.
     prior = objective.model.prior
     if not isinstance(prior, LearnedNormal):
         return find(mode, objective), objective, rule
@@ -334,10 +326,8 @@ def _log_prob(pred: Any, y: Any) -> Any:
 
 
 def _lowest(loss: Callable[[float], float]) -> float:
-    """Returns the minimiser on the logarithmic range of scales: the best of a coarse grid, and of finer ones beside it.
-
-    By hand, since importing SciPy's optimisers takes a tenth of what the whole posterior of a small network does.
-    """
+    """Returns the minimiser on the logarithmic range of scales: the best of a coarse grid and finer ones beside it."""
+    # By hand, since importing SciPy's optimisers takes a tenth of what the whole posterior of a small network does.
     grid, stride = np.linspace(math.log(_NARROWEST), math.log(_WIDEST), 7, retstep=True)
     found = {float(place): loss(float(place)) for place in grid}
     best = min(found, key=lambda place: found[place])
@@ -350,15 +340,9 @@ def _lowest(loss: Callable[[float], float]) -> float:
 
 
 def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float, float]:
-    """Returns the logarithms of the widest scale whose loss is within a slack of the least, and of its temperature.
-
-    Trained weights are too sure of themselves, seldom the other way: a temperature below one needs rows that tell it
-    from one, and a wider scale is not paid for with less than the best of those.
-
-    Args:
-        losses: of the logarithm of a scale; an array, one for each of `LOG_TEMPERATURES`.
-        slack: in the units of the losses.
-    """
+    """Returns the logarithms of the widest scale whose loss is within a slack of the least, and of its temperature."""
+    # Trained weights are too sure of themselves, seldom the other way: a temperature below one needs rows that tell it
+    # from one, and a wider scale is not paid for with less than the best of those.
     asked: dict[float, np.ndarray] = {}
     floor = -math.inf
 

@@ -28,20 +28,7 @@ def by_products(
     batches: list[Any],
     key: RandomKey,
 ) -> Any:
-    """Returns the curvature a row of all batches.
-
-    Args:
-        structure: `LowRankStructure(rank)`, for the leading eigenvectors by Lanczos's method with 3 rank + 20
-            products, or `MatrixFreeStructure()`, which keeps the rows.
-        curvature: `GaussNewton()`.
-        objective: the loss of a network in evaluation mode.
-        params: all parameters.
-        batches: the rows, in batches of one shape.
-        key: for the first vector.
-
-    Raises:
-        TypeError: for another curvature.
-    """
+    """Returns the curvature a row of all batches."""
     if not isinstance(curvature, GaussNewton):
         raise TypeError(
             f"{type(curvature).__name__}() has no products with vectors here; take GaussNewton(), or one of the "

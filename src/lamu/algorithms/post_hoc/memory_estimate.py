@@ -21,17 +21,8 @@ _COPIES = 3  # the curvature, the precision, and its factor
 
 
 def foresee(structure_of: Callable[[Params], Any], choice: Any, model: Target, weights: Params) -> None:
-    """Says what the precision will take, and refuses one that cannot fit.
-
-    Args:
-        structure_of: from the weights, or their shapes, to the operator class, or to a record that stands for one.
-        choice: which weights the belief is about; of one that the data decide nothing is known beforehand.
-        model: the model.
-        weights: the network's parameters, or their shapes.
-
-    Raises:
-        ValueError: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
-    """
+    """Says what the precision will take, and refuses one that cannot fit."""
+    # `ValueError`: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
     patterns = choice.patterns if isinstance(choice, Matching) else None
     if isinstance(choice, AllWeights | HeadWeights):
         patterns = ("*",) if isinstance(choice, AllWeights) else (model.network.head,)
@@ -50,20 +41,7 @@ def foresee(structure_of: Callable[[Params], Any], choice: Any, model: Target, w
 
 
 def bytes_held(structure: Any, weights: Params) -> int:
-    r"""Returns about how many bytes a precision takes with its factor, while it is made.
-
-    Args:
-        structure: the operator class, or a record that stands for one.
-        weights: parameters, or their shapes.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.memory_estimate import bytes_held
-        >>> from lamu.operators import Dense, Diagonal
-        >>> weights = {"kernel": jnp.zeros((30, 10)), "bias": jnp.zeros(10)}
-        >>> bytes_held(Dense, weights) // bytes_held(Diagonal, weights)
-        310
-    """
+    """Returns about how many bytes a precision takes with its factor, while it is made."""
     return _COPIES * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
 
 

@@ -1,14 +1,14 @@
-r"""The mode, found to its end: L-BFGS over all rows in the coordinates that Laplace's own precision whitens.
+"""The mode, found to its end: L-BFGS over all rows in the coordinates that Laplace's own precision whitens."""
 
-What an optimiser on minibatches leaves is near the mode, not at it, and Laplace's Gaussian and its evidence are about
-the mode. With \(S = R^{-\top} R^{-1}\) the precision that Laplace's method would have here, and g the gradient of
-\(\ell/T\) over all rows, prior included,
-
-\[ \theta = m + R z, \qquad \nabla_z (\ell/T) = R^\top g, \qquad r = \lVert R^\top g \rVert = \sqrt{g^\top S^{-1} g} \]
-
-so that the Hessian in z is about the identity, and the norm of the gradient in z is the residual r, in nats: halved and
-squared it is what a Newton step would still gain. S is taken anew every some iterations.
-"""
+# What an optimiser on minibatches leaves is near the mode, not at it, and Laplace's Gaussian and its evidence are about
+# the mode. With \(S = R^{-\top} R^{-1}\) the precision that Laplace's method would have here, and g the gradient of
+# \(\ell/T\) over all rows, prior included,
+#
+# \[ \theta = m + R z, \qquad \nabla_z (\ell/T) = R^\top g, \qquad r = \lVert R^\top g \rVert = \sqrt{g^\top S^{-1} g}
+# \]
+#
+# so that the Hessian in z is about the identity, and the norm of the gradient in z is the residual r, in nats: halved
+# and squared it is what a Newton step would still gain. S is taken anew every some iterations.
 
 from __future__ import annotations
 
@@ -46,23 +46,16 @@ _ROWS = 8192
 
 @dataclass(frozen=True)
 class Polished:
-    """A mode with its distance from one.
+    """A mode with its distance from one."""
 
-    Attributes:
-        mode: what a pass over the data finds there.
-        residual: r, in nats, dispersions that moved included.
-        dimension: how many coordinates it is a norm over.
-        stalled: whether L-BFGS ended where the loss falls far less than its gradient promises, as at kinks.
-        shift: how far the outputs are from those at the mode, in posterior standard deviations; None where the weights
-            were free to move.
-        gradient: of ℓ/T in the weights there, the prior included; None where they were not free to move.
-    """
-
-    mode: LaplaceFit
-    residual: float
-    dimension: int
-    stalled: bool = False
+    mode: LaplaceFit  # what a pass over the data finds there
+    residual: float  # r, in nats, dispersions that moved included
+    dimension: int  # how many coordinates it is a norm over
+    stalled: bool = False  # whether L-BFGS ended where the loss falls far less than its gradient promises, as at kinks
+    # How far the outputs are from those at the mode, in posterior standard deviations; None where the weights were free
+    # to move.
     shift: float | None = None
+    # Of ℓ/T in the weights there, the prior included; None where they were not free to move.
     gradient: Params | None = None
 
     @property
@@ -90,28 +83,17 @@ def polish(
     rounds: int = MOST_ROUNDS,
     determined: float | None = None,
 ) -> Polished:
-    r"""Returns the mode that L-BFGS finds from another over all rows, with its residual.
-
-    At most ten rounds of a hundred iterations and 400 gradients in all; a round that gains less than a tenth of what
-    a Newton step promised is the last one (relu networks come to rest at kinks, where no gradient vanishes).
-
-    Learned dispersions are a part of the mode, and move with the weights. The noise of a Gaussian regression moves
-    between rounds instead, by a step of Fisher scoring, to where \(E_q[\nabla_\phi \ell] = 0\) under the linearised
-    Gaussian: with M observations, squared residuals R and γ well-determined weights \(\sigma^2 = R / (M - \gamma)\)
-    (MacKay 1992), where the evidence is greatest. The joint mode of weights and noise would be no estimate of either: a
-    network that can follow all rows leaves no noise. Where γ is more than half of M, a step of Fisher scoring is no
-    good guess: a noise that is too small for the evidence is raised to where it is stationary for the weights at hand,
-    and any other one stays.
-
-    Args:
-        look: from all parameters to what a pass over the data finds there.
-        mode: where to begin.
-        objective: the loss.
-        data: the rows.
-        rounds: how many rounds at most.
-        determined: γ, where weights that are held have been fitted to the rows, too; that of the mode's own weights
-            where None.
-    """
+    """Returns the mode that L-BFGS finds from another over all rows, with its residual."""
+    # At most ten rounds of a hundred iterations and 400 gradients in all; a round that gains less than a tenth of what
+    # a Newton step promised is the last one (relu networks come to rest at kinks, where no gradient vanishes).
+    #
+    # Learned dispersions are a part of the mode, and move with the weights. The noise of a Gaussian regression moves
+    # between rounds instead, by a step of Fisher scoring, to where \(E_q[\nabla_\phi \ell] = 0\) under the linearised
+    # Gaussian: with M observations, squared residuals R and γ well-determined weights \(\sigma^2 = R / (M - \gamma)\)
+    # (MacKay 1992), where the evidence is greatest. The joint mode of weights and noise would be no estimate of either:
+    # a network that can follow all rows leaves no noise. Where γ is more than half of M, a step of Fisher scoring is no
+    # good guess: a noise that is too small for the evidence is raised to where it is stationary for the weights at
+    # hand, and any other one stays.
     loss = _Loss(evaluated(objective, mode.network_state), mode, data)
     numbers = tree.dimension(mode.params["likelihood"])
     left, last, best = _EVALUATIONS, False, None
@@ -139,15 +121,9 @@ def polish(
 
 
 def residual_at(mode: LaplaceFit, objective: Objective, data: Any, prior_is_open: bool = False) -> Polished:
-    """Returns a mode as it is, with its residual: one gradient over all rows.
-
-    Args:
-        mode: what was found there.
-        objective: the loss.
-        data: the rows.
-        prior_is_open: whether the prior's scale was chosen for these weights: then its pull is no distance that
-            training would have gone, and the shift leaves it out.
-    """
+    """Returns a mode as it is, with its residual: one gradient over all rows."""
+    # `prior_is_open`: whether the prior's scale was chosen for these weights: then its pull is no distance that
+    # training would have gone, and the shift leaves it out.
     gradient = _Loss(evaluated(objective, mode.network_state), mode, data)(mode.params)[1]
     own = tree.add(gradient["network"], _prior_slope(mode, objective), -1.0) if prior_is_open else gradient["network"]
     residual, shift = _distances(_metric(mode, objective), mode, objective, gradient["network"], own)
@@ -155,14 +131,7 @@ def residual_at(mode: LaplaceFit, objective: Objective, data: Any, prior_is_open
 
 
 def residual_of(mode: LaplaceFit, objective: Objective, gradient: Params, prior_is_open: bool = False) -> Polished:
-    """Returns the same for a gradient that is known already.
-
-    Args:
-        mode: what was found there.
-        objective: the loss.
-        gradient: that of the negative log likelihood of all rows, in the weights.
-        prior_is_open: as above.
-    """
+    """Returns the same for a gradient that is known already."""
     distances, sound = _by_precision(mode, objective, gradient, prior_is_open)
     if not bool(sound):
         distances = _by_diagonal(mode, objective, gradient, prior_is_open)
@@ -199,12 +168,10 @@ def _prior_slope(mode: LaplaceFit, objective: Objective) -> Params:
 
 @jax.jit
 def _distances(metric: Any, mode: LaplaceFit, objective: Objective, slope: Params, own: Params) -> tuple[Array, Array]:
-    r"""Returns \(\sqrt{g^\top S^{-1} g}\), and how far the outputs at the rows are from those at the mode.
-
-    A Newton step \(\delta = S^{-1} g\) moves the outputs of row i by \(J_i \delta\), and their posterior variance is
-    \(J_i S^{-1} J_i^\top\). Averaged over rows, each weighed by its information, the first squared over the second is
-    \(\delta^\top H \delta / \gamma\), with \(H = S - \Delta\) and γ the number of well-determined weights.
-    """
+    r"""Returns \(\sqrt{g^\top S^{-1} g}\), and how far the outputs at the rows are from those at the mode."""
+    # A Newton step \(\delta = S^{-1} g\) moves the outputs of row i by \(J_i \delta\), and their posterior variance is
+    # \(J_i S^{-1} J_i^\top\). Averaged over rows, each weighed by its information, the first squared over the second is
+    # \(\delta^\top H \delta / \gamma\), with \(H = S - \Delta\) and γ the number of well-determined weights.
     mean = mode.params["network"]
     residual = jnp.sqrt(jnp.sum(_pulled(metric, slope) ** 2))
     pulled = _pulled(metric, own)
@@ -365,10 +332,8 @@ def _noise_step(
 def _scored(
     mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params, given: Any
 ) -> tuple[Params, Array, Array]:
-    """Returns a step of Fisher scoring, κ ḡ²/I, and whether it is to be taken.
-
-    It is where γ is given, or where half of what was observed is left for the noise.
-    """
+    """Returns a step of Fisher scoring, κ ḡ²/I, and whether it is to be taken."""
+    # It is where γ is given, or where half of what was observed is left for the noise.
     model, dispersion = objective.model, mode.params["likelihood"]
     mean = mode.params["network"]
     numbers, observed = tree.dimension(dispersion), mode.observed * mode.misfit.size

@@ -33,38 +33,23 @@ _ROWS = 1024  # of a pass over the data, at a time
 
 @record
 class NeuralLinear(Wrapper):
-    """The algorithm that `neural_linear` makes.
+    """The algorithm that `neural_linear` makes."""
 
-    Attributes:
-        base: the algorithm that finds the features.
-        prior_rows: how many rows the prior of the noise is worth.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.neural_linear().choices.expectation
-        'Exact'
-    """
-
-    base: Algorithm
-    prior_rows: Number = 1.0
+    base: Algorithm  # the algorithm that finds the features
+    prior_rows: Number = 1.0  # how many rows the prior of the noise is worth
 
     @property
     def traits(self) -> Traits:
-        """Those of what finds the features."""
+        # Those of what finds the features.
         return replace(self.base.traits, looks_again=True, linearises=True)
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         departures = ("features a point", "priors in units of the mode's noise")
         return Choices("Normal-Gamma an output, last layer", "Exact", "none needed", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
-        """Returns the first state of what finds the features.
-
-        Raises:
-            TypeError: for a likelihood without a Gaussian noise to learn.
-        """
+        # Returns the first state of what finds the features.
         likelihood = objective.model.likelihood
         if not likelihood.quadratic or set(likelihood.init(batch.y)) != {"log_scale"}:
             name = likelihood.name
@@ -75,7 +60,7 @@ class NeuralLinear(Wrapper):
         return self.base.init(key, objective, batch)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the exact posterior of head and noise given the features, after one pass over the data."""
+        # Returns the exact posterior of head and noise given the features, after one pass over the data.
         point = self.base.posterior(key, state, objective, data, trace)
         model = _above_features(supervised(objective.model), point.mean)
         head = _free(model, point.mean["network"])
@@ -238,10 +223,8 @@ def _cold(prior: LinearNormalGamma, temperature: Number) -> LinearNormalGamma:
 
 
 def _unit(noise: Array, head: tuple[Params, Params, Params], sums: tuple[Array, ...], temperature: Number) -> Array:
-    """Returns the noise in whose units the priors are: the mode's, where weights do not follow more than half the rows.
-
-    Elsewhere the mode's noise is near zero, and the noise is integrated over, as `lamu.regression` does.
-    """
+    """Returns the noise in whose units the priors are: the mode's, if weights do not follow more than half the rows."""
+    # Elsewhere the mode's noise is near zero, and the noise is integrated over, as `lamu.regression` does.
     parts = [np.asarray(as_matrix(part, head_size(part))[0], float) for part in head]
     gram, cross, squares, weight = (np.asarray(part, float) * float(temperature) for part in sums)
     units = []

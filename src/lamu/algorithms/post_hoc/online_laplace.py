@@ -39,71 +39,38 @@ _LARGEST_DENSE = 1024  # weights: a step on the evidence factors the matrix
 
 @record
 class OnlineState:
-    """What the next step needs.
+    """What the next step needs."""
 
-    Attributes:
-        inner: the state of what finds the mode.
-        log_precision: the logarithms of the prior's precisions, a tree that is a prefix of the weights.
-        dispersion: the Gaussian noise, which the evidence moves; nothing where the likelihood has none.
-        memory: the memory of Adam, which moves both.
-        rows: the rows seen since the last update; negative in the burn-in.
-        sums: what the rows of the period's last epoch add up to; until the next one those of the period before.
-        closed: whether the sums are of a period that has ended.
-        updates: how many updates there were.
-
-    Examples:
-        >>> from lamu.algorithms.post_hoc.online_laplace import OnlineState
-        >>> OnlineState(None, {}, {}, (), rows=0.0, sums=None, closed=False, updates=0).updates
-        0
-    """
-
-    inner: Any
-    log_precision: Any
-    dispersion: Params
-    memory: Any
-    rows: Any
-    sums: Any
-    closed: Any
-    updates: Any
+    inner: Any  # the state of what finds the mode
+    log_precision: Any  # the logarithms of the prior's precisions, a tree that is a prefix of the weights
+    dispersion: Params  # the Gaussian noise, which the evidence moves; nothing where the likelihood has none
+    memory: Any  # the memory of Adam, which moves both
+    rows: Any  # the rows seen since the last update; negative in the burn-in
+    sums: Any  # what the rows of the period's last epoch add up to; until the next one those of the period before
+    closed: Any  # whether the sums are of a period that has ended
+    updates: Any  # how many updates there were
 
 
 @record
 class OnlineLaplace(Wrapper):
-    """The algorithm that `online_laplace` makes.
+    """The algorithm that `online_laplace` makes."""
 
-    Attributes:
-        base: the algorithm that finds the mode.
-        scales: which weights share a scale of the prior.
-        structure: the structure of the curvature; None where the number of weights decides.
-        curvature: the choice of curvature; None for the Gauss–Newton matrix.
-        burn_in: epochs before the first period.
-        evidence_update_period: epochs between updates by the evidence.
-        updates: Adam steps on the evidence at the end of a period.
-        rate: Adam's learning rate on the logarithms of precisions and noise.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.online_laplace().choices.curvature
-        'GaussNewton'
-    """
-
-    base: Algorithm
-    scales: PriorScales
-    structure: Any = static(default=None)
-    curvature: Any = None
-    burn_in: Number = 5.0
-    evidence_update_period: Number = 5.0
-    updates: int = static(default=20)
-    rate: Number = 0.1
+    base: Algorithm  # the algorithm that finds the mode
+    scales: PriorScales  # which weights share a scale of the prior
+    structure: Any = static(default=None)  # the structure of the curvature; None where the number of weights decides
+    curvature: Any = None  # the choice of curvature; None for the Gauss–Newton matrix
+    burn_in: Number = 5.0  # epochs before the first period
+    evidence_update_period: Number = 5.0  # epochs between updates by the evidence
+    updates: int = static(default=20)  # adam steps on the evidence at the end of a period
+    rate: Number = 0.1  # adam's learning rate on the logarithms of precisions and noise
 
     @property
     def traits(self) -> Traits:
-        """Those of what finds the mode; it chooses the scales of the prior by itself."""
+        # Those of what finds the mode; it chooses the scales of the prior by itself.
         return replace(self.base.traits, chooses_prior_scale=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         structure = self.structure or Dense
         name = structure.__name__.lower() if isinstance(structure, type) else str(structure)
         name = name if self.structure else "dense or Kronecker"
@@ -113,11 +80,11 @@ class OnlineLaplace(Wrapper):
         return Choices(f"Gaussian, {name} precision", "Delta", curvature, departures=departures)
 
     def inner(self, state: OnlineState) -> Any:
-        """Returns the state of what finds the mode."""
+        # Returns the state of what finds the mode.
         return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> OnlineState:
-        """Returns the first state of what finds the mode, under the model's own prior and first noise."""
+        # Returns the first state of what finds the mode, under the model's own prior and first noise.
         prior = objective.model.prior
         if not isinstance(prior, Normal | LearnedNormal | LayerwiseNormal):
             raise TypeError(
@@ -145,7 +112,7 @@ class OnlineLaplace(Wrapper):
         )
 
     def step(self, key: RandomKey, state: OnlineState, batch: Batch, objective: Objective) -> tuple[OnlineState, Info]:
-        """Returns the state after a step of what finds the mode, and after an update where a period ends."""
+        # Returns the state after a step of what finds the mode, and after an update where a period ends.
         step_key, curvature_key = jax.random.split(key)
         under = self._under(objective, state.log_precision, state.dispersion)
         inner, info = self.base.step(step_key, state.inner, batch, under)
@@ -182,20 +149,16 @@ class OnlineLaplace(Wrapper):
         return new, info
 
     def preview(self, key: RandomKey, state: OnlineState, objective: Objective) -> Posterior:
-        """Returns what the state predicts before the pass over the data: the point, under the prior so far."""
+        # Returns what the state predicts before the pass over the data: the point, under the prior so far.
         under = self._under(objective, state.log_precision, state.dispersion)
         point = self._point(key, state.inner, under)
         model = replace(under.model, likelihood=objective.model.likelihood)
         return replace(point, model=model, belief=Point({**point.mean, **self._noise(state, point)}))
 
     def posterior(self, key: RandomKey, state: OnlineState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns Laplace's Gaussian under the prior and the noise that were learned, after one pass over the data.
-
-        Without data it has the curvature of the period's last epoch, which must have begun.
-
-        Raises:
-            ValueError: without data, before there was a period.
-        """
+        # Returns Laplace's Gaussian under the prior and the noise that were learned, after one pass over the data.
+        #
+        # Without data it has the curvature of the period's last epoch, which must have begun.
         if not int(state.updates):
             LOG.warning(
                 "online_laplace: the run ended before its first update, after %s epochs; the prior is the model's own. "

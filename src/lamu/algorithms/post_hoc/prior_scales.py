@@ -21,11 +21,7 @@ class PriorScales(Protocol):
     """Which weights share a scale."""
 
     def start(self, precision: Params) -> Any:
-        """Returns the logarithms of the precisions to begin with, a tree that is a prefix of the weights.
-
-        Args:
-            precision: the prior's precision on every weight, a tree like the weights.
-        """
+        """Returns the logarithms of the precisions to begin with, a tree that is a prefix of the weights."""
         ...
 
 
@@ -78,18 +74,7 @@ class ScalePerWeight:
 
 
 def prior_of(log_precision: Any, loc: Number) -> LayerwiseNormal:
-    """Returns the prior with these precisions.
-
-    Args:
-        log_precision: their logarithms, a prefix of the weights.
-        loc: the mean.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.prior_scales import prior_of
-        >>> float(prior_of(jnp.log(jnp.array(4.0)), 0.0).scale)
-        0.5
-    """
+    """Returns the prior with these precisions."""
     return LayerwiseNormal(jax.tree.map(lambda leaf: jnp.exp(-leaf / 2), log_precision), loc)
 
 

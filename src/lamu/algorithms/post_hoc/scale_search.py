@@ -1,12 +1,11 @@
-r"""The objective of a prior's scale at a fixed mode, evaluated cheaply for many scales.
+"""The objective of a prior's scale at a fixed mode, evaluated cheaply for many scales."""
 
-The curvature is decomposed once: with \(N H = U \Lambda U^\top\) and a prior of one scale s,
-
-\[ S = \tfrac1T \, U (\Lambda + s^{-2} I)\, U^\top \]
-
-for every s. The network, its Jacobians in the basis U and the draws do not depend on s either, and are computed once
-(`Hoisted`). A question then costs one product of these with \(D\) numbers.
-"""
+# The curvature is decomposed once: with \(N H = U \Lambda U^\top\) and a prior of one scale s,
+#
+# \[ S = \tfrac1T \, U (\Lambda + s^{-2} I)\, U^\top \]
+#
+# for every s. The network, its Jacobians in the basis U and the draws do not depend on s either, and are computed once
+# (`Hoisted`). A question then costs one product of these with \(D\) numbers.
 
 from __future__ import annotations
 
@@ -44,29 +43,16 @@ _RULES = (Linearised, LinearisedMarginal, Probit, LaplaceBridge)
 
 @dataclass(frozen=True)
 class ScaleSearch:
-    """Evidence and loss of a mode under a scale of its prior, and a factor of its noise.
+    """Evidence and loss of a mode under a scale of its prior, and a factor of its noise."""
 
-    Attributes:
-        of: the function of the numbers that a scale changes, compiled.
-        prepared: what every question has in common, one for each batch of rows.
-        moving: the numbers of the objective's leaves that a scale changes.
-        weight: the rows that were set aside, by their weights; None where the loss is not theirs.
-    """
-
-    of: Hoisted
-    prepared: list[Any]
-    moving: list[int]
-    weight: float | None
+    of: Hoisted  # the function of the numbers that a scale changes, compiled
+    prepared: list[Any]  # what every question has in common, one for each batch of rows
+    moving: list[int]  # the numbers of the objective's leaves that a scale changes
+    weight: float | None  # the rows that were set aside, by their weights; None where the loss is not theirs
 
     def __call__(self, objective: Objective, factor: float) -> tuple[float, Any]:
-        """Returns the evidence, and what is to be small: rows' negative log density, or minus bound or evidence.
-
-        Where a temperature is chosen, the negative log density is an array, one for each of `LOG_TEMPERATURES`.
-
-        Args:
-            objective: the loss under the scale.
-            factor: what the deviation of a learned noise is multiplied with.
-        """
+        """Returns the evidence, and what is to be small: rows' negative log density, or minus bound or evidence."""
+        # Where a temperature is chosen, the negative log density is an array, one for each of `LOG_TEMPERATURES`.
         leaves = jax.tree.leaves(objective)
         numbers = [factor, *(leaves[place] for place in self.moving)]
         found = [[np.asarray(value, float) for value in self.of(each, numbers)] for each in self.prepared]
@@ -90,20 +76,7 @@ def scale_search(
     samples: int,
     rows: int,
 ) -> ScaleSearch | None:
-    """Returns a mode's evidence and loss as a function of its prior's scale; None where there is no such short way.
-
-    Args:
-        mode: what was found at the mode.
-        objectives: the loss under two scales: what differs between them is what a scale changes.
-        key: for draws.
-        held_out: rows that were set aside.
-        rule: how they are predicted; that of the posterior where None.
-        around: rows for the bound, where none were set aside; None for the evidence.
-        noisy: whether a noise is asked about.
-        tempered: whether a temperature of the logits is, of a rule that has one.
-        samples: how many draws a prediction averages.
-        rows: how many of the rows set aside are predicted at most.
-    """
+    """Returns a mode's evidence and loss as a function of its prior's scale; None where there is no such short way."""
     objective, other = objectives
     if isinstance(mode.curvature, MatrixFree):
         return None
@@ -142,42 +115,18 @@ def scale_search(
 
 
 def tempered_total(ready: Any, batch: Batch) -> Array:
-    """Returns the log density of a batch at each of `LOG_TEMPERATURES`; the outputs are computed once.
-
-    Args:
-        ready: a prepared rule that has a temperature.
-        batch: the rows.
-    """
+    """Returns the log density of a batch at each of `LOG_TEMPERATURES`; the outputs are computed once."""
     at = lambda log_temperature: replace(ready, temperature=jnp.exp(log_temperature)).at(batch.x, batch.offset)
     return jax.vmap(lambda each: batch.total(at(each).log_prob(batch.y)))(jnp.asarray(LOG_TEMPERATURES))
 
 
 def counted_weight(batch: Batch) -> float:
-    """Returns the sum of the weights of a batch's real rows; padding has none.
-
-    Args:
-        batch: the rows.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.scale_search import counted_weight
-        >>> from lamu.data import Batch
-        >>> counted_weight(Batch.of(jnp.ones((3, 2)), jnp.zeros(3)).padded(4))
-        3.0
-    """
+    """Returns the sum of the weights of a batch's real rows; padding has none."""
     return float(np.sum(np.asarray(batch.weight) * np.asarray(batch.mask)))
 
 
 def in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
-    """Returns the first rows, in batches of one shape for which there is room.
-
-    Args:
-        mode: what was found at the mode.
-        objective: the loss, of a prior that is known.
-        held_out: rows that were set aside.
-        count: how many of them.
-        marginal: whether variances of the outputs are enough.
-    """
+    """Returns the first rows, in batches of one shape for which there is room."""
     # By shapes alone: a precision that is made operation by operation is a program for each of them.
     weights = jax.eval_shape(lambda mode: Gaussian(mode.params["network"], mode.precision(objective)), mode)
     parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)

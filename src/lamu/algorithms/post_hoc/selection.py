@@ -28,14 +28,7 @@ class WeightsChoice(Protocol):
         ...
 
     def select(self, model: Any, point: Posterior, objective: Any, data: Any) -> tuple[Any, Posterior]:
-        """Returns the model of the chosen weights, all others held at the point, and the point without those.
-
-        Args:
-            model: the model.
-            point: a posterior at the mode.
-            objective: the loss, for choices that look at its curvature.
-            data: the data, likewise.
-        """
+        """Returns the model of the chosen weights, all others held at the point, and the point without those."""
         ...
 
 
@@ -113,22 +106,7 @@ class Matching:
 
 
 def held_but(model: Any, point: Posterior, patterns: tuple[str, ...]) -> tuple[Any, Posterior]:
-    """Returns the model with every weight frozen at the point that matches no pattern, and the point without those.
-
-    Args:
-        model: the model.
-        point: a posterior at the mode.
-        patterns: path patterns.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.algorithms.post_hoc.selection import held_but
-        >>> x, y = lamu.data.load("diabetes")
-        >>> model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Gaussian(1.0)).standardised(x, y)
-        >>> point = lamu.fit(model, (x, y), lamu.algorithms.adam(), steps=1).posterior
-        >>> lamu.tree.paths(held_but(model, point, ("*bias",))[1].mean["network"])
-        ['layers/0/bias', 'layers/1/bias']
-    """
+    """Returns the model with every weight frozen at the point that matches no pattern, and the point without those."""
     weights = point.mean["network"]
     held = [name for name in tree.paths(weights) if not any(tree.matches(name, pattern) for pattern in patterns)]
     if not held:

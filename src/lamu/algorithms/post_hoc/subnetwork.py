@@ -1,10 +1,9 @@
-r"""A part of a network's weights, down to single ones: the others are constants, and the belief is about few numbers.
+"""A part of a network's weights, down to single ones: the others are constants, and the belief is about few numbers."""
 
-\[ f_S(\theta_S, x) = f(\theta_S, \hat\theta_{\bar S}, x) \]
-
-The k weights of largest variance under a diagonal belief are those whose choice loses least, where weights are taken
-for independent (the Wasserstein distance between the two beliefs is then smallest).
-"""
+# \[ f_S(\theta_S, x) = f(\theta_S, \hat\theta_{\bar S}, x) \]
+#
+# The k weights of largest variance under a diagonal belief are those whose choice loses least, where weights are taken
+# for independent (the Wasserstein distance between the two beliefs is then smallest).
 
 from __future__ import annotations
 
@@ -33,35 +32,19 @@ __all__ = ["ByMask", "LargestVariance", "Subnetwork"]
 
 @record
 class Subnetwork(NetworkWrapper):
-    """A network of which only some weights are parameters.
+    """A network of which only some weights are parameters."""
 
-    A leaf of which all weights are chosen keeps its shape; one of which some are is the vector of those; one of which
-    none are is `None`.
+    # A leaf of which all weights are chosen keeps its shape; one of which some are is the vector of those; one of which
+    # none are is `None`.
 
-    Attributes:
-        base: the network.
-        held: all of its weights, of which the chosen ones are overwritten.
-        chosen: by path, the flat numbers of the chosen weights of leaves that are chosen in part.
-        whole: the paths of the leaves that are chosen whole.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.subnetwork import Subnetwork
-        >>> from lamu.networks import Linear
-        >>> held, _ = Linear().init(jax.random.key(0), jnp.ones((1, 3)), 1)
-        >>> network = Subnetwork(Linear(), held, {"layers/0/kernel": jnp.array([0, 2])})
-        >>> network.init(jax.random.key(0), jnp.ones((1, 3)), 1)[0]["layers"][0]["kernel"].shape
-        (2,)
-    """
-
-    base: Network
-    held: Params
-    chosen: Any
-    whole: tuple[str, ...] = static(default=())
+    base: Network  # the network
+    held: Params  # all of its weights, of which the chosen ones are overwritten
+    chosen: Any  # by path, the flat numbers of the chosen weights of leaves that are chosen in part
+    whole: tuple[str, ...] = static(default=())  # the paths of the leaves that are chosen whole
 
     @property
     def head(self) -> str:
-        """All of the chosen weights."""
+        # All of the chosen weights.
         return "*"
 
     def take(self, weights: Params) -> Params:
@@ -89,13 +72,12 @@ class Subnetwork(NetworkWrapper):
         return tree.map_with_path(of, self.held)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns the chosen weights as they are held, and the base's state."""
+        # Returns the chosen weights as they are held, and the base's state.
         return self.take(self.held), self.base.init(key, x, outputs)[1]
 
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
-        """Returns the base's outputs and new state."""
         return outputs(self.base, self.put(params), state, x, key, train, mask)
 
 

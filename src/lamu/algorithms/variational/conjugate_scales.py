@@ -1,13 +1,12 @@
-r"""A belief about the scales of a hierarchical prior beside one about the weights, by exact messages.
+"""A belief about the scales of a hierarchical prior beside one about the weights, by exact messages."""
 
-\[ q(w, \tau) = q(w) \prod_{l,g} q(\tau_{l,g}^{-2}), \qquad
-   w_i \mid \tau \sim N\big(0,\; s_i^2 \prod_l \tau_{l,g_l(i)}^2\big) \]
-
-| on paper | in code |
-|---|---|
-| \(q(\tau_{l,g}^{-2}) = \mathrm{Gamma}(a_{l,g}, b_{l,g})\) | `ScalesState.precisions[l]`, a `Gamma` of trees |
-| \(E[\tau_{l,g}^{-2}]\) | its `mean` |
-"""
+# \[ q(w, \tau) = q(w) \prod_{l,g} q(\tau_{l,g}^{-2}), \qquad
+#    w_i \mid \tau \sim N\big(0,\; s_i^2 \prod_l \tau_{l,g_l(i)}^2\big) \]
+#
+# | on paper | in code |
+# |---|---|
+# | \(q(\tau_{l,g}^{-2}) = \mathrm{Gamma}(a_{l,g}, b_{l,g})\) | `ScalesState.precisions[l]`, a `Gamma` of trees |
+# | \(E[\tau_{l,g}^{-2}]\) | its `mean` |
 
 from __future__ import annotations
 
@@ -36,57 +35,31 @@ __all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages
 
 @record
 class ScalesState:
-    """What the next step needs.
+    """What the next step needs."""
 
-    Attributes:
-        inner: the state of the algorithm of the weights.
-        precisions: the belief about the precisions 1/τ² of each level, a `Gamma` whose shape and rate are dictionaries
-            by group.
-        prior: the normal prior of the weights, of their mean precisions.
-
-    Examples:
-        >>> from lamu.algorithms.variational.conjugate_scales import ScalesState
-        >>> from lamu.priors import LayerwiseNormal
-        >>> ScalesState(inner=None, precisions=(), prior=LayerwiseNormal(0.5)).prior.scale
-        0.5
-    """
-
-    inner: Any
+    inner: Any  # the state of the algorithm of the weights
+    # The belief about the precisions 1/τ² of each level, a `Gamma` whose shape and rate are dictionaries by group.
     precisions: tuple[Gamma, ...]
-    prior: LayerwiseNormal
+    prior: LayerwiseNormal  # the normal prior of the weights, of their mean precisions
 
 
 @record
 class ConjugateScales(Wrapper):
-    """The algorithm that `conjugate_scales` makes.
+    """The algorithm that `conjugate_scales` makes."""
 
-    Attributes:
-        base: the algorithm that learns the weights.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.conjugate_scales().choices.family
-        'Gaussian, diagonal precision, times Gamma of every scale'
-    """
-
-    base: Algorithm
+    base: Algorithm  # the algorithm that learns the weights
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         choices = self.base.choices
         return replace(choices, family=f"{choices.family}, times Gamma of every scale")
 
     def inner(self, state: ScalesState) -> Any:
-        """Returns the state of the algorithm of the weights."""
+        # Returns the state of the algorithm of the weights.
         return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ScalesState:
-        """Returns the first state, under the prior of typical scales.
-
-        Raises:
-            TypeError: for a prior whose scales are not conjugate, or an algorithm without a Gaussian belief.
-        """
+        # Returns the first state, under the prior of typical scales.
         prior = _conjugate(objective.model.prior)
         model = _under(objective, prior.standardised).model
         weights = model.complete(model.init(key, batch)[0]["network"])
@@ -100,7 +73,7 @@ class ConjugateScales(Wrapper):
         return ScalesState(inner, precisions, normal)
 
     def step(self, key: RandomKey, state: ScalesState, batch: Batch, objective: Objective) -> tuple[ScalesState, Info]:
-        """Returns the state after a step of the weights, and the messages to the scales."""
+        # Returns the state after a step of the weights, and the messages to the scales.
         prior, under = _conjugate(objective.model.prior), _under(objective, state.prior)
         inner, info = self.base.step(key, state.inner, batch, under)
         belief = self._belief(jax.random.clone(key), inner, under)
@@ -111,16 +84,16 @@ class ConjugateScales(Wrapper):
         return ScalesState(inner, precisions, _mean_prior(prior, precisions, state.prior.scale)), info
 
     def foresee(self, objective: Objective, params: Any) -> None:
-        """Raises what the other raises, and a TypeError for a prior whose scales are not conjugate."""
+        # Raises what the other raises, and a TypeError for a prior whose scales are not conjugate.
         prior = _conjugate(objective.model.prior)
         runnable(self.base).foresee(_under(objective, prior.standardised), params)
 
     def preview(self, key: RandomKey, state: ScalesState, objective: Objective) -> Posterior:
-        """Returns what the state predicts, under the normal prior so far."""
+        # Returns what the state predicts, under the normal prior so far.
         return runnable(self.base).preview(key, state.inner, _under(objective, state.prior))
 
     def posterior(self, key: RandomKey, state: ScalesState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the belief about the weights; its model has the normal prior of the mean precisions."""
+        # Returns the belief about the weights; its model has the normal prior of the mean precisions.
         return self.base.posterior(key, state.inner, _under(objective, state.prior), data, trace)
 
     def _belief(self, key: RandomKey, inner: Any, objective: Objective) -> Gaussian:
@@ -180,14 +153,7 @@ def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
 def scale_messages(
     prior: Hierarchy, precisions: tuple[Gamma, ...], squares: Params, temperature: Any = 1.0
 ) -> tuple[Gamma, ...]:
-    r"""Returns the beliefs about the precisions of all levels after one message to each, level by level.
-
-    Args:
-        prior: the prior.
-        precisions: the beliefs so far.
-        squares: \(E[w_i^2]\), a tree like the weights.
-        temperature: T.
-    """
+    """Returns the beliefs about the precisions of all levels after one message to each, level by level."""
     delta = _standardised(prior, squares)
     beliefs = list(precisions)
     for index, level in enumerate(prior.levels):

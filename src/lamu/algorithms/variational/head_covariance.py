@@ -23,21 +23,11 @@ class HeadCovariance(Protocol):
     """A covariance an output, in coordinates without a bound."""
 
     def init(self, head: Params, scale: Any) -> Array:
-        """Returns the coordinates of the covariance scale² I.
-
-        Args:
-            head: the layer's weights.
-            scale: the standard deviation.
-        """
+        """Returns the coordinates of the covariance scale² I."""
         ...
 
     def spread(self, raw: Array, phi: Array) -> Array:
-        r"""Returns \(\phi^\top S_k \phi\), `[rows, outputs]`.
-
-        Args:
-            raw: the coordinates.
-            phi: features `[rows, in]`.
-        """
+        r"""Returns \(\phi^\top S_k \phi\), `[rows, outputs]`."""
         ...
 
     def variance(self, raw: Array) -> Array:

@@ -26,48 +26,23 @@ __all__ = ["LieGroup", "LieGroupState", "lie_group"]
 
 @record
 class LieGroupState:
-    r"""What the next step needs.
+    """What the next step needs."""
 
-    Attributes:
-        count: steps taken.
-        element: g.
-        momentum: the memory of the momentum.
-        rest: the dispersions, a point.
-        network_state: the network's state.
-
-    Examples:
-        >>> from lamu.algorithms.variational.lie_group import LieGroupState
-        >>> LieGroupState(count=0, element={}, momentum={}, rest={}, network_state={}).count
-        0
-    """
-
-    count: Any
-    element: Any
-    momentum: Any
-    rest: Params
+    count: Any  # steps taken
+    element: Any  # g
+    momentum: Any  # the memory of the momentum
+    rest: Params  # the dispersions, a point
     network_state: Any
 
 
 @record
 class LieGroup(Runnable):
-    """The algorithm that `lie_group` makes.
+    """The algorithm that `lie_group` makes."""
 
-    Attributes:
-        group: the group, with the noise that it acts on.
-        learning_rate: ρ.
-        momentum: what is followed in the place of the algebra's gradient.
-        samples: how many draws are averaged.
-
-    Examples:
-        >>> from lamu.algorithms.variational.lie_group import lie_group
-        >>> lie_group().choices.geometry
-        'Lie group, clipped affine'
-    """
-
-    group: Group
+    group: Group  # the group, with the noise that it acts on
     learning_rate: Rate
-    momentum: Any = NoMomentum()
-    samples: int = static(default=1)
+    momentum: Any = NoMomentum()  # what is followed in the place of the algebra's gradient
+    samples: int = static(default=1)  # how many draws are averaged
 
     def __post_init__(self) -> None:
         if not isinstance(self.samples, int) or self.samples < 1:
@@ -75,12 +50,11 @@ class LieGroup(Runnable):
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says, on real parameters."""
+        # Minibatches, as long as the caller says, on real parameters.
         return Traits()
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         name = type(self.group).__name__
         words = "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
         departures = (self.momentum.departure, self.group.departure)
@@ -93,7 +67,7 @@ class LieGroup(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> LieGroupState:
-        """Returns the state at the network's initial weights."""
+        # Returns the state at the network's initial weights.
         params, network_state = objective.model.init(key, batch)
         weights, rest = NetworkParameters().split(params)
         element = self.group.start(weights, objective.concentration)
@@ -108,7 +82,7 @@ class LieGroup(Runnable):
     def step(
         self, key: RandomKey, state: LieGroupState, batch: Batch, objective: Objective
     ) -> tuple[LieGroupState, Info]:
-        """Returns the state after one step on a batch."""
+        # Returns the state after one step on a batch.
         loss = BatchLoss(objective, batch, state.network_state, NetworkParameters(), state.rest)
 
         def at_draw(key: RandomKey) -> Any:
@@ -133,7 +107,7 @@ class LieGroup(Runnable):
         )
 
     def posterior(self, key: RandomKey, state: LieGroupState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the belief that the element stands for, beside its point dispersions."""
+        # Returns the belief that the element stands for, beside its point dispersions.
         belief = Product({"network": self.group.belief(state.element), "likelihood": Point(state.rest)})
         return Posterior(
             objective.model, belief, state.network_state, Sampled(), key, temperature=objective.temperature

@@ -33,59 +33,36 @@ _ROWS = 1024  # of the pass at the end, at a time
 
 @record
 class HeadState:
-    """What the next step needs.
+    """What the next step needs."""
 
-    Attributes:
-        count: steps taken.
-        params: "features" (the weights below the head), "mean" and "raw" (the belief about the head) and "likelihood".
-        optimizer: the optax state.
-
-    Examples:
-        >>> from lamu.algorithms.variational.variational_head import HeadState
-        >>> HeadState(count=0, params={}, optimizer=()).params
-        {}
-    """
-
-    count: Any
+    count: Any  # steps taken
+    # "features" (the weights below the head), "mean" and "raw" (the belief about the head) and "likelihood".
     params: Params
-    optimizer: Any
+    optimizer: Any  # the optax state
 
 
 @record
 class VariationalHead(Runnable):
-    """The algorithm that `variational_head` makes.
+    """The algorithm that `variational_head` makes."""
 
-    Attributes:
-        optimizer: an optax gradient transformation.
-        covariance: of the belief about the head.
-        init_scale: the standard deviation of every weight of the head to begin with.
-        factor: what every update is multiplied with.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.variational_head().choices.expectation
-        'closed form'
-    """
-
-    optimizer: Any = static()
-    covariance: HeadCovariance = DenseHead()
-    init_scale: Number = 0.1
-    factor: Rate = Annealed(1.0)
+    optimizer: Any = static()  # an optax gradient transformation
+    covariance: HeadCovariance = DenseHead()  # of the belief about the head
+    init_scale: Number = 0.1  # the standard deviation of every weight of the head to begin with
+    factor: Rate = Annealed(1.0)  # what every update is multiplied with
 
     @property
     def traits(self) -> Traits:
-        """Minibatches of a network without a state."""
+        # Minibatches of a network without a state.
         return Traits()
 
     @property
     def choices(self) -> Choices:
-        """The row of the table."""
         kind = "a matrix an output" if isinstance(self.covariance, DenseHead) else "diagonal covariance"
         departures = ("descent on the bound", "features a point", "a bound for classes", "dispersions a point")
         return Choices(f"Gaussian, {kind}, last layer", "closed form", "none", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> HeadState:
-        """Returns the network's weights, and a narrow belief about the head around its own."""
+        # Returns the network's weights, and a narrow belief about the head around its own.
         model = supervised(objective.model)
         _require_task(model)
         params, network_state = model.init(key, batch)
@@ -104,7 +81,7 @@ class VariationalHead(Runnable):
         return HeadState(jnp.zeros((), jnp.int32), moved, self.optimizer.init(moved))
 
     def step(self, key: RandomKey, state: HeadState, batch: Batch, objective: Objective) -> tuple[HeadState, Info]:
-        """Returns the state after one step down the bound."""
+        # Returns the state after one step down the bound.
 
         def loss(params: Params) -> Array:
             count = jnp.maximum(batch.count, 1)
@@ -119,7 +96,7 @@ class VariationalHead(Runnable):
         return HeadState(state.count + 1, params, optimizer), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the Gaussian about the head above frozen features; with data its evidence is the bound."""
+        # Returns the Gaussian about the head above frozen features; with data its evidence is the bound.
         params = state.params
         model = _above(supervised(objective.model), params["features"])
         gaussian = Gaussian(params["mean"], self.covariance.precision(params["raw"], params["mean"]))
@@ -163,32 +140,12 @@ def _summed(algorithm: VariationalHead, params: Params, objective: Objective, ba
 
 
 def expected_log_likelihood(model: Model, dispersion: Params, mean: Array, variance: Array, y: Array) -> Array:
-    r"""Returns \(E[\log p(y \mid f)]\) for independent outputs \(f_k \sim N(m_k, v_k)\), or a bound from below.
-
-    Exact for a Gaussian likelihood, \(\log p(y \mid m) - \tfrac12 \sum_k \Lambda_{kk} v_k\). For classes, by Jensen's
-    inequality on the normaliser alone, \(m_y - \log \sum_k e^{m_k + v_k / 2}\); for one logit the same with a second
-    class whose logit is zero.
-
-    Args:
-        model: the model, for its likelihood.
-        dispersion: the likelihood's parameters.
-        mean: m, `[batch, outputs]`.
-        variance: v, `[batch, outputs]`.
-        y: targets.
-
-    Returns:
-        Nats, `[batch]`.
-
-    Source: Harrison, Willes & Snoek (2024), theorems 1 and 2.
-
-    Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.algorithms.variational.variational_head import expected_log_likelihood
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
-        >>> y, zero, one = jnp.zeros(1), jnp.zeros((1, 1)), jnp.ones((1, 1))
-        >>> round(float(expected_log_likelihood(model, {}, zero, one, y)[0]), 3)  # 0.5 below the density at the mean
-        -1.419
-    """
+    r"""Returns \(E[\log p(y \mid f)]\) for independent outputs \(f_k \sim N(m_k, v_k)\), or a bound from below."""
+    # Exact for a Gaussian likelihood, \(\log p(y \mid m) - \tfrac12 \sum_k \Lambda_{kk} v_k\). For classes, by Jensen's
+    # inequality on the normaliser alone, \(m_y - \log \sum_k e^{m_k + v_k / 2}\); for one logit the same with a second
+    # class whose logit is zero.
+    #
+    # Source: Harrison, Willes & Snoek (2024), theorems 1 and 2.
     likelihood = model.likelihood
     if likelihood.quadratic:
         information = jnp.diagonal(likelihood.information(dispersion, mean), axis1=1, axis2=2)

@@ -1,18 +1,17 @@
-r"""What a program computes of its variables before they are arguments of a factor.
+"""What a program computes of its variables before they are arguments of a factor."""
 
-An expression is written once, when the program runs, and evaluated at any statistics of the variables: it answers with
-the statistics of its own value that a factor asks for. It stays affine in those of each variable, because a product
-takes two independent variables at most, and a category picks by averaging, \(T(x_z) = \sum_k z_k T(x_k)\).
-
-| file | expressions |
-|---|---|
-| `interface` | `Expression`, and the `Environment` where one is evaluated |
-| `leaves` | `Variable`, `Constant`, `Input` |
-| `members` | `Indexed`, \(x_z\), and `Sliced` |
-| `products` | `Times`, \(W z\), `Sum`, and `Scaled`, \(c x\) |
-| `scale` | `Scale` |
-| `sticks` | `StickBreaking` |
-"""
+# An expression is written once, when the program runs, and evaluated at any statistics of the variables: it answers
+# with the statistics of its own value that a factor asks for. It stays affine in those of each variable, because a
+# product takes two independent variables at most, and a category picks by averaging, \(T(x_z) = \sum_k z_k T(x_k)\).
+#
+# | file | expressions |
+# |---|---|
+# | `interface` | `Expression`, and the `Environment` where one is evaluated |
+# | `leaves` | `Variable`, `Constant`, `Input` |
+# | `members` | `Indexed`, \(x_z\), and `Sliced` |
+# | `products` | `Times`, \(W z\), `Sum`, and `Scaled`, \(c x\) |
+# | `scale` | `Scale` |
+# | `sticks` | `StickBreaking` |
 
 from lamu.graphs.expressions.interface import Environment, Expression
 from lamu.graphs.expressions.leaves import Constant, Input, Variable, lifted

@@ -18,36 +18,23 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Environment:
-    """Where expressions are evaluated: the statistics of variables, and the inputs of one row.
+    """Where expressions are evaluated: the statistics of variables, and the inputs of one row."""
 
-    Attributes:
-        statistics: T of every variable by name.
-        inputs: the row's inputs by name.
-        temperature: T, which a factor with a latent of its own needs.
-        step: how many training steps there have been, for locals that warm up; None outside of training.
-        values_only: whether a row's bound alone is asked for, so that locals need not follow the other latents a second
-            time for their λ.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Environment
-        >>> Environment({}).temperature
-        1.0
-    """
-
-    statistics: Any
-    inputs: Any = None
-    temperature: Any = 1.0
-    step: Any = None
+    statistics: Any  # T of every variable by name
+    inputs: Any = None  # the row's inputs by name
+    temperature: Any = 1.0  # T, which a factor with a latent of its own needs
+    step: Any = None  # how many training steps there have been, for locals that warm up; None outside of training
+    # Whether a row's bound alone is asked for, so that locals need not follow the other latents a second time for their
+    # λ.
     values_only: bool = static(default=False)
 
 
 class Expression(ABC):
-    """A value that depends on variables, inputs and constants.
+    """A value that depends on variables, inputs and constants."""
 
-    Attributes:
-        names: the variables that it depends on.
-        shape: the shape of its value in one row, without what an unobserved input would tell; None where unknown.
-    """
+    # `names`: the variables that it depends on.
+    #
+    # `shape`: the shape of its value in one row, without what an unobserved input would tell; None where unknown.
 
     __array_ufunc__ = None  # so that NumPy leaves `array @ variable` to the variable
 
@@ -67,12 +54,7 @@ class Expression(ABC):
 
     @abstractmethod
     def of_kind(self, kind: type[S], at: Environment) -> S:
-        """Returns its statistics.
-
-        Args:
-            kind: which; one of `kinds()`.
-            at: where.
-        """
+        """Returns its statistics."""
 
     def first(self, at: Environment) -> Array:
         """Returns the expectation of the value, numbers or vectors."""

@@ -18,22 +18,11 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Variable(Expression):
-    """A variable of the program.
-
-    Attributes:
-        name: its name.
-        sort: the name of the class of its statistics.
-        size: the shape of its value; None where the data decide.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Variable
-        >>> (Variable("w", "Numbers", (3,)) + 1.0).names
-        frozenset({'w'})
-    """
+    """A variable of the program."""
 
     name: str = static()
-    sort: str = static()
-    size: tuple[int, ...] | None = static()
+    sort: str = static()  # the name of the class of its statistics
+    size: tuple[int, ...] | None = static()  # the shape of its value; None where the data decide
 
     @property
     def kind(self) -> type[Statistics]:
@@ -42,92 +31,69 @@ class Variable(Expression):
 
     @property
     def names(self) -> frozenset[str]:
-        """Its name."""
         return frozenset({self.name})
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Its shape."""
         return self.size
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns its own; numbers are kept as vectors where they meet in a product."""
+        # Returns its own; numbers are kept as vectors where they meet in a product.
         return (Numbers, Vectors) if issubclass(self.kind, Numbers | Vectors | Series) else (self.kind,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
-        """Returns the statistics from the environment."""
+        # Returns the statistics from the environment.
         return at.statistics[self.name]
 
     def first(self, at: Environment) -> Array:
-        """Returns E x."""
+        # Returns E x.
         return at.statistics[self.name].first
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        r"""Returns \(\sum_j c_j E[x_j^2]\)."""
+        # Returns \(\sum_j c_j E[x_j^2]\).
         return jnp.sum(weight * at.statistics[self.name].second)
 
 
 @record
 class Constant(Expression):
-    """Known numbers.
+    """Known numbers."""
 
-    Attributes:
-        value: an array.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.graphs.expressions import Constant
-        >>> Constant(jnp.ones(3)).shape
-        (3,)
-    """
-
-    value: Any
+    value: Any  # an array
 
     @property
     def names(self) -> frozenset[str]:
-        """None."""
+        # None.
         return frozenset()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
         return jnp.shape(self.value)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns all: any T of a known value is known."""
+        # Returns all: any T of a known value is known.
         return (Statistics,)
 
     def of_kind(self, kind: type[S], at: Environment) -> S:
-        """Returns T of the value."""
+        # Returns T of the value.
         return kind.of(self.value)
 
     def first(self, at: Environment) -> Array:
-        """Returns the value."""
         return self.value
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        """Returns the weighted sum of the squares."""
+        # Returns the weighted sum of the squares.
         return jnp.sum(weight * self.value**2)
 
 
 @record
 class Input(Expression):
-    """An input of a row, `m.data(name)`.
+    """An input of a row, `m.data(name)`."""
 
-    Attributes:
-        name: its name in the data.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Input
-        >>> Input("x").shape is None
-        True
-    """
-
-    name: str = static()
+    name: str = static()  # its name in the data
 
     @property
     def names(self) -> frozenset[str]:
-        """None."""
+        # None.
         return frozenset()
 
     @property
@@ -135,31 +101,21 @@ class Input(Expression):
         """Known when there are data."""
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns all: any T of a known value is known."""
+        # Returns all: any T of a known value is known.
         return (Statistics,)
 
     def of_kind(self, kind: type[S], at: Environment) -> S:
-        """Returns T of the row's value."""
+        # Returns T of the row's value.
         return kind.of(at.inputs[self.name])
 
     def first(self, at: Environment) -> Array:
-        """Returns the row's value."""
         return at.inputs[self.name]
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        """Returns the weighted sum of the squares."""
+        # Returns the weighted sum of the squares.
         return jnp.sum(weight * at.inputs[self.name] ** 2)
 
 
 def lifted(value: Any) -> Expression:
-    """Returns an expression as it is, and anything else as a constant.
-
-    Args:
-        value: an expression, a number or an array.
-
-    Examples:
-        >>> from lamu.graphs.expressions import lifted
-        >>> lifted(2.0).shape
-        ()
-    """
+    """Returns an expression as it is, and anything else as a constant."""
     return value if isinstance(value, Expression) else Constant(jnp.asarray(value, jnp.result_type(float)))

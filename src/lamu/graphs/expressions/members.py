@@ -21,20 +21,10 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Indexed(Expression):
-    r"""The member of a plate that a category picks, \(x_z\).
+    r"""The member of a plate that a category picks, \(x_z\)."""
 
-    Attributes:
-        of: the plate, a variable (or what is picked of it).
-        by: the category: a variable, or an input of whole numbers.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Indexed, Variable
-        >>> Indexed(Variable("level", "Numbers", (5,)), Variable("z", "Categories", (5,))).shape
-        ()
-    """
-
-    of: Any
-    by: Any
+    of: Any  # the plate, a variable (or what is picked of it)
+    by: Any  # the category: a variable, or an input of whole numbers
 
     def __post_init__(self) -> None:
         if not isinstance(self.by, Variable) and self.by.names:
@@ -57,22 +47,22 @@ class Indexed(Expression):
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of the plate and of the category."""
+        # Those of the plate and of the category.
         return self.of.names | self.by.names
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of a member; of a series of categories that of one at every time."""
+        # The shape of a member; of a series of categories that of one at every time.
         if self.of.shape is None or self.by.shape is None:
             return None if self.of.shape is None or isinstance(self.by, Variable) else self.of.shape[1:]
         return (*self.by.shape[:-1], *self.of.shape[1:])
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns those of the plate; a member of one vector is a number."""
+        # Returns those of the plate; a member of one vector is a number.
         return _without_vectors(self.of.kinds()) if self.of.shape and len(self.of.shape) == 1 else self.of.kinds()
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
-        """Returns the average of the members' statistics, or the member's own."""
+        # Returns the average of the members' statistics, or the member's own.
         plate: Any = self.of.of_kind(kind, at)
         if isinstance(plate, Numbers | Vectors | Series):
             plate = _entries(plate) if kind is Numbers or jnp.ndim(plate.first) == 1 else _vectors(plate)
@@ -83,37 +73,22 @@ class Indexed(Expression):
         return jax.tree.map(lambda leaf: leaf[index], plate)
 
     def first(self, at: Environment) -> Array:
-        """Returns the expectation of the member."""
         return self.of_kind(Numbers, at).first
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        """Returns the weighted sum of the member's squares."""
+        # Returns the weighted sum of the member's squares.
         return jnp.sum(weight * self.of_kind(Numbers, at).second)
 
 
 @record
 class Sliced(Expression):
-    """Some members of a plate, or entries of vectors, by whole numbers or slices of the axes of a value.
+    """Some members of a plate, or entries of vectors, by whole numbers or slices of the axes of a value."""
 
-    Of vectors and series it takes entries too, `w[0]`, `w[1:3]`, `x[:, 0]`, whose moments are those of the vector. All
-    else is taken as a whole: a part of probabilities that sum to one is none.
+    # Of vectors and series it takes entries too, `w[0]`, `w[1:3]`, `x[:, 0]`, whose moments are those of the vector.
+    # All else is taken as a whole: a part of probabilities that sum to one is none.
 
-    Attributes:
-        of: the plate.
-        index: a whole number, a slice, or several.
-
-    Raises:
-        TypeError: for an index of another kind, or one that cuts a value that is no plate.
-        ValueError: for a number beyond an axis, or more of them than there are axes.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Variable
-        >>> Variable("rate", "Positive", (5,))[2].shape
-        ()
-    """
-
-    of: Any
-    index: Any = static()
+    of: Any  # the plate
+    index: Any = static()  # a whole number, a slice, or several
 
     def __post_init__(self) -> None:
         parts = self.index if isinstance(self.index, tuple) else (self.index,)
@@ -151,24 +126,23 @@ class Sliced(Expression):
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of the plate."""
+        # Those of the plate.
         return self.of.names
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of what is taken."""
         if self.of.shape is None:
             return None
         return jax.eval_shape(lambda x: x[self._at], jax.ShapeDtypeStruct(self.of.shape, jnp.float32)).shape
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns those of the plate; entries that are taken one by one are numbers."""
+        # Returns those of the plate; entries that are taken one by one are numbers.
         if not self.of.shape or isinstance(_expanded(self._at, len(self.of.shape))[-1], slice):
             return self.of.kinds()
         return _without_vectors(self.of.kinds())
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
-        """Returns the statistics of the members taken."""
+        # Returns the statistics of the members taken.
         if self.of.kinds() == (Statistics,):  # known: T of what is taken
             return kind.of(self.of.first(at)[self._at])
         plate: Any = self.of.of_kind(kind, at)
@@ -183,36 +157,20 @@ class Sliced(Expression):
         return jax.tree.map(lambda leaf: leaf[members], plate)
 
     def first(self, at: Environment) -> Array:
-        """Returns the expectations of the members."""
         return self.of_kind(Numbers, at).first
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        """Returns the weighted sum of the members' squares."""
+        # Returns the weighted sum of the members' squares.
         return jnp.sum(weight * self.of_kind(Numbers, at).second)
 
 
 def member(of: Expression, index: Any) -> Expression:
-    """Returns the member of a plate that an expression picks, or those that numbers and slices name.
-
-    Args:
-        of: the plate.
-        index: an expression, a whole number, a slice, or several.
-
-    Examples:
-        >>> from lamu.graphs.expressions.leaves import Variable
-        >>> from lamu.graphs.expressions.members import member
-        >>> member(Variable("level", "Numbers", (5,)), slice(1, 3)).shape
-        (2,)
-    """
+    """Returns the member of a plate that an expression picks, or those that numbers and slices name."""
     return Indexed(of, index) if isinstance(index, Expression) else Sliced(of, index)
 
 
 def _stored(part: Any) -> Any:
-    """Returns a part of an index as something that can be compared and hashed.
-
-    Raises:
-        TypeError: for anything but a whole number or a slice.
-    """
+    """Returns a part of an index as something that can be compared and hashed."""
     if isinstance(part, slice):
         return part.start, part.stop, part.step
     if isinstance(part, tuple):

@@ -20,26 +20,12 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Times(Expression):
-    r"""The product of a vector, or of a plate of vectors, with a vector that is independent of it, \(W z\).
+    r"""The product of a vector, or of a plate of vectors, with a vector that is independent of it, \(W z\)."""
 
-    \[ E[(Wz)_d] = E[w_d]^\top E[z], \qquad E[(Wz)_d^2] = \mathrm{tr}\, E[w_d w_d^\top] E[z z^\top] \]
+    # \[ E[(Wz)_d] = E[w_d]^\top E[z], \qquad E[(Wz)_d^2] = \mathrm{tr}\, E[w_d w_d^\top] E[z z^\top] \]
 
-    Attributes:
-        left: W `[..., K]`.
-        right: z `[K]`.
-
-    Raises:
-        ValueError: where both sides depend on one variable: the moments of such a product are no longer affine.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.graphs.expressions import Variable
-        >>> (jnp.ones((4, 3)) @ Variable("z", "Vectors", (3,))).shape
-        (4,)
-    """
-
-    left: Any
-    right: Any
+    left: Any  # W `[..., K]`
+    right: Any  # z `[K]`
 
     def __post_init__(self) -> None:
         both = self.left.names & self.right.names
@@ -66,30 +52,30 @@ class Times(Expression):
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of both sides."""
+        # Those of both sides.
         return self.left.names | self.right.names
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The leading axes of W."""
+        # The leading axes of W.
         if self.left.shape is None:
             return () if isinstance(self.left, Input) and self.right.shape is not None else None
         return self.left.shape[:-1]
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns none: a product is the mean of a Normal, and no argument of another kind."""
+        # Returns none: a product is the mean of a Normal, and no argument of another kind.
         return ()
 
     def of_kind(self, kind: type[S], at: Environment) -> S:
-        """Raises a TypeError: the caller asks for `first` and `quadratic`."""
+        # Raises a TypeError: the caller asks for `first` and `quadratic`.
         raise TypeError(f"a product has no {kind.words}")
 
     def first(self, at: Environment) -> Array:
-        """Returns E[W] E[z]."""
+        # Returns E[W] E[z].
         return self.left.first(at) @ self.right.first(at)
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        r"""Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form."""
+        # Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form.
         weight = _reduced(weight, jnp.shape(self.first(at)))
         if isinstance(self.right, Constant | Input):
             return self._of_known(self.left, self.right.first(at), weight, at)
@@ -109,23 +95,10 @@ class Times(Expression):
 
 @record
 class Sum(Expression):
-    r"""The sum of two independent numbers or vectors, \(E[(a+b)^2] = E[a^2] + 2 E[a] E[b] + E[b^2]\).
-
-    Attributes:
-        left: a.
-        right: b.
-
-    Raises:
-        ValueError: where both depend on one variable.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Variable
-        >>> (Variable("a", "Numbers", (3,)) + Variable("b", "Numbers", ())).shape
-        (3,)
-    """
+    r"""The sum of two independent numbers or vectors, \(E[(a+b)^2] = E[a^2] + 2 E[a] E[b] + E[b^2]\)."""
 
     left: Any
-    right: Any
+    right: Any  # b
 
     def __post_init__(self) -> None:
         both = self.left.names & self.right.names
@@ -140,12 +113,11 @@ class Sum(Expression):
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of both sides."""
+        # Those of both sides.
         return self.left.names | self.right.names
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape that both are broadcast to."""
         if self.left.shape is None or self.right.shape is None:
             return None
         try:
@@ -158,19 +130,19 @@ class Sum(Expression):
             ) from None
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns none: a sum is the mean of a Normal, and no argument of another kind."""
+        # Returns none: a sum is the mean of a Normal, and no argument of another kind.
         return ()
 
     def of_kind(self, kind: type[S], at: Environment) -> S:
-        """Raises a TypeError: the caller asks for `first` and `quadratic`."""
+        # Raises a TypeError: the caller asks for `first` and `quadratic`.
         raise TypeError(f"a sum has no {kind.words}")
 
     def first(self, at: Environment) -> Array:
-        """Returns E a + E b."""
+        # Returns E a + E b.
         return self.left.first(at) + self.right.first(at)
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        """Returns the weighted sum of the squares."""
+        # Returns the weighted sum of the squares.
         a, b = self.left.first(at), self.right.first(at)
         weight = jnp.broadcast_to(weight, jnp.broadcast_shapes(jnp.shape(weight), jnp.shape(a), jnp.shape(b)))
         both = jnp.sum(weight * 2.0 * a * b)
@@ -179,25 +151,12 @@ class Sum(Expression):
 
 @record
 class Scaled(Expression):
-    r"""Numbers or vectors times known numbers, entry by entry.
+    """Numbers or vectors times known numbers, entry by entry."""
 
-    \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2 \]
+    # \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2 \]
 
-    Attributes:
-        by: c, an array or an input.
-        of: f.
-
-    Raises:
-        TypeError: where neither side is known, or f is no number.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Variable
-        >>> (2.0 * Variable("w", "Numbers", (3,)) - 1.0).shape
-        (3,)
-    """
-
-    by: Any
-    of: Any
+    by: Any  # c, an array or an input
+    of: Any  # f
 
     def __post_init__(self) -> None:
         _require_numbers(self.of, "*")
@@ -211,22 +170,21 @@ class Scaled(Expression):
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of f."""
+        # Those of f.
         return self.of.names
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape that both are broadcast to."""
         if self.of.shape is None or self.by.shape is None:
             return None
         return np.broadcast_shapes(self.by.shape, self.of.shape)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns those of f."""
+        # Returns those of f.
         return self.of.kinds()
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
-        """Returns the statistics of the products."""
+        # Returns the statistics of the products.
         if self.of.kinds() == (Statistics,):
             return kind.of(self.first(at))
         c, of = self.by.first(at), self.of.of_kind(kind, at)
@@ -237,11 +195,11 @@ class Scaled(Expression):
         return Numbers(c * of.first, c**2 * of.second)
 
     def first(self, at: Environment) -> Array:
-        """Returns c E f."""
+        # Returns c E f.
         return self.by.first(at) * self.of.first(at)
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        """Returns the weighted sum of the squares."""
+        # Returns the weighted sum of the squares.
         return self.of.quadratic(weight * self.by.first(at) ** 2, at)
 
 
@@ -264,21 +222,7 @@ def _reduced(weight: Array, shape: tuple[int, ...]) -> Array:
 
 
 def scaled(left: Any, right: Any) -> Scaled:
-    """Returns the product, entry by entry, of an expression with known numbers.
-
-    Args:
-        left: one of the two.
-        right: the other.
-
-    Raises:
-        TypeError: where both are variables.
-
-    Examples:
-        >>> from lamu.graphs.expressions.leaves import Variable
-        >>> from lamu.graphs.expressions.products import scaled
-        >>> scaled(2.0, Variable("w", "Numbers", (3,))).shape
-        (3,)
-    """
+    """Returns the product, entry by entry, of an expression with known numbers."""
     left, right = lifted(left), lifted(right)
     if left.names and right.names:
         raise TypeError(
@@ -289,32 +233,10 @@ def scaled(left: Any, right: Any) -> Scaled:
 
 
 def product(left: Any, right: Any) -> Times:
-    """Returns the product of two expressions, of which one may be an array.
-
-    Args:
-        left: W.
-        right: z.
-
-    Examples:
-        >>> from lamu.graphs.expressions.leaves import Variable
-        >>> from lamu.graphs.expressions.products import product
-        >>> product([[1.0, 2.0]], Variable("z", "Vectors", (2,))).shape
-        (1,)
-    """
+    """Returns the product of two expressions, of which one may be an array."""
     return Times(lifted(left), lifted(right))
 
 
 def total(left: Any, right: Any) -> Sum:
-    """Returns the sum of two expressions, of which one may be an array.
-
-    Args:
-        left: a.
-        right: b.
-
-    Examples:
-        >>> from lamu.graphs.expressions.leaves import Variable
-        >>> from lamu.graphs.expressions.products import total
-        >>> total(1.0, Variable("a", "Numbers", (3,))).shape
-        (3,)
-    """
+    """Returns the sum of two expressions, of which one may be an array."""
     return Sum(lifted(left), lifted(right))

@@ -18,38 +18,26 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Scale(Expression):
-    r"""A scale s, by its square, or a product of independent scales: \(E[s^{-2}]\) and \(E \log s^{-2}\).
+    r"""A scale s, by its square, or a product of independent scales: \(E[s^{-2}]\) and \(E \log s^{-2}\)."""
 
-    Attributes:
-        squares: variables of variances.
-        by: a known factor.
-
-    Examples:
-        >>> from lamu.graphs.expressions import Scale, Variable
-        >>> whole, each = Variable("whole", "Reciprocal", ()), Variable("each", "Reciprocal", (4,))
-        >>> (Scale((whole,)) * Scale((each,))).shape
-        (4,)
-    """
-
-    squares: Any
-    by: Any = 1.0
+    squares: Any  # variables of variances
+    by: Any = 1.0  # a known factor
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of all factors."""
+        # Those of all factors.
         return frozenset().union(*(square.names for square in self.squares))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that all factors are broadcast to."""
+        # The shape that all factors are broadcast to.
         return np.broadcast_shapes(jnp.shape(self.by), *(square.shape for square in self.squares))
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns the precision's."""
         return (Positive,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
-        """Returns the statistics of the precision."""
+        # Returns the statistics of the precision.
         log, value = -2.0 * jnp.log(self.by), 1.0 / jnp.asarray(self.by) ** 2
         for square in self.squares:
             one = square.of_kind(Reciprocal, at)

@@ -17,18 +17,12 @@ KINDS: dict[str, type[Statistics]] = {}
 
 
 class Statistics(ABC):
-    r"""T of one kind of variable.
+    """T of one kind of variable."""
 
-    Attributes:
-        words: what such a variable is called in messages.
-        neutral: a value of the support, which stands in the place of a missing one.
-        events: how many trailing axes of a value belong to one variable.
-        constraint: the support by the path below the variable, as `lamu.constraints` names it.
-    """
-
-    words: ClassVar[str]
-    neutral: ClassVar[float] = 0.0
-    events: ClassVar[int] = 0
+    words: ClassVar[str]  # what such a variable is called in messages
+    neutral: ClassVar[float] = 0.0  # a value of the support, which stands in the place of a missing one
+    events: ClassVar[int] = 0  # how many trailing axes of a value belong to one variable
+    # The support by the path below the variable, as `lamu.constraints` names it.
     constraint: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -63,18 +57,10 @@ class Statistics(ABC):
 
 
 def symmetric(matrix: Array) -> Array:
-    """Returns the symmetric part: what a gradient wrote in one half of a symmetric matrix belongs to both.
-
-    Args:
-        matrix: `[..., n, n]`.
-    """
+    """Returns the symmetric part: what a gradient wrote in one half of a symmetric matrix belongs to both."""
     return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2.0
 
 
 def kept(natural: Array) -> Array:
-    """Returns the counts of a peak, at least so large that its logarithm is finite: a peak at the edge stays inside.
-
-    Args:
-        natural: the counts.
-    """
+    """Returns the counts of a peak, at least so large that its logarithm is finite: a peak at the edge stays inside."""
     return jnp.maximum(natural, jnp.asarray(jnp.finfo(natural.dtype).tiny ** 0.25, natural.dtype))

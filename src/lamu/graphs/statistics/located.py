@@ -15,19 +15,12 @@ __all__ = ["Located", "LocatedVectors"]
 
 @record
 class Located(Statistics):
-    """A number and its precision, as one variable.
-
-    Attributes:
-        log: log τ.
-        precision: τ.
-        first: τ x.
-        second: τ x².
-    """
+    """A number and its precision, as one variable."""
 
     log: Any
     precision: Any
-    first: Any
-    second: Any
+    first: Any  # τ x
+    second: Any  # τ x²
 
     words = "a mean with its precision"
     constraint: ClassVar[dict[str, Any]] = {"precision": "positive"}
@@ -44,30 +37,22 @@ class Located(Statistics):
         return cls(*(jnp.zeros(shape, dtype) for _ in range(4)))
 
     def belief(self) -> NormalGamma:
-        """Returns the Normal-Gamma belief."""
         return NormalGamma.from_natural((self.log, self.precision, self.first, self.second), ())
 
     def mode(self) -> Any:
-        """Returns the mean and the precision at the peak."""
+        # Returns the mean and the precision at the peak.
         left = self.precision - self.first**2 / (4.0 * self.second)
         return {"mean": -self.first / (2.0 * self.second), "precision": kept(self.log) / -left}
 
 
 @record
 class LocatedVectors(Statistics):
-    """A vector and its precision matrix, as one variable.
+    """A vector and its precision matrix, as one variable."""
 
-    Attributes:
-        logdet: log det Λ.
-        precision: Λ.
-        first: Λ x.
-        second: xᵀ Λ x.
-    """
-
-    logdet: Any
+    logdet: Any  # log det Λ
     precision: Any
-    first: Any
-    second: Any
+    first: Any  # Λ x
+    second: Any  # xᵀ Λ x
 
     words = "a mean vector with its precision matrix"
     events = 1
@@ -87,11 +72,10 @@ class LocatedVectors(Statistics):
         return cls(one, jnp.zeros((*shape, shape[-1]), dtype), jnp.zeros(shape, dtype), one)
 
     def belief(self) -> NormalWishart:
-        """Returns the Normal-Wishart belief."""
         return NormalWishart.from_natural((self.logdet, symmetric(self.precision), self.first, self.second), ())
 
     def mode(self) -> Any:
-        """Returns the mean and the precision matrix at the peak."""
+        # Returns the mean and the precision matrix at the peak.
         mean = -self.first / (2.0 * self.second)[..., None]
         left = symmetric(self.precision) + self.first[..., :, None] * mean[..., None, :] / 2.0
         return {"mean": mean, "precision": kept(self.logdet)[..., None, None] * jnp.linalg.inv(-left)}

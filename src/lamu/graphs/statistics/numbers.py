@@ -18,15 +18,10 @@ __all__ = ["Numbers", "Vectors"]
 
 @record
 class Numbers(Statistics):
-    """Real numbers, independent of each other in a belief.
+    """Real numbers, independent of each other in a belief."""
 
-    Attributes:
-        first: x.
-        second: x².
-    """
-
-    first: Any
-    second: Any
+    first: Any  # x
+    second: Any  # x²
 
     words = "numbers"
 
@@ -41,30 +36,25 @@ class Numbers(Statistics):
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     def belief(self) -> Gaussian:
-        """Returns the Gaussian with precision −2 λ₂."""
+        # Returns the Gaussian with precision −2 λ₂.
         return Gaussian.from_natural((self.first, Diagonal(self.second)), ())
 
     def log_partition(self) -> Array:
-        """Returns the log of the integral of the Gaussian, whose family keeps the power of 2π in its base measure."""
+        # Returns the log of the integral of the Gaussian, whose family keeps the power of 2π in its base measure.
         log = -(self.first**2) / (4.0 * self.second) - jnp.log(-2.0 * self.second) / 2.0
         return jnp.sum(log + math.log(2.0 * math.pi) / 2.0)
 
     def mode(self) -> Any:
-        """Returns −λ₁ / 2λ₂."""
+        # Returns −λ₁ / 2λ₂.
         return -self.first / (2.0 * self.second)
 
 
 @record
 class Vectors(Statistics):
-    """Real vectors, whose entries a belief keeps together.
+    """Real vectors, whose entries a belief keeps together."""
 
-    Attributes:
-        first: x `[..., d]`.
-        outer: x xᵀ `[..., d, d]`.
-    """
-
-    first: Any
-    outer: Any
+    first: Any  # x `[..., d]`
+    outer: Any  # x xᵀ `[..., d, d]`
 
     words = "vectors"
     events = 1
@@ -85,10 +75,10 @@ class Vectors(Statistics):
         return jnp.diagonal(self.outer, axis1=-2, axis2=-1)
 
     def belief(self) -> Any:
-        """Returns the Gaussian with precision −2 λ₂."""
+        # Returns the Gaussian with precision −2 λ₂.
         outer = (self.outer + jnp.swapaxes(self.outer, -1, -2)) / 2.0
         return MultivariateNormal.from_natural((self.first, outer), ())
 
     def mode(self) -> Any:
-        """Returns −λ₂⁻¹ λ₁ / 2."""
+        # Returns −λ₂⁻¹ λ₁ / 2.
         return self.belief().mean

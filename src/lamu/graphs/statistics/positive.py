@@ -15,15 +15,10 @@ __all__ = ["Positive", "Precisions", "Reciprocal"]
 
 @record
 class Positive(Statistics):
-    """Positive numbers.
+    """Positive numbers."""
 
-    Attributes:
-        log: log x.
-        value: x.
-    """
-
-    log: Any
-    value: Any
+    log: Any  # log x
+    value: Any  # x
 
     words = "positive numbers"
     neutral = 1.0
@@ -40,25 +35,19 @@ class Positive(Statistics):
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     def belief(self) -> Gamma:
-        """Returns the Gamma belief."""
         return Gamma.from_natural((self.log, self.value), ())
 
     def mode(self) -> Any:
-        """Returns −λ₁ / λ₂; next to zero, where the density has its peak there."""
+        # Returns −λ₁ / λ₂; next to zero, where the density has its peak there.
         return kept(self.log) / -self.value
 
 
 @record
 class Reciprocal(Statistics):
-    """Positive numbers whose reciprocal counts: variances.
+    """Positive numbers whose reciprocal counts: variances."""
 
-    Attributes:
-        log: log x.
-        inverse: 1 / x.
-    """
-
-    log: Any
-    inverse: Any
+    log: Any  # log x
+    inverse: Any  # 1 / x
 
     words = "variances"
     neutral = 1.0
@@ -75,25 +64,20 @@ class Reciprocal(Statistics):
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     def belief(self) -> InverseGamma:
-        """Returns the inverse Gamma belief."""
+        # Returns the inverse Gamma belief.
         return InverseGamma.from_natural((self.log, self.inverse), ())
 
     def mode(self) -> Any:
-        """Returns λ₂ / λ₁."""
+        # Returns λ₂ / λ₁.
         return self.inverse / self.log
 
 
 @record
 class Precisions(Statistics):
-    """Precision matrices.
+    """Precision matrices."""
 
-    Attributes:
-        logdet: log det Λ.
-        matrix: Λ `[..., p, p]`.
-    """
-
-    logdet: Any
-    matrix: Any
+    logdet: Any  # log det Λ
+    matrix: Any  # Λ `[..., p, p]`
 
     words = "precision matrices"
     events = 2
@@ -110,9 +94,8 @@ class Precisions(Statistics):
         return cls(jnp.zeros(shape[:-2], dtype), jnp.zeros(shape, dtype))
 
     def belief(self) -> Wishart:
-        """Returns the Wishart belief."""
         return Wishart.from_natural((self.logdet, symmetric(self.matrix)), ())
 
     def mode(self) -> Any:
-        """Returns −λ₁ λ₂⁻¹."""
+        # Returns −λ₁ λ₂⁻¹.
         return kept(self.logdet)[..., None, None] * jnp.linalg.inv(-symmetric(self.matrix))

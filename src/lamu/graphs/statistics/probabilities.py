@@ -17,13 +17,9 @@ __all__ = ["Bits", "Categories", "Chance", "Counts", "Simplex"]
 
 @record
 class Simplex(Statistics):
-    """Probabilities that sum to one.
+    """Probabilities that sum to one."""
 
-    Attributes:
-        log: log π `[..., K]`.
-    """
-
-    log: Any
+    log: Any  # log π `[..., K]`
 
     words = "probabilities that sum to one"
     events = 1
@@ -40,26 +36,20 @@ class Simplex(Statistics):
         return cls(jnp.zeros(shape, dtype))
 
     def belief(self) -> Dirichlet:
-        """Returns the Dirichlet belief."""
         return Dirichlet.from_natural(self.log, ())
 
     def mode(self) -> Any:
-        """Returns λ over its sum; next to zero where it is negative and the peak is at the edge."""
+        # Returns λ over its sum; next to zero where it is negative and the peak is at the edge.
         counts = kept(self.log)
         return counts / jnp.sum(counts, axis=-1, keepdims=True)
 
 
 @record
 class Chance(Statistics):
-    """Probabilities, each of one event.
+    """Probabilities, each of one event."""
 
-    Attributes:
-        log: log p.
-        log_complement: log(1 − p).
-    """
-
-    log: Any
-    log_complement: Any
+    log: Any  # log p
+    log_complement: Any  # log(1 − p)
 
     words = "probabilities"
     neutral = 0.5
@@ -76,24 +66,19 @@ class Chance(Statistics):
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     def belief(self) -> Beta:
-        """Returns the Beta belief."""
         return Beta.from_natural((self.log, self.log_complement), ())
 
     def mode(self) -> Any:
-        """Returns λ₁ / (λ₁ + λ₂), inside the interval."""
+        # Returns λ₁ / (λ₁ + λ₂), inside the interval.
         events, others = kept(self.log), kept(self.log_complement)
         return events / (events + others)
 
 
 @record
 class Categories(Statistics):
-    """One of K categories: of a value the one-hot vector, of a belief the probabilities of all K.
+    """One of K categories: of a value the one-hot vector, of a belief the probabilities of all K."""
 
-    Attributes:
-        probabilities: `[..., K]`.
-    """
-
-    probabilities: Any
+    probabilities: Any  # `[..., K]`
 
     words = "categories"
     events = 1
@@ -114,28 +99,23 @@ class Categories(Statistics):
         return cls(belief.mean)
 
     def belief(self) -> Categorical:
-        """Returns the belief with these logits."""
         return Categorical(self.probabilities)
 
     def log_partition(self) -> Array:
-        """Returns the log of the sum of exponentials over all K."""
+        # Returns the log of the sum of exponentials over all K.
         return jnp.sum(jax.nn.logsumexp(self.probabilities, axis=-1))
 
     def mode(self) -> Any:
-        """Returns the one-hot vector of the most probable category."""
+        # Returns the one-hot vector of the most probable category.
         K = self.probabilities.shape[-1]
         return jax.nn.one_hot(jnp.argmax(self.probabilities, axis=-1), K, dtype=self.probabilities.dtype)
 
 
 @record
 class Bits(Statistics):
-    """Zeros and ones: of a value x, of a belief the probabilities, as natural parameters the logits.
+    """Zeros and ones: of a value x, of a belief the probabilities, as natural parameters the logits."""
 
-    Attributes:
-        value: x.
-    """
-
-    value: Any
+    value: Any  # x
 
     words = "zeros and ones"
 
@@ -150,23 +130,18 @@ class Bits(Statistics):
         return cls(jnp.zeros(shape, dtype))
 
     def belief(self) -> Bernoulli:
-        """Returns the belief with these logits."""
         return Bernoulli(self.value)
 
     def mode(self) -> Any:
-        """Returns one where the logit is positive."""
+        # Returns one where the logit is positive.
         return jnp.asarray(self.value > 0, self.value.dtype)
 
 
 @record
 class Counts(Statistics):
-    """Whole numbers that are observed.
+    """Whole numbers that are observed."""
 
-    Attributes:
-        value: x.
-    """
-
-    value: Any
+    value: Any  # x
 
     words = "counts"
 
@@ -181,9 +156,9 @@ class Counts(Statistics):
         raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
 
     def belief(self) -> Any:
-        """Raises a TypeError: a count that is not observed has no closed form here."""
+        # Raises a TypeError: a count that is not observed has no closed form here.
         raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
 
     def mode(self) -> Any:
-        """Raises a TypeError: a count that is not observed has no closed form here."""
+        # Raises a TypeError: a count that is not observed has no closed form here.
         raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")

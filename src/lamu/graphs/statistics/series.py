@@ -16,17 +16,11 @@ __all__ = ["ParallelSeries", "ParallelStates", "Series", "States"]
 
 @record
 class Series(Statistics):
-    """A series of T vectors, each with the one before.
+    """A series of T vectors, each with the one before."""
 
-    Attributes:
-        first: x `[T, d]`.
-        outer: x_t x_tᵀ `[T, d, d]`.
-        cross: x_t x_{t+1}ᵀ `[T − 1, d, d]`.
-    """
-
-    first: Any
-    outer: Any
-    cross: Any
+    first: Any  # x `[T, d]`
+    outer: Any  # x_t x_tᵀ `[T, d, d]`
+    cross: Any  # x_t x_{t+1}ᵀ `[T − 1, d, d]`
 
     words = "a series of vectors"
     events = 2
@@ -51,29 +45,23 @@ class Series(Statistics):
         return jnp.diagonal(self.outer, axis1=-2, axis2=-1)
 
     def belief(self) -> GaussianChain:
-        """Returns the chain, whose expectations are those of a smoother."""
+        # Returns the chain, whose expectations are those of a smoother.
         return self.family.from_natural((self.first, self.outer, self.cross), None)
 
     def log_partition(self) -> Array:
-        """Returns the log-partition by the recursion of the filter."""
+        # Returns the log-partition by the recursion of the filter.
         return self.family.partition((self.first, self.outer, self.cross), None)
 
     def mode(self) -> Array:
-        """Returns the mean."""
         return self.belief().mean
 
 
 @record
 class States(Statistics):
-    """A series of T categories of K, each with the one before.
+    """A series of T categories of K, each with the one before."""
 
-    Attributes:
-        probabilities: one-hot vectors `[T, K]`.
-        pairs: `[T − 1, K, K]`.
-    """
-
-    probabilities: Any
-    pairs: Any
+    probabilities: Any  # one-hot vectors `[T, K]`
+    pairs: Any  # `[T − 1, K, K]`
 
     words = "a series of categories"
     events = 2
@@ -101,16 +89,15 @@ class States(Statistics):
         return cls(whole, jnp.concatenate([rows, column[..., None, :]], axis=-2))
 
     def belief(self) -> MarkovChain:
-        """Returns the chain."""
         return self.family.from_natural(self._minimal()[0], None)
 
     def log_partition(self) -> Array:
-        """Returns the log of the sum over all series, by the forward recursion."""
+        # Returns the log of the sum over all series, by the forward recursion.
         values, constant = self._minimal()
         return self.family.partition(values, None) + constant
 
     def mode(self) -> Any:
-        """Raises a TypeError: no factor makes a point of a series of categories."""
+        # Raises a TypeError: no factor makes a point of a series of categories.
         raise TypeError("a series of categories is summed out, and is no point")
 
     def _minimal(self) -> tuple[tuple[Array, Array], Array]:

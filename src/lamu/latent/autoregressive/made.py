@@ -81,17 +81,7 @@ class MADE(Network):
 
 
 def require_multiple(outputs: int, inputs: int, name: str) -> None:
-    """Raises a ValueError unless every input has the same number of outputs.
-
-    Args:
-        outputs: how many outputs.
-        inputs: how many inputs.
-        name: of the network.
-
-    Examples:
-        >>> from lamu.latent.autoregressive.made import require_multiple
-        >>> require_multiple(6, 3, "MADE")
-    """
+    """Raises a ValueError unless every input has the same number of outputs."""
     if outputs % inputs:
         raise ValueError(
             f"{name} has {inputs} inputs and the likelihood asks for {outputs} outputs, which is no multiple; give the "

@@ -16,25 +16,12 @@ __all__ = ["init_layers", "layer_masks", "masked_outputs"]
 
 
 def layer_masks(inputs: int, widths: tuple[int, ...], per_input: int) -> list[np.ndarray]:
-    r"""Returns the masks of all layers, `[in, out]` each; their product connects output d to inputs before d alone.
-
-    Input d has the degree d = 1, …, D, and hidden units the degrees 1, …, D − 1 in turn. A hidden unit is connected to
-    units of the layer below of its degree or less, and an output of degree d to those of less than d. The K numbers of
-    an output are side by side.
-
-    Args:
-        inputs: D.
-        widths: the widths of the hidden layers.
-        per_input: K, how many numbers each output has.
-
-    Source: Germain, Gregor, Murray & Larochelle (2015), equations 12 and 13.
-
-    Examples:
-        >>> from lamu.latent.autoregressive.masked import layer_masks
-        >>> first, last = layer_masks(3, (2,), 1)
-        >>> (first @ last).astype(int).tolist()  # column d: the inputs that output d sees
-        [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
-    """
+    """Returns the masks of all layers, `[in, out]` each; their product connects output d to inputs before d alone."""
+    # Input d has the degree d = 1, …, D, and hidden units the degrees 1, …, D − 1 in turn. A hidden unit is connected
+    # to units of the layer below of its degree or less, and an output of degree d to those of less than d. The K
+    # numbers of an output are side by side.
+    #
+    # Source: Germain, Gregor, Murray & Larochelle (2015), equations 12 and 13.
     degrees = [np.arange(1, inputs + 1)]
     degrees += [np.arange(width) % max(inputs - 1, 1) + 1 for width in widths]
     masks = [below[:, None] <= above[None, :] for below, above in itertools.pairwise(degrees)]
@@ -43,20 +30,7 @@ def layer_masks(inputs: int, widths: tuple[int, ...], per_input: int) -> list[np
 
 
 def init_layers(key: RandomKey, sizes: tuple[int, ...], activation: str, dtype: Any) -> Params:
-    """Returns kernels and biases of dense layers by their number, as `lamu.networks.MLP` has them.
-
-    Args:
-        key: a random key.
-        sizes: the widths from the input to the output.
-        activation: the activation, which decides the scale of the kernels.
-        dtype: of the parameters.
-
-    Examples:
-        >>> import jax
-        >>> from lamu.latent.autoregressive.masked import init_layers
-        >>> init_layers(jax.random.key(0), (3, 2), "relu", float)[0]["kernel"].shape
-        (3, 2)
-    """
+    """Returns kernels and biases of dense layers by their number, as `lamu.networks.MLP` has them."""
     draw = initial_weights(activation)
     return {
         number: {
@@ -70,22 +44,7 @@ def init_layers(key: RandomKey, sizes: tuple[int, ...], activation: str, dtype: 
 def masked_outputs(
     layers: Params, masks: list[np.ndarray], x: Array, activation: str, context: Array | None = None
 ) -> Array:
-    """Returns the outputs of masked layers, `[batch, D * K]`.
-
-    Args:
-        layers: kernels and biases by number.
-        masks: one a layer.
-        x: the inputs, `[batch, D]`.
-        activation: the activation between layers.
-        context: added to the first hidden layer, `[batch, width]`, or None.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.latent.autoregressive.masked import init_layers, layer_masks, masked_outputs
-        >>> layers, masks = init_layers(jax.random.key(0), (3, 4, 3), "relu", float), layer_masks(3, (4,), 1)
-        >>> masked_outputs(layers, masks, jnp.ones((2, 3)), "relu").shape
-        (2, 3)
-    """
+    """Returns the outputs of masked layers, `[batch, D * K]`."""
     hidden, last = x, len(masks) - 1
     for number, mask in enumerate(masks):
         layer = layers[number]

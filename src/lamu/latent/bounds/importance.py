@@ -51,20 +51,9 @@ class Importance(Bound):
         require_samples(self.samples, 1, "Importance")
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
-        """Returns the log of the mean weight."""
         return log_mean(over_samples(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))
 
 
 def log_mean(log_weights: Array) -> Array:
-    r"""Returns \(\log \frac1k \sum_i e^{l_i}\), a scalar.
-
-    Args:
-        log_weights: l, `[k]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.latent.bounds.importance import log_mean
-        >>> float(log_mean(jnp.array([3.0, 3.0])))
-        3.0
-    """
+    r"""Returns \(\log \frac1k \sum_i e^{l_i}\), a scalar."""
     return jax.nn.logsumexp(log_weights) - math.log(log_weights.size)

@@ -51,9 +51,7 @@ class WarmUp(Bound):
             raise ValueError(f"steps={self.steps!r} warm nothing up; give at least one, or the bound alone")
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
-        """Returns the bound at a given weight."""
         return self.bound.of_row(key, joint, belief, weight)
 
     def weight(self, step: Number) -> Array:
-        """Returns β at a training step."""
         return jnp.minimum(1.0, step / self.steps)

@@ -24,14 +24,7 @@ __all__ = ["functions_of"]
 
 
 def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], Any], int]:
-    """Returns mean and deviation of q(z | y) of a row, the probabilities of symbols at latents, and their number.
-
-    Args:
-        posterior: as for `BitsBack.of`.
-
-    Raises:
-        TypeError: for another model.
-    """
+    """Returns mean and deviation of q(z | y) of a row, the probabilities of symbols at latents, and their number."""
     graph = posterior.model
     if not isinstance(graph, Graph):
         raise TypeError(f"rows are coded by a lamu.Graph, and this is the posterior of {graph.name}")

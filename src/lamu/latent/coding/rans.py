@@ -88,18 +88,7 @@ class Stack:
 
 
 def cumulative(probabilities: np.ndarray, precision: int) -> np.ndarray:
-    """Returns the first number of each symbol and the end, `[..., symbols + 1]`; every symbol owns at least one.
-
-    Args:
-        probabilities: `[..., symbols]`, with sum one.
-        precision: r; the symbols share 2ʳ numbers.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.latent.coding.rans import cumulative
-        >>> cumulative(np.array([0.5, 0.5, 0.0]), 3).tolist()
-        [0, 3, 7, 8]
-    """
+    """Returns the first number of each symbol and the end, `[..., symbols + 1]`; every symbol owns at least one."""
     symbols = probabilities.shape[-1]
     if symbols >= 1 << precision:
         raise ValueError(f"{symbols} symbols need more than {precision} bits; raise the precision")

@@ -126,22 +126,7 @@ class Drawing(Network):
 
 
 def advanced(cell: LSTM, params: Params, memory: Any, x: Array) -> Any:
-    """Returns what a cell remembers after one input of one row.
-
-    Args:
-        cell: the cell.
-        params: the weights of a network of one layer of it.
-        memory: what it remembers.
-        x: `[features]`.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.latent.drawing.canvas import advanced
-        >>> from lamu.networks import LSTM
-        >>> params, _ = LSTM((8,)).init(jax.random.key(0), jnp.zeros((1, 1, 3)), 2)
-        >>> advanced(LSTM((8,)), params, (jnp.zeros(8), jnp.zeros(8)), jnp.ones(3))[0].shape
-        (8,)
-    """
+    """Returns what a cell remembers after one input of one row."""
     weights = params["cells"][0]
     return cell.step(weights, memory, x @ weights["input"]["kernel"] + weights["input"]["bias"])[0]
 

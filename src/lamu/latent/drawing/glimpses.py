@@ -67,15 +67,12 @@ class Whole(Glimpse):
     controls = 0
 
     def size(self, pixels: int) -> int:
-        """Returns P."""
         return pixels
 
     def read(self, controls: Array, image: Array) -> Array:
-        """Returns the image."""
         return image
 
     def write(self, controls: Array, numbers: Array) -> Array:
-        """Returns the numbers as an image."""
         return numbers
 
 

@@ -66,7 +66,6 @@ class Coupling(Flow):
         return jnp.concatenate([kept, moved * jnp.exp(log_scale) + shift]), jnp.sum(log_scale)
 
     def inverse(self, params: Params, image: Array, context: Array) -> Array:
-        """Returns z, in one pass."""
         kept, moved = jnp.split(image, [image.size // 2])
         log_scale, shift = self._affine(params, kept, context)
         return jnp.flip(jnp.concatenate([kept, (moved - shift) * jnp.exp(-log_scale)]))

@@ -44,7 +44,6 @@ class Planar(Flow):
         return init_conditioned(key, context, 2 * size + 1, dtype)
 
     def forward(self, params: Params, z: Array, context: Array) -> tuple[Array, Array]:
-        """Returns g(z) and the log determinant."""
         w, u, b = _numbers(params, context)
         bend = jnp.tanh(jnp.dot(w, z) + b)
         return z + u * bend, jnp.log1p((1 - bend**2) * jnp.dot(w, u))

@@ -42,7 +42,6 @@ class Radial(Flow):
         return init_conditioned(key, context, size + 2, dtype)
 
     def forward(self, params: Params, z: Array, context: Array) -> tuple[Array, Array]:
-        """Returns g(z) and the log determinant."""
         centre, alpha, beta = _numbers(params, context)
         away = z - centre
         r = _length(away)

@@ -155,13 +155,7 @@ class Amortised(Local):
 
 
 def proposal_of(belief: Any, name: str, row: Row) -> Proposal:
-    """Returns a belief about the vector of a latent's entries as one about the latent.
-
-    Args:
-        belief: about the vector.
-        name: the latent.
-        row: the row.
-    """
+    """Returns a belief about the vector of a latent's entries as one about the latent."""
     site = next(site for site in row.latent if site.name == name)
     return Independent({name: Reshaped(belief, shape_of(site))})
 

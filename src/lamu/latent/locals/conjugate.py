@@ -137,7 +137,7 @@ class _WeighedMessage(Conjugate):
     """One draw of z and x of q, and the log of its importance weight."""
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the log weight, and λ of all latents at the draw of z."""
+        # Returns the log weight, and λ of all latents at the draw of z.
         under = _UnderMessage(name, self.message(name, own, row, at), row)
         log_parts, beliefs = under.log_normalisers(at)
         of_z, of_x, of_rest = jax.random.split(key, 3)
@@ -149,13 +149,7 @@ class _WeighedMessage(Conjugate):
 
 
 class _UnderMessage:
-    r"""\(p(x, z)\, e^{\langle\lambda, T(x)\rangle}\) of a row, one value of z after the other, and what x leaves open.
-
-    Args:
-        name: x.
-        message: λ.
-        row: the row.
-    """
+    r"""\(p(x, z)\, e^{\langle\lambda, T(x)\rangle}\) of a row, one value of z after another and what x leaves open."""
 
     def __init__(self, name: str, message: Any, row: Row) -> None:
         self.site, self.message, self.row = _site(name, row), message, row
@@ -170,11 +164,7 @@ class _UnderMessage:
         return tuple(site.name for site in self.categories)
 
     def log_normalisers(self, at: Environment) -> tuple[Array, Any]:
-        """Returns log Z of every value of z, and λ of x given it.
-
-        Args:
-            at: the statistics of what all rows share.
-        """
+        """Returns log Z of every value of z, and λ of x given it."""
 
         def of_value(number: Array) -> tuple[Array, Any]:
             value, latents = ExactElimination().eliminated(
@@ -185,26 +175,14 @@ class _UnderMessage:
         return jax.vmap(of_value)(jnp.arange(math.prod(self._sizes)))
 
     def gain(self, number: Array, x: Array, at: Environment, key: RandomKey, rest: Rest) -> Eliminated:
-        """Returns what the row's other factors say of x more than the message did, and λ of the latents there.
-
-        Args:
-            number: of the value of z.
-            x: a value.
-            at: the statistics of what all rows share.
-            key: for the locals of other latents.
-            rest: what takes these out.
-        """
+        """Returns what the row's other factors say of x more than the message did, and λ of the latents there."""
         row = self._given(self.row, number).given(self.site.name, x)
         evidence = {name: part for name, part in row.evidence.items() if name not in self._names}
         value, others = rest(replace(row, sites=self.open, evidence=evidence), at, key)
         return value - tree.dot(self.message, self.site.kind.of(x)), others
 
     def categories_of(self, log_q: Array) -> dict[str, Categories]:
-        """Returns the logits of each category.
-
-        Args:
-            log_q: log probabilities of all values of z.
-        """
+        """Returns the logits of each category."""
         table = jnp.reshape(log_q, self._sizes)
         axes = range(len(self._sizes))
         return {
@@ -213,12 +191,7 @@ class _UnderMessage:
         }
 
     def values_of(self, number: Array, dtype: Any) -> dict[str, Array]:
-        """Returns the value of z with a number as one-hot vectors by name.
-
-        Args:
-            number: of the value.
-            dtype: of the vectors.
-        """
+        """Returns the value of z with a number as one-hot vectors by name."""
         indices = jnp.unravel_index(number, self._sizes)
         return {
             site.name: jax.nn.one_hot(index, shape_of(site)[-1], dtype=dtype)
@@ -226,11 +199,7 @@ class _UnderMessage:
         }
 
     def number_of(self, values: Mapping[str, Any]) -> Array:
-        """Returns the number of a value of z.
-
-        Args:
-            values: one-hot vectors by name.
-        """
+        """Returns the number of a value of z."""
         number = jnp.zeros((), jnp.int32)
         for site, size in zip(self.categories, self._sizes, strict=True):
             number = number * size + jnp.argmax(values[site.name])
@@ -248,13 +217,7 @@ class _UnderMessage:
 
 
 class _Mixed(Proposal):
-    """A category z by its log weights, and x given z.
-
-    Args:
-        under: the closed part of the row.
-        log_parts: log Z of every value of z.
-        beliefs: λ of x given each.
-    """
+    """A category z by its log weights, and x given z."""
 
     def __init__(self, under: _UnderMessage, log_parts: Array, beliefs: Any) -> None:
         self.under, self.log_q, self.beliefs = under, jax.nn.log_softmax(log_parts), beliefs

@@ -18,19 +18,7 @@ __all__ = ["encoded", "first_encoder"]
 
 
 def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...], row: Row, outputs: int) -> Params:
-    """Returns fresh weights of an encoder.
-
-    Args:
-        network: the network.
-        key: a random key.
-        name: the latent.
-        given: the latents that it reads beside the data; where rows hold one, that value.
-        row: a row, for shapes.
-        outputs: how many outputs it has.
-
-    Raises:
-        ValueError: for a given variable that the row lacks, or a network with a state (batch statistics).
-    """
+    """Returns fresh weights of an encoder."""
     latents = {site.name: site for site in row.latent}
     for other in given:
         if (other not in latents and other not in row.known) or other == name:
@@ -49,19 +37,9 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
 
 
 def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], row: Row, at: Environment) -> Array:
-    """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero, and counts c as log(1 + c).
-
-    A network that can be applied to the data first (`Network.partially_applied`) is, once a row: `jax.vmap` over values
-    or draws of the given latents then repeats what reads those alone.
-
-    Args:
-        network: the network.
-        weights: its weights.
-        name: the latent.
-        given: the latents that it reads beside the data, which have values by now.
-        row: the row.
-        at: the statistics of what all rows share.
-    """
+    """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero, counts c as log(1 + c)."""
+    # A network that can be applied to the data first (`Network.partially_applied`) is, once a row: `jax.vmap` over
+    # values or draws of the given latents then repeats what reads those alone.
     dtype = dtype_of(weights)
     data, latents = _data(given, row, dtype), _latents(given, row)
     if data and latents:

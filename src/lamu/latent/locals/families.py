@@ -69,11 +69,9 @@ class MeanField(BeliefFamily):
         return 2 * size
 
     def init(self, key: RandomKey, size: int, dtype: Any) -> Params:
-        """Returns nothing."""
         return {}
 
     def belief(self, params: Params, outputs: Array) -> Gaussian:
-        """Returns the Gaussian."""
         mean, log_scale = jnp.split(outputs, 2)
         return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
 

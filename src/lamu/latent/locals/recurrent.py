@@ -138,7 +138,6 @@ class Recurrent(Local):
         return RowOfGraph(name, row, at, rest).unit_divergences(Gaussian(mean, Diagonal(precision)))
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the bound of one path, and λ of all latents at it."""
         of_path, of_rest, of_others = jax.random.split(key, 3)
         z, mean, precision = self.path(name, own, row, at, of_path)
         joint = RowOfGraph(name, row, at, rest)
@@ -183,7 +182,7 @@ class _WeighedPath(Recurrent):
     """The log importance weight of a path in the place of its bound."""
 
     def divergence(self, z: Array, belief: Gaussian, joint: RowOfGraph) -> Array:
-        """Returns log q(z | y) − log p(z)."""
+        # Returns log q(z | y) − log p(z).
         return belief.log_prob(z) - joint.log_prior(z)
 
 

@@ -84,7 +84,6 @@ class Refined(Local):
         return self.local.counts
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns the encoder's parameters."""
         return self.local.init(key, name, row, at)
 
     def weighed(self) -> Refined:
@@ -92,7 +91,6 @@ class Refined(Local):
         return Refined(self.local.weighed(), self.steps, self.rate, self.pairs)
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
-        """Returns the refined belief."""
         return proposal_of(self.belief(name, own, row, at, key, rest), name, row)
 
     def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:

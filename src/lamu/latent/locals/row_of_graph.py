@@ -25,17 +25,10 @@ __all__ = ["RowOfGraph", "moments", "natural"]
 
 
 class RowOfGraph(Joint):
-    r"""\(\log p(x, z)/T\) of a row and one of its latents, the others gone by `rest`.
+    r"""\(\log p(x, z)/T\) of a row and one of its latents, the others gone by `rest`."""
 
-    The prior of the latent is its factor where that depends on no latent without a value; else the factor is a part of
-    what is left, and the prior is flat.
-
-    Args:
-        name: the latent.
-        row: the row.
-        at: the statistics of what all rows share.
-        rest: what takes the other latents out.
-    """
+    # The prior of the latent is its factor where that depends on no latent without a value; else the factor is a part
+    # of what is left, and the prior is flat.
 
     def __init__(self, name: str, row: Row, at: Environment, rest: Rest) -> None:
         self.site: Site = next(site for site in row.latent if site.name == name)
@@ -43,20 +36,19 @@ class RowOfGraph(Joint):
         self.known_prior = not self.site.factor.names & {site.name for site in row.latent}
 
     def log_likelihood(self, z: Array, key: RandomKey | None) -> Array:
-        """Returns what the rest of the row makes of z, less the prior, over T."""
+        # Returns what the rest of the row makes of z, less the prior, over T.
         given = self.row.given(self.site.name, jnp.reshape(z, self.site.shape or ()))
         return self.rest(given, replace(self.at, values_only=True), key)[0] - self.log_prior(z)
 
     def log_prior(self, z: Array) -> Array:
-        """Returns log p(z)/T, or zero where the prior waits for other latents."""
+        # Returns log p(z)/T, or zero where the prior waits for other latents.
         with lenient():
             return self._expected(self.site.kind.of(jnp.reshape(z, self.site.shape or ())))
 
     def divergences(self, belief: Any) -> Array | None:
-        """Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian.
-
-        None of another belief, or under a prior that is not affine in the statistics of z.
-        """
+        # Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian.
+        #
+        # None of another belief, or under a prior that is not affine in the statistics of z.
         if not self._has_divergence(belief):
             return None
         if self.site.kind is not Numbers or not self.known_prior:
@@ -67,7 +59,7 @@ class RowOfGraph(Joint):
         return -(_entropies(precision) + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
 
     def divergence(self, belief: Any) -> Array | None:
-        """Returns the sum of `divergences` by one evaluation of the prior, where those take one a coordinate."""
+        # Returns the sum of `divergences` by one evaluation of the prior, where those take one a coordinate.
         if not self._has_divergence(belief):
             return None
         mean, precision = belief.mean, belief.precision.values
@@ -106,13 +98,7 @@ def _entropies(precision: Array) -> Array:
 
 
 def moments(site: Site, mean: Array, precision: Array) -> Any:
-    """Returns E_q[T(z)] of a mean-field Gaussian.
-
-    Args:
-        site: z.
-        mean: of the vector of z's entries.
-        precision: of each entry.
-    """
+    """Returns E_q[T(z)] of a mean-field Gaussian."""
     mean, variance = mean.reshape(site.shape or ()), (1 / precision).reshape(site.shape or ())
     if site.kind is Numbers:
         return Numbers(mean, variance + mean**2)
@@ -120,13 +106,7 @@ def moments(site: Site, mean: Array, precision: Array) -> Any:
 
 
 def natural(site: Site, mean: Array, precision: Array) -> Any:
-    """Returns λ of a mean-field Gaussian, as the statistics of z.
-
-    Args:
-        site: z.
-        mean: of the vector of z's entries.
-        precision: of each entry.
-    """
+    """Returns λ of a mean-field Gaussian, as the statistics of z."""
     mean, precision = mean.reshape(site.shape or ()), precision.reshape(site.shape or ())
     second = -precision / 2
     if issubclass(site.kind, Series):

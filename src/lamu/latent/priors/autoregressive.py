@@ -63,7 +63,6 @@ class AutoregressiveBernoulli(LearnedPrior):
 
     @property
     def arguments(self) -> dict[str, Expression]:
-        """The weights, and f."""
         return super().arguments | ({} if self.logits is None else {"logits": self.logits})
 
     def first(self, key: RandomKey, dtype: Any) -> Params:

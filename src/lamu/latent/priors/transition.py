@@ -57,7 +57,6 @@ class TransitionPrior(LearnedPrior):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(T, D)."""
         return (self.steps, self.latents)
 
     def first(self, key: RandomKey, dtype: Any) -> Params:

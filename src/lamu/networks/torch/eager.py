@@ -1,8 +1,7 @@
-"""Passes by PyTorch itself, before a module is exported: rows that it cannot compute and hidden state are named.
+"""Passes by PyTorch itself, before a module is exported: rows that it cannot compute and hidden state are named."""
 
-`torch.export` reads one pass from the beginning. An attribute that `forward` writes for the next pass
-(`self.h = ...`) would be exported as it is at the beginning for ever, without an error.
-"""
+# `torch.export` reads one pass from the beginning. An attribute that `forward` writes for the next pass (`self.h =
+# ...`) would be exported as it is at the beginning for ever, without an error.
 
 from __future__ import annotations
 
@@ -17,19 +16,7 @@ _PYTORCHS = ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set
 
 
 def copied(module: Any) -> Any:
-    """Returns a copy of a module, also where it holds results of an earlier pass, which PyTorch does not copy.
-
-    Args:
-        module: a `torch.nn.Module`.
-
-    Examples:
-        >>> import torch
-        >>> from lamu.networks.torch.eager import copied
-        >>> layer = torch.nn.Linear(2, 1)
-        >>> layer.last = layer(torch.zeros(3, 2))
-        >>> copied(layer).last.requires_grad
-        False
-    """
+    """Returns a copy of a module, also where it holds results of an earlier pass, which PyTorch does not copy."""
     import torch
 
     held = [value for each in module.modules() for value in vars(each).values() if isinstance(value, torch.Tensor)]
@@ -37,20 +24,7 @@ def copied(module: Any) -> Any:
 
 
 def unwrapped(module: Any) -> Any:
-    """Returns the module inside what `torch.compile`, `DataParallel` and `DistributedDataParallel` make of it.
-
-    Args:
-        module: a `torch.nn.Module`, or something else, which comes back.
-
-    Raises:
-        TypeError: for TorchScript, which `torch.export` cannot read.
-
-    Examples:
-        >>> import torch
-        >>> from lamu.networks.torch.eager import unwrapped
-        >>> unwrapped(torch.nn.DataParallel(torch.nn.Linear(2, 1)))
-        Linear(in_features=2, out_features=1, bias=True)
-    """
+    """Returns the module inside what `torch.compile`, `DataParallel` and `DistributedDataParallel` make of it."""
     import torch
     from torch import nn
 
@@ -70,16 +44,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def require_one_input(module: Any) -> None:
-    """Raises a TypeError for a module whose forward needs several inputs.
-
-    Args:
-        module: a `torch.nn.Module`.
-
-    Examples:
-        >>> import torch
-        >>> from lamu.networks.torch.eager import require_one_input
-        >>> require_one_input(torch.nn.Linear(2, 1))
-    """
+    """Raises a TypeError for a module whose forward needs several inputs."""
     taken = inspect.signature(module.forward).parameters.values()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [each.name for each in taken if each.default is inspect.Parameter.empty and each.kind not in variable]
@@ -92,24 +57,9 @@ def require_one_input(module: Any) -> None:
 
 
 def require_pure(module: Any, example: Any) -> None:
-    """Raises for a module that cannot compute the rows of an example, or whose outputs depend on earlier passes.
-
-    Registered buffers are the network's state and may change. So may attributes that leave the outputs alone:
-    attention weights to look at, a table that is computed once.
-
-    Args:
-        module: a `torch.nn.Module`, which is not changed.
-        example: inputs `[rows, ...]`, a tensor.
-
-    Raises:
-        ValueError: for rows that the module cannot compute; the message has their shape and the submodule.
-        TypeError: for outputs that depend on earlier passes; the message has the paths of what `forward` writes.
-
-    Examples:
-        >>> import torch
-        >>> from lamu.networks.torch.eager import require_pure
-        >>> require_pure(torch.nn.Linear(2, 1), torch.zeros(3, 2))
-    """
+    """Raises for a module that cannot compute the rows of an example, or whose outputs depend on earlier passes."""
+    # Registered buffers are the network's state and may change. So may attributes that leave the outputs alone:
+    # attention weights to look at, a table that is computed once.
     import torch
 
     expected = _outputs(copied(module), example)
@@ -200,10 +150,8 @@ def _leave(entered: list[str]) -> Callable[..., None]:
 
 
 def _attributes(module: Any) -> dict[str, Any]:
-    """Returns what stands for the attributes of a module and its submodules, by path: two are equal where they are.
-
-    A buffer that is registered without a value (None) has no fixed shape, and is one of them.
-    """
+    """Returns what stands for the attributes of a module and its submodules, by path: two are equal where they are."""
+    # A buffer that is registered without a value (None) has no fixed shape, and is one of them.
     found = {}
     for path, each in module.named_modules():
         own = {name: value for name, value in vars(each).items() if name not in _PYTORCHS and "_hooks" not in name}

@@ -12,17 +12,11 @@ __all__ = ["Mode"]
 
 @dataclass(frozen=True)
 class Mode:
-    """The mode of a pass, for one operator of it.
+    """The mode of a pass, for one operator of it."""
 
-    Attributes:
-        train: whether batch statistics are computed, and not used.
-        key: the operator's own key; None where nothing is drawn.
-        mask: one for a real row and zero for a padded one, `[batch]`; None where every row is real.
-    """
-
-    train: bool
-    key: Any
-    mask: Any
+    train: bool  # whether batch statistics are computed, and not used
+    key: Any  # the operator's own key; None where nothing is drawn
+    mask: Any  # one for a real row and zero for a padded one, `[batch]`; None where every row is real
 
     def at(self, index: int) -> Mode:
         """Returns the mode for the operator of this number, with a key of its own."""

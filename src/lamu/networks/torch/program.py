@@ -1,8 +1,8 @@
-"""A PyTorch module as a program: its exported graph of operators, computed by JAX.
+"""A PyTorch module as a program: its exported graph of operators, computed by JAX."""
 
-`torch.export` reads the module once, in training mode, so that the graph still says where there is dropout and batch
-normalisation; whether they act is decided at every pass (`lamu.networks.torch.mode.Mode`). PyTorch is not needed again.
-"""
+# `torch.export` reads the module once, in training mode, so that the graph still says where there is dropout and batch
+# normalisation; whether they act is decided at every pass (`lamu.networks.torch.mode.Mode`). PyTorch is not needed
+# again.
 
 from __future__ import annotations
 
@@ -69,35 +69,19 @@ class _Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """What a module computes.
+    """What a module computes."""
 
-    Attributes:
-        parameters: the name of each parameter in the graph, and in the module; the first of several.
-        buffers: the same of the buffers that training passes renew.
-        constants: all other arrays, by their names in the graph.
-        inputs: the name of the inputs in the graph.
-        operations: the operators, in order.
-        output: the result.
-    """
-
-    parameters: Mapping[str, str]
-    buffers: Mapping[str, str]
-    constants: Mapping[str, np.ndarray]
-    inputs: str
-    operations: tuple[_Operation, ...]
-    output: _Value
+    parameters: Mapping[str, str]  # the name of each parameter in the graph, and in the module; the first of several
+    buffers: Mapping[str, str]  # the same of the buffers that training passes renew
+    constants: Mapping[str, np.ndarray]  # all other arrays, by their names in the graph
+    inputs: str  # the name of the inputs in the graph
+    operations: tuple[_Operation, ...]  # the operators, in order
+    output: _Value  # the result
 
     def run(
         self, params: Mapping[str, Array], buffers: Mapping[str, Array], x: Array, mode: Mode
     ) -> tuple[Array, dict[str, Array]]:
-        """Returns the outputs and the buffers after the pass.
-
-        Args:
-            params: the parameters by their names in the module.
-            buffers: the buffers that training passes renew, by theirs.
-            x: inputs `[batch, ...]`.
-            mode: whether the pass trains, and draws.
-        """
+        """Returns the outputs and the buffers after the pass."""
         dtype = next((leaf.dtype for leaf in params.values()), x.dtype)
         values: dict[str, Any] = {name: jnp.asarray(each) for name, each in self.constants.items()}
         values |= {name: params[path] for name, path in self.parameters.items()}
@@ -118,19 +102,7 @@ class Program:
 
 
 def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
-    """Returns the program of a module.
-
-    Args:
-        module: a `torch.nn.Module`, which is not changed.
-        shape: the shape of one row of inputs.
-        dtype: the dtype of the inputs.
-
-    Raises:
-        TypeError: for a module that `torch.export` cannot read (control flow that depends on data), that has an
-            operator which is not known here, that returns more than one tensor, or that has hidden state; the message
-            names it.
-        ValueError: for rows that the module cannot compute.
-    """
+    """Returns the program of a module."""
     import torch
 
     require_one_input(module)
@@ -164,18 +136,7 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
 
 
 def first_names(module: Any) -> dict[str, str]:
-    """Returns the first name of every parameter and buffer, by each of its names: tied weights have several.
-
-    Args:
-        module: a `torch.nn.Module`.
-
-    Examples:
-        >>> import torch
-        >>> from lamu.networks.torch.program import first_names
-        >>> layer = torch.nn.Linear(2, 2, bias=False)
-        >>> first_names(torch.nn.Sequential(layer, torch.nn.Tanh(), layer))
-        {'0.weight': '0.weight', '2.weight': '0.weight'}
-    """
+    """Returns the first name of every parameter and buffer, by each of its names: tied weights have several."""
     first: dict[int, str] = {}
     return {
         name: first.setdefault(id(each), name)

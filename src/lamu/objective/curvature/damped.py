@@ -19,35 +19,24 @@ __all__ = ["Damped"]
 
 @record
 class Damped(Curvature):
-    r"""\(H + \gamma I\): another choice of curvature, with a floor under it.
+    r"""\(H + \gamma I\): another choice of curvature, with a floor under it."""
 
-    The belief becomes narrower than the curvature says, by as much as a prior of precision \(N\gamma\) would make it;
-    the mean's fixed point stays where it is.
+    # The belief becomes narrower than the curvature says, by as much as a prior of precision \(N\gamma\) would make it;
+    # the mean's fixed point stays where it is.
 
-    Attributes:
-        base: the choice of curvature.
-        damping: γ, in the units of the curvature of a row.
-
-    Examples:
-        >>> from lamu.objective.curvature import Damped, Hessian
-        >>> Damped(Hessian(), 0.1).departure
-        'damping'
-    """
-
-    base: Curvature
-    damping: Number
+    base: Curvature  # the choice of curvature
+    damping: Number  # γ, in the units of the curvature of a row
 
     departure = "damping"
 
     @property
     def name(self) -> str:
-        """The name of the curvature that is damped."""
+        # The name of the curvature that is damped.
         return self.base.name
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and damped curvature."""
         at = self.base.evaluate(loss, theta, belief, structure, key)
         floor = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta)
         return replace(at, curvature=at.curvature.add_diagonal(floor))

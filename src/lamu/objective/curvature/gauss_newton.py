@@ -27,35 +27,25 @@ __all__ = ["GaussNewton"]
 
 @record
 class GaussNewton(Curvature):
-    r"""The Fisher information of the outputs, pulled back to the weights.
+    """The Fisher information of the outputs, pulled back to the weights."""
 
-    \[ H = \sum_i r_i\, J_i^\top \Lambda_i J_i, \qquad J_i = \partial f(\theta, x_i)/\partial\theta \]
-
-    with \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean.
-
-    It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
-    information. A prior that is a part of the loss adds its own diagonal curvature. Where the network has a state, the
-    Jacobian is taken in evaluation mode. Cost: for the diagonal one pass over the batch an output, without a Jacobian
-    (`lamu.objective.curvature.reader`), and as many for Kronecker factors; else one backward pass an output and row,
-    and \(B K D\) numbers of memory.
-
-    Raises:
-        TypeError: (when it runs) for Kronecker factors of a network with a state, whose rows are not independent in
-            training mode, or of a prior that is not Gaussian, which has no share in a row.
-
-    Source: Schraudolph (2002); Martens (2020), section 8; Botev, Ritter & Barber (2017), for the Kronecker factors;
-        Dangel, Kunstner & Hennig (2020), KFLR.
-
-    Examples:
-        >>> from lamu.objective.curvature import GaussNewton
-        >>> GaussNewton()
-        GaussNewton()
-    """
+    # \[ H = \sum_i r_i\, J_i^\top \Lambda_i J_i, \qquad J_i = \partial f(\theta, x_i)/\partial\theta \]
+    #
+    # with \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean.
+    #
+    # It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
+    # information. A prior that is a part of the loss adds its own diagonal curvature. Where the network has a state,
+    # the Jacobian is taken in evaluation mode. Cost: for the diagonal one pass over the batch an output, without a
+    # Jacobian (`lamu.objective.curvature.reader`), and as many for Kronecker factors; else one backward pass an output
+    # and row, and \(B K D\) numbers of memory.
+    #
+    # Source: Schraudolph (2002); Martens (2020), section 8; Botev, Ritter & Barber (2017), for the Kronecker factors;
+    #     Dangel, Kunstner & Hennig (2020), KFLR.
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and Gauss–Newton matrix."""
+        # Returns value, gradient and Gauss–Newton matrix.
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, key)
             return at.evaluation(*at.pulled(OutputHessian(at.likelihood, at.dispersion, at.f, at.counted)))
@@ -65,7 +55,7 @@ class GaussNewton(Curvature):
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
     ) -> OutputHessian:
-        """Returns the Fisher information."""
+        # Returns the Fisher information.
         return OutputHessian(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights))
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
@@ -80,13 +70,7 @@ class GaussNewton(Curvature):
         return self.outputs_and_matrix(loss, theta, structure)[2]
 
     def outputs_and_matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> tuple[Array, Params, Any]:
-        """Returns f `[batch, outputs]` without an offset, the rows' Jacobians, and the matrix, from one forward pass.
-
-        Args:
-            loss: the mean loss on a batch.
-            theta: the weights.
-            structure: that of the matrix; not `Diagonal`, which needs no Jacobian.
-        """
+        """Returns f `[batch, outputs]` without an offset, the rows' Jacobians and the matrix, from one forward pass."""
         loss = without_padding(loss)
         f, jacobian = loss.outputs_and_jacobian(theta)
         blocks = loss.information_blocks(theta, with_offset(f, loss.batch.offset))

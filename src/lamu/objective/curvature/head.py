@@ -1,15 +1,14 @@
-r"""A last layer on its own: its features once, and no Jacobian.
+"""A last layer on its own: its features once, and no Jacobian."""
 
-Where every free weight belongs to one layer whose output is the network's, \(f(x) = W^\top \phi(x)\) with
-\(\phi\) the features (one, for the bias, among them), so that \(J_i = \phi_i^\top \otimes I\) and
-
-\[ \sum_i J_i^\top \Lambda_i J_i = \sum_i \phi_i \phi_i^\top \otimes \Lambda_i \]
-
-of which every structure takes what it holds from the features and the information alone.
-
-A layer may be used at several positions of a row, every pixel or step, \(f_p(x) = W^\top \phi_p(x)\), where the
-likelihood has a target at each: positions are then rows, of which \(\Lambda_i\) correlates no two.
-"""
+# Where every free weight belongs to one layer whose output is the network's, \(f(x) = W^\top \phi(x)\) with \(\phi\)
+# the features (one, for the bias, among them), so that \(J_i = \phi_i^\top \otimes I\) and
+#
+# \[ \sum_i J_i^\top \Lambda_i J_i = \sum_i \phi_i \phi_i^\top \otimes \Lambda_i \]
+#
+# of which every structure takes what it holds from the features and the information alone.
+#
+# A layer may be used at several positions of a row, every pixel or step, \(f_p(x) = W^\top \phi_p(x)\), where the
+# likelihood has a target at each: positions are then rows, of which \(\Lambda_i\) correlates no two.
 
 from __future__ import annotations
 
@@ -39,45 +38,17 @@ _KEEPS_ORDER = ("reshape", "squeeze", "expand_dims", "convert_element_type", "co
 
 @dataclass(frozen=True)
 class Head:
-    """A last layer, read.
+    """A last layer, read."""
 
-    Attributes:
-        outputs: f, `[batch, outputs]`.
-        features: φ, `[batch * positions, in]`, the bias's one first.
-        outputs_first: whether the kernel's coordinates run over the outputs first.
-        reordered: whether the layer's weights are stored in another order than `[in, out]`, the bias first.
-        positions: how many of a row's outputs the layer gives one after the other.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.head import Head
-        >>> Head(jnp.zeros((1, 2)), jnp.ones((1, 3)), False, False).reordered
-        False
-    """
-
-    outputs: Array
-    features: Array
-    outputs_first: bool
-    reordered: bool
-    positions: int = 1
+    outputs: Array  # f, `[batch, outputs]`
+    features: Array  # φ, `[batch * positions, in]`, the bias's one first
+    outputs_first: bool  # whether the kernel's coordinates run over the outputs first
+    reordered: bool  # whether the layer's weights are stored in another order than `[in, out]`, the bias first
+    positions: int = 1  # how many of a row's outputs the layer gives one after the other
 
 
 def features(function: Callable[[Params, Any], Array], params: Params, rows: Any, positions: int = 1) -> Head | None:
-    """Returns outputs and features of a network whose parameters are one layer at its end; None for any other.
-
-    Args:
-        function: the network on a row without a batch axis.
-        params: its free parameters: a kernel `[in, out]` or `[out, in]`, alone or beside its bias.
-        rows: inputs, `[batch, ...]`.
-        positions: at how many positions of a row the layer must be used, a dense one or a convolution.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.head import features
-        >>> head = lambda w, x: jnp.tanh(x) @ w["kernel"] + w["bias"]
-        >>> features(head, {"bias": jnp.zeros(1), "kernel": jnp.ones((2, 1))}, jnp.zeros((1, 2))).features.tolist()
-        [[1.0, 0.0, 0.0]]
-    """
+    """Returns outputs and features of a network whose parameters are one layer at its end; None for any other."""
     ranks = sorted(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))
     if not ranks or ranks[:-1] not in ([], [1]) or ranks[-1] < 2 or (positions == 1 and ranks[-1] > 2):
         return None
@@ -85,21 +56,7 @@ def features(function: Callable[[Params, Any], Array], params: Params, rows: Any
 
 
 def features_of(read: Linearised, params: Params, positions: int = 1) -> Head | None:
-    """Returns the same of a network that was linearised already.
-
-    Args:
-        read: the network, linearised.
-        params: its free parameters.
-        positions: as for `features`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.head import features_of
-        >>> from lamu.objective.curvature.reader import linearise
-        >>> kernel = jnp.ones((2, 1))
-        >>> features_of(linearise(lambda w, x: jnp.tanh(x @ w), kernel, jnp.zeros((1, 2))), kernel) is None
-        True
-    """
+    """Returns the same of a network that was linearised already."""
     found = layers(read, params)
     leaves = len(read.leaves)
     if len(found) != 1 or read.unread or len(read.sites) != leaves:
@@ -129,25 +86,7 @@ def features_of(read: Linearised, params: Params, positions: int = 1) -> Head | 
 
 
 def from_features(structure: Any, head: Head, of: OutputHessian, like: Params) -> Any:
-    """Returns the curvature of the layer in a structure, or None for a structure that has no way round the Jacobian.
-
-    Args:
-        structure: an operator class.
-        head: the layer, read.
-        of: the curvature in the outputs.
-        like: the layer's parameters.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Gaussian
-        >>> from lamu.objective.curvature.head import Head, from_features
-        >>> from lamu.objective.curvature.output_curvature import OutputHessian
-        >>> from lamu.operators import Dense
-        >>> of = OutputHessian(Gaussian(0.5), {}, jnp.zeros((2, 1)), jnp.ones(2))
-        >>> head = Head(jnp.zeros((2, 1)), jnp.eye(2), outputs_first=False, reordered=False)
-        >>> from_features(Dense, head, of, jnp.zeros((2, 1))).matrix.tolist()
-        [[4.0, 0.0], [0.0, 4.0]]
-    """
+    """Returns the curvature of the layer in a structure, or None for a structure that has no way round the Jacobian."""
     phi = head.features
     if structure is Diagonal:
         values = jnp.matmul((phi**2).T, of.diagonal(), precision=_PRECISE)

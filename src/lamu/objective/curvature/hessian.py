@@ -17,20 +17,13 @@ __all__ = ["Hessian"]
 
 @record
 class Hessian(Curvature):
-    r"""\(\nabla^2\bar\ell(\theta)\), by one Hessian-vector product a coordinate: for small problems.
+    r"""\(\nabla^2\bar\ell(\theta)\), by one Hessian-vector product a coordinate: for small problems."""
 
-    It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.
-
-    Examples:
-        >>> from lamu.objective.curvature import Hessian
-        >>> Hessian()
-        Hessian()
-    """
+    # It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and Hessian."""
         at = without_padding(loss).gradient(theta, key)
         hessian = structure.from_hessian(hessian_product(loss, theta, key), theta)
         return Evaluation(at.value, at.coordinates, at.rest, hessian, at.network_state)

@@ -14,30 +14,11 @@ __all__ = ["sampled_information"]
 def sampled_information(
     likelihood: Likelihood, dispersion: Params, f: Array, key: RandomKey, samples: int = 1
 ) -> Array:
-    r"""Returns an unbiased estimate of the information, with targets drawn from the model.
-
-    \[ \Lambda_i \approx \frac1S \sum_s d_{is} d_{is}^\top, \qquad d_{is} = \nabla_f \log p(\tilde y_{is} \mid f_i),
-       \quad \tilde y_{is} \sim p(y \mid f_i) \]
-
-    For a likelihood of one's own whose expectation is not known: its `information` may return this.
-
-    Args:
-        likelihood: p(y | f), of which only `sample` and `log_prob` are asked.
-        dispersion: its parameters.
-        f: the outputs `[batch, outputs]`.
-        key: for the targets.
-        samples: S.
-
-    Raises:
-        ValueError: for fewer than one draw.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.likelihoods import Bernoulli
-        >>> from lamu.objective.curvature.information import sampled_information
-        >>> sampled_information(Bernoulli(), {}, jnp.zeros((1, 1)), jax.random.key(0)).tolist()
-        [[[0.25]]]
-    """
+    """Returns an unbiased estimate of the information, with targets drawn from the model."""
+    # \[ \Lambda_i \approx \frac1S \sum_s d_{is} d_{is}^\top, \qquad d_{is} = \nabla_f \log p(\tilde y_{is} \mid f_i),
+    #    \quad \tilde y_{is} \sim p(y \mid f_i) \]
+    #
+    # For a likelihood of one's own whose expectation is not known: its `information` may return this.
     if samples < 1:
         raise ValueError(f"samples={samples!r} targets show no information; give 1 or more")
 

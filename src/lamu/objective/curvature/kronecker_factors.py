@@ -1,8 +1,7 @@
-r"""Kronecker factors of a curvature in the outputs, beside value and gradient, from one forward pass.
+"""Kronecker factors of a curvature in the outputs, beside value and gradient, from one forward pass."""
 
-\(\sum_i r_i J_i^\top \Lambda_i J_i\), with \(J_i\) the Jacobian of the outputs of row i, by backward passes of roots of
-\(r_i \Lambda_i\), whichever choice of curvature \(\Lambda_i\) is of.
-"""
+# \(\sum_i r_i J_i^\top \Lambda_i J_i\), with \(J_i\) the Jacobian of the outputs of row i, by backward passes of roots
+# of \(r_i \Lambda_i\), whichever choice of curvature \(\Lambda_i\) is of.
 
 from __future__ import annotations
 
@@ -26,32 +25,12 @@ __all__ = ["AtOutputs", "by_factors"]
 
 
 def by_factors(structure: Any) -> bool:
-    """Returns whether a structure is one of Kronecker factors.
-
-    Args:
-        structure: an operator class, or a record that stands for one.
-
-    Examples:
-        >>> from lamu.objective.curvature.kronecker_factors import by_factors
-        >>> from lamu.operators import Dense, KroneckerFactored
-        >>> by_factors(KroneckerFactored()), by_factors(Dense)
-        (True, False)
-    """
+    """Returns whether a structure is one of Kronecker factors."""
     return isinstance(structure, KroneckerFactored)
 
 
 class AtOutputs:
-    """The loss of a batch at its outputs: what every choice of curvature in the outputs begins with.
-
-    Args:
-        loss: the mean loss on a batch.
-        theta: the weights.
-        structure: `KroneckerFactored()`.
-        key: for random layers.
-
-    Raises:
-        TypeError: for a network with a state, or a prior that is not Gaussian.
-    """
+    """The loss of a batch at its outputs: what every choice of curvature in the outputs begins with."""
 
     def __init__(self, loss: BatchLoss, theta: Params, structure: KroneckerFactored, key: RandomKey | None) -> None:
         _require(loss)

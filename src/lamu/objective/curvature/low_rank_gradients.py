@@ -22,32 +22,18 @@ __all__ = ["LowRankGradients"]
 
 @record
 class LowRankGradients(Curvature):
-    r"""The mean over rows of \(g_i g_i^\top\) by its k leading directions, with the diagonal exact.
+    r"""The mean over rows of \(g_i g_i^\top\) by its k leading directions, with the diagonal exact."""
 
-    \[ H \approx W W^\top + \mathrm{diag}(d), \qquad W W^\top \text{ the best rank-}k\text{ part of }
-       \sum_i r_i\, g_i g_i^\top, \qquad d = \sum_i r_i\, g_i^2 - \mathrm{diag}(W W^\top) \]
+    # \[ H \approx W W^\top + \mathrm{diag}(d), \qquad W W^\top \text{ the best rank-}k\text{ part of }
+    #    \sum_i r_i\, g_i g_i^\top, \qquad d = \sum_i r_i\, g_i^2 - \mathrm{diag}(W W^\top) \]
+    #
+    # with \(r_i\) what the row counts in the mean. Value, gradient and the gradient in the dispersions come from the
+    # same backward pass. Beside it, a dense layer costs a product for the diagonal, the rows' inner products and k
+    # products of the backward pass; no row's gradient is held. Random layers have noise of their own in every row.
+    #
+    # Source: Mishkin et al. (2018), section 3.
 
-    with \(r_i\) what the row counts in the mean. Value, gradient and the gradient in the dispersions come from the same
-    backward pass. Beside it, a dense layer costs a product for the diagonal, the rows' inner products and k products
-    of the backward pass; no row's gradient is held. Random layers have noise of their own in every row.
-
-    Attributes:
-        rank: k; there are never more directions than rows.
-
-    Raises:
-        ValueError: for a rank below one.
-        TypeError: for a network with a state, whose rows are not independent in training mode, and for a prior that is
-            not Gaussian, which has no share in a row.
-
-    Source: Mishkin et al. (2018), section 3.
-
-    Examples:
-        >>> from lamu.objective.curvature.low_rank_gradients import LowRankGradients
-        >>> LowRankGradients(5).rank
-        5
-    """
-
-    rank: int = static()
+    rank: int = static()  # k; there are never more directions than rows
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:
@@ -56,7 +42,6 @@ class LowRankGradients(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and a `LowRank` of the rows' gradients."""
         if loss.has_prior:
             raise TypeError(
                 "directions of single rows need a Gaussian prior, which enters the belief exactly; use ivon()"

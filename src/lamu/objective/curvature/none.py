@@ -15,17 +15,10 @@ __all__ = ["NoCurvature"]
 
 @record
 class NoCurvature(Curvature):
-    """The gradient alone, one backward pass.
-
-    Examples:
-        >>> from lamu.objective.curvature import NoCurvature
-        >>> NoCurvature()
-        NoCurvature()
-    """
+    """The gradient alone, one backward pass."""
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value and gradient."""
         at = loss.gradient(theta, key)
         return Evaluation(at.value, at.coordinates, at.rest, None, at.network_state)

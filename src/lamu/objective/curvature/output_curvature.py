@@ -1,8 +1,8 @@
-r"""The curvature of the loss in the outputs, \(\Lambda_i\) in \(\sum_i r_i J_i^\top \Lambda_i J_i\).
+r"""The curvature of the loss in the outputs, \(\Lambda_i\) in \(\sum_i r_i J_i^\top \Lambda_i J_i\)."""
 
-The Fisher information itself (`GaussNewton`), outer products of gradients with sampled targets (`SampledGaussNewton`),
-or of the data's own gradients (`SquaredGradients`); a structure takes it through the network to the weights.
-"""
+# The Fisher information itself (`GaussNewton`), outer products of gradients with sampled targets
+# (`SampledGaussNewton`), or of the data's own gradients (`SquaredGradients`); a structure takes it through the network
+# to the weights.
 
 from __future__ import annotations
 
@@ -19,27 +19,13 @@ __all__ = ["OutputHessian", "slopes"]
 
 @dataclass(frozen=True)
 class OutputHessian:
-    r"""\(r_i \Lambda_i\) of a batch, in whatever form is asked for.
+    r"""\(r_i \Lambda_i\) of a batch, in whatever form is asked for."""
 
-    Attributes:
-        likelihood: p(y | f).
-        dispersion: its parameters.
-        f: the outputs `[batch, outputs]`.
-        weights: r, `[batch]`.
-        slopes: d with \(\Lambda_i = \sum_s d_{is} d_{is}^\top\), `[batch, outputs, draws]`; None for the information.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Bernoulli
-        >>> from lamu.objective.curvature.output_curvature import OutputHessian
-        >>> OutputHessian(Bernoulli(), {}, jnp.zeros((1, 1)), jnp.full(1, 8.0)).sum().tolist()
-        [[2.0]]
-    """
-
-    likelihood: Likelihood
-    dispersion: Params
-    f: Array
-    weights: Array
+    likelihood: Likelihood  # p(y | f)
+    dispersion: Params  # its parameters
+    f: Array  # the outputs `[batch, outputs]`
+    weights: Array  # r, `[batch]`
+    # D with \(\Lambda_i = \sum_s d_{is} d_{is}^\top\), `[batch, outputs, draws]`; None for the information.
     slopes: Array | None = None
 
     def by_position(self) -> OutputHessian:
@@ -78,19 +64,5 @@ class OutputHessian:
 
 
 def slopes(likelihood: Likelihood, dispersion: Params, f: Array, y: Array) -> Array:
-    """Returns the gradient of every row's log likelihood in its outputs, `[batch, outputs]`.
-
-    Args:
-        likelihood: p(y | f).
-        dispersion: its parameters.
-        f: the outputs `[batch, outputs]`.
-        y: the targets.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Bernoulli
-        >>> from lamu.objective.curvature.output_curvature import slopes
-        >>> slopes(Bernoulli(), {}, jnp.zeros((1, 1)), jnp.ones(1)).tolist()
-        [[0.5]]
-    """
+    """Returns the gradient of every row's log likelihood in its outputs, `[batch, outputs]`."""
     return jax.grad(lambda f: jnp.sum(likelihood.log_prob(dispersion, f, y)))(f)

@@ -22,27 +22,11 @@ __all__ = ["OverData"]
 
 @record
 class OverData:
-    r"""\(H = \frac1N \sum_i w_i p\, J_i^\top \Lambda_i J_i\) at one point, with the data that it is of.
+    r"""\(H = \frac1N \sum_i w_i p\, J_i^\top \Lambda_i J_i\) at one point, with the data that it is of."""
 
-    Attributes:
-        objective: the loss of a network in evaluation mode, without a state.
-        params: the point, all parameters.
-        batches: the rows, as many batches of one shape, leaves `[batches, rows, ...]`.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective.curvature.over_data import OverData
-        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
-        >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
-        >>> params, _ = model.init(jax.random.key(0), batch)
-        >>> H = OverData(lamu.objective.Objective(model, 2), params, jax.tree.map(lambda leaf: leaf[None], batch))
-        >>> H.matvec(jax.tree.map(jnp.ones_like, params["network"]))["layers"][0]["kernel"].ravel().tolist()
-        [2.0, 2.0]
-    """
-
-    objective: Objective
-    params: Params
-    batches: Any
+    objective: Objective  # the loss of a network in evaluation mode, without a state
+    params: Params  # the point, all parameters
+    batches: Any  # the rows, as many batches of one shape, leaves `[batches, rows, ...]`
 
     def matvec(self, v: Params) -> Params:
         """Returns H v."""

@@ -16,24 +16,18 @@ __all__ = ["Price"]
 
 @record
 class Price(Curvature):
-    r"""\(S(\theta - m)\, \hat g(\theta)^\top\), symmetric part, in the belief's structure.
+    r"""\(S(\theta - m)\, \hat g(\theta)^\top\), symmetric part, in the belief's structure."""
 
-    For \(\theta \sim N(m, S^{-1})\), Stein's lemma gives \(E[S(\theta - m) g(\theta)^\top] = E[\nabla^2 \bar\ell]\): an
-    unbiased estimate of the expected Hessian from one gradient, also on minibatches, and noisy. It means nothing at the
-    mean, so it needs an expectation that draws.
-
-    Source: Lin, Schmidt & Khan (2020), equation (13); Shen et al. (2024), algorithm 1, line 4.
-
-    Examples:
-        >>> from lamu.objective.curvature import Price
-        >>> Price()
-        Price()
-    """
+    # For \(\theta \sim N(m, S^{-1})\), Stein's lemma gives \(E[S(\theta - m) g(\theta)^\top] = E[\nabla^2 \bar\ell]\):
+    # an unbiased estimate of the expected Hessian from one gradient, also on minibatches, and noisy. It means nothing
+    # at the mean, so it needs an expectation that draws.
+    #
+    # Source: Lin, Schmidt & Khan (2020), equation (13); Shen et al. (2024), algorithm 1, line 4.
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and the estimate of the expected Hessian."""
+        # Returns value, gradient and the estimate of the expected Hessian.
         at = loss.gradient(theta, key)
         away = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
         estimate = structure.from_outer(away, at.coordinates)

@@ -16,59 +16,22 @@ __all__ = ["gauss_newton_product", "hessian_product", "hutchinson_diagonal"]
 
 
 def hessian_product(loss: BatchLoss, theta: Params, key: RandomKey | None = None) -> Callable[[Params], Params]:
-    r"""Returns \(v \mapsto \nabla^2\bar\ell(\theta)\, v\): one backward pass, differentiated along v.
-
-    What the loss holds is in it, its prior where it has one. The passes are linearised once: each product costs about
-    two gradients.
-
-    Args:
-        loss: the mean loss on a batch.
-        theta: the point.
-        key: for random layers, the same at every product.
-
-    Source: Pearlmutter (1994).
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
-        >>> from lamu.objective.curvature import hessian_product
-        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
-        >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
-        >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 2), batch, state, NetworkParameters(), {}, conjugate=True)
-        >>> product = hessian_product(loss, params["network"])
-        >>> product(jax.tree.map(jnp.ones_like, params["network"]))["layers"][0]["kernel"].ravel().tolist()
-        [2.0, 2.0]
-    """
+    r"""Returns \(v \mapsto \nabla^2\bar\ell(\theta)\, v\): one backward pass, differentiated along v."""
+    # What the loss holds is in it, its prior where it has one. The passes are linearised once: each product costs about
+    # two gradients.
+    #
+    # Source: Pearlmutter (1994).
     loss = without_padding(loss)
     return jax.linearize(lambda point: loss.gradient(point, key).coordinates, theta)[1]
 
 
 def gauss_newton_product(loss: BatchLoss, theta: Params) -> Callable[[Params], Params]:
-    r"""Returns \(v \mapsto \sum_i r_i J_i^\top \Lambda_i J_i v\): a pass forwards and one backwards, and no Jacobian.
-
-    With \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean. A prior
-    that is a part of the loss adds its own diagonal curvature, as in `GaussNewton`, and the network is in evaluation
-    mode.
-
-    Args:
-        loss: the mean loss on a batch.
-        theta: the point.
-
-    Source: Schraudolph (2002).
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
-        >>> from lamu.objective.curvature import gauss_newton_product
-        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
-        >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
-        >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 2), batch, state, NetworkParameters(), {}, conjugate=True)
-        >>> product = gauss_newton_product(loss, params["network"])
-        >>> product(jax.tree.map(jnp.ones_like, params["network"]))["layers"][0]["kernel"].ravel().tolist()
-        [2.0, 2.0]
-    """
+    r"""Returns \(v \mapsto \sum_i r_i J_i^\top \Lambda_i J_i v\): passes forwards and backwards, no Jacobian."""
+    # With \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean. A prior
+    # that is a part of the loss adds its own diagonal curvature, as in `GaussNewton`, and the network is in evaluation
+    # mode.
+    #
+    # Source: Schraudolph (2002).
     loss = without_padding(loss)
     f, forwards = jax.linearize(loss.outputs, theta)
     backwards = jax.linear_transpose(forwards, theta)
@@ -82,28 +45,11 @@ def gauss_newton_product(loss: BatchLoss, theta: Params) -> Callable[[Params], P
 
 
 def hutchinson_diagonal(product: Callable[[Params], Params], like: Params, key: RandomKey, probes: int = 1) -> Params:
-    r"""Returns an unbiased estimate of a matrix's diagonal, \(\frac1S \sum_s z_s \odot H z_s\), z of random signs.
-
-    Its variance in one entry is the sum of squares of the row's other entries, over S: a diagonal matrix comes out
-    exactly from one probe.
-
-    Args:
-        product: v ↦ H v.
-        like: a vector of the space, for shapes and dtypes.
-        key: for the signs.
-        probes: S, the number of products.
-
-    Raises:
-        ValueError: for fewer than one probe.
-
-    Source: Bekas, Kokiopoulou & Saad (2007).
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.objective.curvature import hutchinson_diagonal
-        >>> hutchinson_diagonal(lambda v: jnp.array([2.0, 3.0]) * v, jnp.zeros(2), jax.random.key(0)).tolist()
-        [2.0, 3.0]
-    """
+    r"""Returns an unbiased estimate of a matrix's diagonal, \(\frac1S \sum_s z_s \odot H z_s\), z of random signs."""
+    # Its variance in one entry is the sum of squares of the row's other entries, over S: a diagonal matrix comes out
+    # exactly from one probe.
+    #
+    # Source: Bekas, Kokiopoulou & Saad (2007).
     if probes < 1:
         raise ValueError(f"probes={probes!r} estimates nothing; give 1 or more")
     vector, unravel = tree.ravel(like)

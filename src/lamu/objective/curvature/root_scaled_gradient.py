@@ -18,23 +18,17 @@ __all__ = ["RootScaledGradient"]
 
 @record
 class RootScaledGradient(Curvature):
-    r"""\(\sqrt{s}\,|\hat g|\), coordinate by coordinate, with s the belief's precision a row.
+    r"""\(\sqrt{s}\,|\hat g|\), coordinate by coordinate, with s the belief's precision a row."""
 
-    It moves s towards where \(\sqrt s = |\hat g|\) on average, as the squared minibatch gradient does, but grows with
-    the gradient's size only. Like that one it depends on the batch size, and is not linear in the rows.
-
-    Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
-
-    Examples:
-        >>> from lamu.objective.curvature import RootScaledGradient
-        >>> RootScaledGradient()
-        RootScaledGradient()
-    """
+    # It moves s towards where \(\sqrt s = |\hat g|\) on average, as the squared minibatch gradient does, but grows with
+    # the gradient's size only. Like that one it depends on the batch size, and is not linear in the rows.
+    #
+    # Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and its scaled absolute value."""
+        # Returns value, gradient and its scaled absolute value.
         at = loss.gradient(theta, key)
         scale = belief.precision.scale(1.0 / loss.objective.concentration).diagonal(theta)
         size = jax.tree.map(lambda s, g: jnp.sqrt(s) * jnp.abs(g), scale, at.coordinates)

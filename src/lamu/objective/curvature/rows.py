@@ -19,38 +19,13 @@ Row: TypeAlias = Callable[[tuple[Params, Params], Any], Array]
 
 
 def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Any, Array]:
-    r"""Returns a row's negative log likelihood as a function, the rows, and what each counts in the mean loss.
-
-    \[ \bar\ell = \sum_i r_i\, \ell_i(\theta, \phi) - \tfrac1N \log p(\phi) - \dots, \qquad
-       \ell_i = -\log p(y_i \mid x_i, \theta, \phi) \]
-
-    with φ the dispersions. The power of the likelihood is in \(r_i\): it multiplies curvature once, as it does any
-    Fisher information, not squared. Rows that count nothing are padding, whatever stands in them: they come out as
-    copies of a row that counts. Every row has random layers' noise of its own.
-
-    Args:
-        loss: the mean loss on a batch.
-        key: for random layers; None where there are none.
-
-    Returns:
-        The function of `(coordinates, rest)` and a row without a batch axis, the rows, and r, shape `[batch]`.
-
-    Raises:
-        TypeError: for a network whose rows mix.
-        ValueError: (when the function is called) for a network with random layers without a key.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
-        >>> from lamu.objective.curvature.rows import row_losses
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
-        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
-        >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 4), batch, state, NetworkParameters(), {}, conjugate=True)
-        >>> row, rows, weights = row_losses(loss, None)
-        >>> row((params["network"], {}), jax.tree.map(lambda leaf: leaf[0], rows)).shape, weights.tolist()
-        ((), [0.25, 0.25, 0.25, 0.25])
-    """
+    """Returns a row's negative log likelihood as a function, the rows, and what each counts in the mean loss."""
+    # \[ \bar\ell = \sum_i r_i\, \ell_i(\theta, \phi) - \tfrac1N \log p(\phi) - \dots, \qquad
+    #    \ell_i = -\log p(y_i \mid x_i, \theta, \phi) \]
+    #
+    # with φ the dispersions. The power of the likelihood is in \(r_i\): it multiplies curvature once, as it does any
+    # Fisher information, not squared. Rows that count nothing are padding, whatever stands in them: they come out as
+    # copies of a row that counts. Every row has random layers' noise of its own.
     require_rows(loss)
     plain = replace(loss.objective, likelihood_power=1.0)
 
@@ -80,29 +55,7 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Any, Array]
 
 
 def require_rows(loss: BatchLoss) -> None:
-    """Raises unless each row of the batch has a loss of its own.
-
-    Args:
-        loss: the mean loss on a batch.
-
-    Raises:
-        TypeError: for a network whose rows mix in training.
-        ValueError: for inputs, targets, mask, weights or offsets of different lengths.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
-        >>> from lamu.objective.curvature.rows import require_rows
-        >>> network = lamu.networks.MLP((4,), normalise=lamu.networks.BatchNorm())
-        >>> model = lamu.Model(network, lamu.likelihoods.Bernoulli())
-        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
-        >>> params, state = model.init(jax.random.key(0), batch)
-        >>> try:
-        ...     require_rows(BatchLoss(Objective(model, 4), batch, state, NetworkParameters(), {}, conjugate=True))
-        ... except TypeError as error:
-        ...     print(str(error).split(":")[0])
-        gradients of single rows need a network without a state (batch statistics)
-    """
+    """Raises unless each row of the batch has a loss of its own."""
     network = loss.objective.model.network
     if jax.tree.leaves(loss.network_state) or network.masked:
         raise TypeError(
@@ -119,18 +72,7 @@ def require_rows(loss: BatchLoss) -> None:
 
 
 def filled(rows: Any, weights: Array) -> Any:
-    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN.
-
-    Args:
-        rows: a pytree of arrays `[batch, ...]`.
-        weights: what each row counts, `[batch]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.rows import filled
-        >>> filled(jnp.array([jnp.nan, 2.0]), jnp.array([0.0, 1.0])).tolist()
-        [2.0, 2.0]
-    """
+    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
     counts = weights != 0
     one = jnp.argmax(counts)
 
@@ -145,43 +87,14 @@ def filled(rows: Any, weights: Array) -> Any:
 
 
 def without_padding(loss: BatchLoss) -> BatchLoss:
-    """Returns the same loss with rows of weight zero `filled`.
-
-    Args:
-        loss: the mean loss on a batch.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
-        >>> from lamu.objective.curvature.rows import without_padding
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
-        >>> batch = lamu.data.Batch(jnp.array([[1.0], [jnp.nan]]), jnp.zeros(2), jnp.array([1.0, 0.0]), jnp.ones(2))
-        >>> loss = BatchLoss(Objective(model, 4), batch, {}, NetworkParameters(), {}, conjugate=True)
-        >>> without_padding(loss).batch.x.ravel().tolist()
-        [1.0, 1.0]
-    """
+    """Returns the same loss with rows of weight zero `filled`."""
     batch = loss.batch
     x, y, offset = filled((batch.x, batch.y, batch.offset), loss.objective.row_factor(batch))
     return replace(loss, batch=replace(batch, x=x, y=y, offset=offset))
 
 
 def dispersion_prior(loss: BatchLoss, coordinates: Params) -> tuple[Array, Params]:
-    r"""Returns \(-\log p(\phi) / N\) of the dispersions' own prior, which no row has a share in, and its gradient.
-
-    Args:
-        loss: the mean loss on a batch.
-        coordinates: θ.
-
-    Examples:
-        >>> import jax, lamu
-        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
-        >>> from lamu.objective.curvature.rows import dispersion_prior
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
-        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
-        >>> loss = BatchLoss(Objective(model, 4), batch, {}, NetworkParameters(), {}, conjugate=True)
-        >>> float(dispersion_prior(loss, {})[0]) == 0.0, dispersion_prior(loss, {})[1]
-        (True, {})
-    """
+    r"""Returns \(-\log p(\phi) / N\) of the dispersions' own prior, which no row has a share in, and its gradient."""
 
     def negative_log_prior(rest: Params) -> Array:
         dispersions = loss.space.join(coordinates, rest)["likelihood"]

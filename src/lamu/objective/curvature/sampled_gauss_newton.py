@@ -27,34 +27,22 @@ __all__ = ["SampledGaussNewton"]
 
 @record
 class SampledGaussNewton(Curvature):
-    r"""`GaussNewton` by Monte Carlo: squares of single rows' gradients, with labels drawn from the model.
+    """`GaussNewton` by Monte Carlo: squares of single rows' gradients, with labels drawn from the model."""
 
-    \[ H \approx \frac1S \sum_s \sum_i r_i\, \tilde g_{is} \tilde g_{is}^\top, \qquad
-       \tilde g_{is} = -\nabla_\theta \log p(\tilde y_{is} \mid f(\theta, x_i)), \quad
-       \tilde y_{is} \sim p(y \mid f(\theta, x_i)) \]
+    # \[ H \approx \frac1S \sum_s \sum_i r_i\, \tilde g_{is} \tilde g_{is}^\top, \qquad
+    #    \tilde g_{is} = -\nabla_\theta \log p(\tilde y_{is} \mid f(\theta, x_i)), \quad
+    #    \tilde y_{is} \sim p(y \mid f(\theta, x_i)) \]
+    #
+    # Unbiased, and positive always. With the data's own labels in the place of the drawn ones it would be
+    # `SquaredGradients`, the empirical Fisher matrix. A prior that is a part of the loss adds its own diagonal
+    # curvature, and labels are drawn in evaluation mode. Cost: for the diagonal one pass over the batch a draw, beside
+    # the gradient's, however many outputs there are, and the same for Kronecker factors; for other structures one
+    # gradient a row too, \(B D\) numbers of memory.
+    #
+    # Source: Martens & Grosse (2015), section 5, for Kronecker factors; Martens (2020), section 8; Dangel, Kunstner &
+    #     Hennig (2020), section 2.2 (DiagGGN-MC).
 
-    Unbiased, and positive always. With the data's own labels in the place of the drawn ones it would be
-    `SquaredGradients`, the empirical Fisher matrix. A prior that is a part of the loss adds its own diagonal curvature,
-    and labels are drawn in evaluation mode. Cost: for the diagonal one pass over the batch a draw, beside the
-    gradient's, however many outputs there are, and the same for Kronecker factors; for other structures one gradient a
-    row too, \(B D\) numbers of memory.
-
-    Attributes:
-        samples: S, how many labels a row.
-
-    Raises:
-        ValueError: for fewer than one draw; (when it runs) without a key.
-
-    Source: Martens & Grosse (2015), section 5, for Kronecker factors; Martens (2020), section 8; Dangel, Kunstner &
-        Hennig (2020), section 2.2 (DiagGGN-MC).
-
-    Examples:
-        >>> from lamu.objective.curvature import SampledGaussNewton
-        >>> SampledGaussNewton()
-        SampledGaussNewton(samples=1)
-    """
-
-    samples: int = static(default=1)
+    samples: int = static(default=1)  # S, how many labels a row
 
     def __post_init__(self) -> None:
         if not self.samples >= 1:
@@ -63,7 +51,7 @@ class SampledGaussNewton(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and the estimate of the Gauss–Newton matrix."""
+        # Returns value, gradient and the estimate of the Gauss–Newton matrix.
         if key is None:
             raise ValueError("SampledGaussNewton() draws labels, for which it needs a key; pass key=jax.random.key(0)")
         of_layers, of_labels = jax.random.split(key)
@@ -80,7 +68,7 @@ class SampledGaussNewton(Curvature):
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
     ) -> OutputHessian:
-        """Returns the mean outer product of gradients with sampled targets."""
+        # Returns the mean outer product of gradients with sampled targets.
         keys = jax.random.split(key, self.samples)
         return _of_labels(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights), keys)
 

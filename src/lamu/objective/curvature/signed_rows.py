@@ -17,41 +17,18 @@ __all__ = ["fisher_diagonal"]
 
 
 def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int = 1) -> Params:
-    r"""Returns an unbiased estimate of the diagonal of the mean Fisher information, without the prior.
-
-    \[ E_{s, \tilde y} \Big[ \Big( \tfrac{1}{\sqrt B} \sum_i s_i \sqrt{r_i B}\, \nabla \log p(\tilde y_i \mid x_i,
-       \theta) \Big)^2 \Big] = \mathrm{diag} \sum_i r_i\, E_{\tilde y}[g_i g_i^\top],
-       \qquad s_i = \pm 1, \quad \tilde y_i \sim p(\cdot \mid x_i, \theta) \]
-
-    with \(r_i\) what the row counts in the mean. A probe costs one forward pass and one gradient, for any network, also
-    where rows cannot be told apart (batch statistics); its relative standard deviation is about \(\sqrt 2\) a
-    coordinate, and much less averaged over a leaf.
-
-    Args:
-        key: for the signs, the labels and random layers.
-        loss: the mean loss on a batch.
-        theta: the belief's coordinates.
-        probes: how many are averaged.
-
-    Returns:
-        The diagonal a row, a tree like θ; of a target without outputs that of the empirical Fisher matrix, with the
-        rows' own targets.
-
-    Source: Hutchinson (1990), in the space of rows; the identity of the Fisher information and the Gauss–Newton matrix
-        is Kunstner, Hennig & Balles (2019), section 2.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
-        >>> from lamu.objective.curvature import fisher_diagonal
-        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
-        >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
-        >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 2), batch, state, NetworkParameters(), {}, conjugate=True)
-        >>> found = fisher_diagonal(jax.random.key(1), loss, params["network"], probes=2000)
-        >>> bool(jnp.allclose(found["layers"][0]["kernel"].ravel(), 2.0, rtol=0.2))
-        True
-    """
+    """Returns an unbiased estimate of the diagonal of the mean Fisher information, without the prior."""
+    # \[ E_{s, \tilde y} \Big[ \Big( \tfrac{1}{\sqrt B} \sum_i s_i \sqrt{r_i B}\, \nabla \log p(\tilde y_i \mid x_i,
+    #    \theta) \Big)^2 \Big] = \mathrm{diag} \sum_i r_i\, E_{\tilde y}[g_i g_i^\top],
+    #    \qquad s_i = \pm 1, \quad \tilde y_i \sim p(\cdot \mid x_i, \theta) \]
+    #
+    # with \(r_i\) what the row counts in the mean. A probe costs one forward pass and one gradient, for any network,
+    # also where rows cannot be told apart (batch statistics); its relative standard deviation is about \(\sqrt 2\) a
+    # coordinate, and much less averaged over a leaf.
+    #
+    # Source: Hutchinson (1990), in the space of rows; the identity of the Fisher information and the Gauss–Newton
+    # matrix
+    #     is Kunstner, Hennig & Balles (2019), section 2.
     model, batch = loss.objective.model, loss.batch
     factor = loss.objective.row_factor(batch)
     if model.has_outputs:  # a row of several trials is redrawn as one, and counts as often as it has trials

@@ -25,35 +25,23 @@ __all__ = ["SquaredGradients"]
 
 @record
 class SquaredGradients(Curvature):
-    r"""The mean over rows of squared gradients, in the belief's structure.
+    """The mean over rows of squared gradients, in the belief's structure."""
 
-    \[ H \approx \sum_i r_i\, g_i g_i^\top, \qquad g_i = -\nabla \log p(y_i \mid x_i, \theta) \]
-
-    with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so it
-    does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher information.
-    It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal and for Kronecker
-    factors one backward pass, which gives value and gradient too, and a product or two a layer beside it, without a
-    single row's gradient held (`lamu.objective.curvature.reader`); for other structures a second pass and one gradient
-    a row, \(B D\) numbers of memory. Random layers have noise of their own in every row.
-
-    Raises:
-        TypeError: for a network with a state, whose rows are not independent in training mode, and for a prior that is
-            not Gaussian, which has no share in a row.
-        ValueError: for a network with random layers without a key, or with side effects.
-
-    Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN); Zhang et al. (2018), section
-        3.3, for Kronecker factors.
-
-    Examples:
-        >>> from lamu.objective.curvature import SquaredGradients
-        >>> SquaredGradients()
-        SquaredGradients()
-    """
+    # \[ H \approx \sum_i r_i\, g_i g_i^\top, \qquad g_i = -\nabla \log p(y_i \mid x_i, \theta) \]
+    #
+    # with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so
+    # it does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher
+    # information. It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal and for
+    # Kronecker factors one backward pass, which gives value and gradient too, and a product or two a layer beside it,
+    # without a single row's gradient held (`lamu.objective.curvature.reader`); for other structures a second pass and
+    # one gradient a row, \(B D\) numbers of memory. Random layers have noise of their own in every row.
+    #
+    # Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN); Zhang et al. (2018), section
+    #     3.3, for Kronecker factors.
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        """Returns value, gradient and the mean of the rows' squares."""
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, key)
             return at.evaluation(*at.of_the_gradient())
@@ -78,5 +66,5 @@ class SquaredGradients(Curvature):
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
     ) -> OutputHessian:
-        """Returns the outer product of the gradient of every row."""
+        # Returns the outer product of the gradient of every row.
         return OutputHessian(likelihood, dispersion, f, weights, slopes(likelihood, dispersion, f, y)[:, :, None])

@@ -1,8 +1,7 @@
-"""PyTorch's operators in JAX, by the names that an exported graph has for them, without `aten.` and without overloads.
+"""PyTorch's operators in JAX, by the names that an exported graph has for them, without `aten.` and overloads."""
 
-An overload that takes other arguments (`max.dim` beside `max`) has an entry of its own. Arguments are PyTorch's, in
-PyTorch's order; arrays stand in the places of tensors, JAX's dtypes in the places of PyTorch's.
-"""
+# An overload that takes other arguments (`max.dim` beside `max`) has an entry of its own. Arguments are PyTorch's, in
+# PyTorch's order; arrays stand in the places of tensors, JAX's dtypes in the places of PyTorch's.
 
 from __future__ import annotations
 

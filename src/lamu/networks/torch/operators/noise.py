@@ -15,21 +15,7 @@ __all__ = ["NOISE", "dropped"]
 
 
 def dropped(mode: Mode, x: Array, p: float, shape: Any = None) -> Array:
-    """Returns x with entries zeroed at the rate p and the others scaled up; x itself in a pass without a key.
-
-    Args:
-        mode: the mode of the pass.
-        x: what may be dropped.
-        p: the rate.
-        shape: the shape of the draw, which broadcasts to that of x; x's own where it is None.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.networks.torch.mode import Mode
-        >>> from lamu.networks.torch.operators.noise import dropped
-        >>> dropped(Mode(train=True, key=None, mask=None), jnp.ones(2), 0.5).tolist()
-        [1.0, 1.0]
-    """
+    """Returns x with entries zeroed at the rate p and the others scaled up; x itself in a pass without a key."""
     if mode.key is None or p == 0:
         return x
     if p == 1:

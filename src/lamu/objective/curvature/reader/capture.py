@@ -19,43 +19,23 @@ __all__ = ["Meeting", "backward"]
 
 @dataclass(frozen=True)
 class Meeting:
-    r"""What one backward pass of \(\sum_i r_i \ell_i(\theta)\) leaves at the places where parameters meet data.
+    r"""What one backward pass of \(\sum_i r_i \ell_i(\theta)\) leaves at the places where parameters meet data."""
 
-    Site k took `inputs[k]` in, and the weighted loss has the gradient `cotangents[k]` in what came out of it: row i's
-    own gradient in the leaf is the pull-back of `cotangents[k][i] / r_i` through the site's equation.
+    # Site k took `inputs[k]` in, and the weighted loss has the gradient `cotangents[k]` in what came out of it: row i's
+    # own gradient in the leaf is the pull-back of `cotangents[k][i] / r_i` through the site's equation.
 
-    Attributes:
-        value: \(\sum_i r_i \ell_i\).
-        gradient: \(\sum_i r_i g_i\), one array for each leaf.
-        program: the equations of one example's loss.
-        sites: where a leaf meets data.
-        held: the values of all places that no example has a part in.
-        inputs: for each site, what it reads of the data, by place, `[batch, ...]`; in a loop `[batch, time, ...]`.
-        cotangents: for each site, `[batch, ...]`, the weights included; in a loop `[batch, time, ...]`.
-        unread: the leaves that meet data in no readable way, with the reason.
-        leaves: the parameters' leaves.
-        rows: the examples' leaves.
-        one: the loss of one example, of the two lists of leaves.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader import backward
-        >>> met = backward(lambda w, x: x @ w, jnp.ones(2), jnp.eye(2), jnp.ones(2))
-        >>> len(met.sites), met.cotangents[0].tolist()
-        (1, [1.0, 1.0])
-    """
-
-    value: Array
-    gradient: list[Array]
-    program: Program
-    sites: list[Site]
-    held: dict[int, Any]
+    value: Array  # \(\sum_i r_i \ell_i\)
+    gradient: list[Array]  # \(\sum_i r_i g_i\), one array for each leaf
+    program: Program  # the equations of one example's loss
+    sites: list[Site]  # where a leaf meets data
+    held: dict[int, Any]  # the values of all places that no example has a part in
+    # For each site, what it reads of the data, by place, `[batch, ...]`; in a loop `[batch, time, ...]`.
     inputs: list[dict[int, Array]]
-    cotangents: list[Array]
-    unread: dict[int, str]
-    leaves: list[Array]
-    rows: list[Array]
-    one: Callable[[list[Array], list[Array]], Array]
+    cotangents: list[Array]  # for each site, `[batch, ...]`, the weights included; in a loop `[batch, time, ...]`
+    unread: dict[int, str]  # the leaves that meet data in no readable way, with the reason
+    leaves: list[Array]  # the parameters' leaves
+    rows: list[Array]  # the examples' leaves
+    one: Callable[[list[Array], list[Array]], Array]  # the loss of one example, of the two lists of leaves
 
 
 def backward(
@@ -66,26 +46,7 @@ def backward(
     read: Any = True,
     loops: bool = False,
 ) -> Meeting:
-    r"""Traces the loss of one example, and takes one backward pass of the weighted sum over the batch.
-
-    Args:
-        loss: the loss of one example, a scalar function of the parameters and an example without a batch axis.
-        params: the parameters θ, a pytree of floating arrays.
-        examples: a pytree of arrays `[batch, ...]`.
-        weights: r, shape `[batch]`.
-        read: which parameters are followed to their sites, a tree prefix of truth values; the others have a gradient
-            and no site.
-        loops: whether uses inside a `scan` are sites, too, with `Site.loop`; else their leaves are unread.
-
-    Raises:
-        ValueError: for a loss with side effects, one that is no scalar, or examples whose leading axes differ.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader import backward
-        >>> float(backward(lambda w, x: x @ w, jnp.ones(2), jnp.eye(2), jnp.ones(2)).value)
-        2.0
-    """
+    """Traces the loss of one example, and takes one backward pass of the weighted sum over the batch."""
     leaves, structure = jax.tree.flatten(params)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     rows, of_one = jax.tree.flatten(examples)

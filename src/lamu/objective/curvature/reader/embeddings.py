@@ -30,18 +30,7 @@ def rows_of(indices: Array, count: int, mode: Any) -> Array:
 
 
 def merged(indices: Array, cotangents: Array) -> Array:
-    """Returns what each row receives in all, where it is read first, and zeros where it is read again.
-
-    Args:
-        indices: which row is read at each position, `[positions]`.
-        cotangents: `[positions, *row]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.embeddings import merged
-        >>> merged(jnp.array([4, 2, 4]), jnp.array([[1.0], [10.0], [100.0]])).ravel().tolist()
-        [101.0, 10.0, 0.0]
-    """
+    """Returns what each row receives in all, where it is read first, and zeros where it is read again."""
     count = math.prod(indices.shape)
     same = indices[:, None] == indices[None, :]
     again = jnp.any(same & jnp.tril(jnp.ones((count, count), bool), -1), axis=1)

@@ -1,15 +1,14 @@
-r"""Kronecker factors of a curvature from one backward pass.
+"""Kronecker factors of a curvature from one backward pass."""
 
-A row's gradient in a kernel is \(\sum_p a_{ip} d_{ip}^\top\), with \(a_{ip}\) what the kernel is multiplied with at
-position p and \(d_{ip}\) the cotangent of what comes out. The curvature of a layer is then taken to be
-
-\[ \sum_i r_i\, \mathrm{vec}(g_i) \mathrm{vec}(g_i)^\top \approx A \otimes B, \qquad
-   A = \frac{1}{R} \sum_i r_i\, \overline{a_i a_i^\top}, \qquad B = \sum_i r_i\, \overline{d_i d_i^\top}, \qquad
-   R = \sum_i r_i \]
-
-exactly, where there is one row and one position, or where one of the two factors is the same in every row. A is a mean
-and B carries the scale. A bias that is added to a kernel's output joins it as the input that is always one.
-"""
+# A row's gradient in a kernel is \(\sum_p a_{ip} d_{ip}^\top\), with \(a_{ip}\) what the kernel is multiplied with at
+# position p and \(d_{ip}\) the cotangent of what comes out. The curvature of a layer is then taken to be
+#
+# \[ \sum_i r_i\, \mathrm{vec}(g_i) \mathrm{vec}(g_i)^\top \approx A \otimes B, \qquad
+#    A = \frac{1}{R} \sum_i r_i\, \overline{a_i a_i^\top}, \qquad B = \sum_i r_i\, \overline{d_i d_i^\top}, \qquad
+#    R = \sum_i r_i \]
+#
+# exactly, where there is one row and one position, or where one of the two factors is the same in every row. A is a
+# mean and B carries the scale. A bias that is added to a kernel's output joins it as the input that is always one.
 
 from __future__ import annotations
 
@@ -43,30 +42,7 @@ EXPANDED = Expand()
 def kronecker_factors(
     loss: Any, params: Params, examples: Any, weights: Array, sharing: Sharing = EXPANDED
 ) -> tuple[Array, Params, BlockDiagonal]:
-    r"""Returns the weighted sum of single losses, its gradient, and the Kronecker factors of the empirical Fisher.
-
-    Args:
-        loss: the loss of one example, a scalar function of the parameters and an example without a batch axis.
-        params: the parameters θ, a pytree of floating arrays.
-        examples: a pytree of arrays `[batch, ...]`.
-        weights: r, shape `[batch]`: 1/B for means, ones for sums, zero for padding, which may hold anything.
-        sharing: what becomes of positions.
-
-    Returns:
-        \(\sum_i r_i \ell_i\), its gradient like `params`, and one block a layer: `Kronecker` for a kernel, together
-        with the bias beside it; `Diagonal`, of the mean squares, for every other leaf.
-
-    Raises:
-        ValueError: for a loss with side effects.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.factors import kronecker_factors
-        >>> loss = lambda w, x: jnp.sum(x @ w)
-        >>> found = kronecker_factors(loss, jnp.ones((2, 1)), 3.0 * jnp.eye(2), jnp.ones(2))[2]
-        >>> found.blocks.input_factor.round(4).tolist(), found.blocks.output_factor.round(4).tolist()
-        ([[4.5, 0.0], [0.0, 4.5]], [[2.0]])
-    """
+    """Returns the weighted sum of single losses, its gradient, and the Kronecker factors of the empirical Fisher."""
     weights = jnp.asarray(weights)
     read = linearise(loss, params, without_padding(examples, weights))
     gradient, cotangents = read.pull(weights.astype(read.outputs.dtype))
@@ -98,17 +74,7 @@ def factors(
     known: Sequence[Layer],
     sharing: Sharing = EXPANDED,
 ) -> BlockDiagonal:
-    r"""Returns the blocks of \(\sum_i \sum_k J_i^\top v_{ik} v_{ik}^\top J_i\).
-
-    Args:
-        read: the network, linearised.
-        params: its parameters.
-        roots: v, `[k, batch, ...]`, with the root of each row's weight in it.
-        cotangents: what v pulls back to at each site, `[k, batch, ...]`.
-        weights: r, shape `[batch]`, by which the inputs are averaged.
-        known: the layers, each of which gets a product; every other leaf gets a diagonal.
-        sharing: what becomes of positions.
-    """
+    r"""Returns the blocks of \(\sum_i \sum_k J_i^\top v_{ik} v_{ik}^\top J_i\)."""
     blocks: list[Any] = [None] * len(read.leaves)
     for layer in known:
         blocks[layer.kernel] = _product(read, layer, cotangents[layer.site], weights, sharing)
@@ -141,16 +107,7 @@ def _part(node: Any) -> Any:
 
 
 def views(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
-    """Returns what a layer takes in, `[batch, positions, in]`, and cotangents of what it gives.
-
-    Args:
-        read: the network, linearised.
-        layer: the layer; a joined bias is no input here.
-        cotangents: of what comes out of the layer's site, `[k, batch, ...]`.
-
-    Returns:
-        The inputs, and the cotangents `[k, batch, positions, out]`.
-    """
+    """Returns what a layer takes in, `[batch, positions, in]`, and cotangents of what it gives."""
     site = read.sites[layer.site]
     step = read.program.steps[site.step]
     split = _of_convolution if step.name == "conv_general_dilated" else _of_product

@@ -15,21 +15,8 @@ LOG = logging.getLogger("lamu")
 
 
 def warn_of_rows(quantity: str, rows: int, params: Params, reasons: Mapping[int, str]) -> None:
-    """Warns that a quantity takes one backward pass a row for the parameters that the reader cannot read.
-
-    The first three parameters are named for each reason. A program that is traced again does not warn again.
-
-    Args:
-        quantity: what is computed, for instance "squared gradients".
-        rows: the number of backward passes.
-        params: all parameters.
-        reasons: the reason why a leaf cannot be read, by its number among the leaves.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.fallback import warn_of_rows
-        >>> warn_of_rows("squared gradients", 32, {"w": jnp.zeros(2)}, {})
-    """
+    """Warns that a quantity takes one backward pass a row for the parameters that the reader cannot read."""
+    # The first three parameters are named for each reason. A program that is traced again does not warn again.
     paths = tree.paths(params)
     by_reason: dict[str, list[str]] = {}
     for leaf, reason in reasons.items():
@@ -48,9 +35,5 @@ def _first_three(names: list[str]) -> str:
 
 @lru_cache(maxsize=256)
 def warned(message: str) -> None:
-    """Gives a warning, of each text once.
-
-    Args:
-        message: the text.
-    """
+    """Gives a warning, of each text once."""
     LOG.warning(message)

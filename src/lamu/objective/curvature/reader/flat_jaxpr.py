@@ -1,8 +1,7 @@
-"""A function's equations in one list, to be read and run again one by one.
+"""A function's equations in one list, to be read and run again one by one."""
 
-Calls (`jit`, `closed_call`, `remat`) that receive a view of a parameter are opened, so that its use is seen; all others
-stay one equation. So does a function with a derivative of its own, whose rule would be lost in opening it.
-"""
+# Calls (`jit`, `closed_call`, `remat`) that receive a view of a parameter are opened, so that its use is seen; all
+# others stay one equation. So does a function with a derivative of its own, whose rule would be lost in opening it.
 
 from __future__ import annotations
 
@@ -32,19 +31,12 @@ ELEMENTWISE = (
 
 @record
 class Step:
-    """One equation, with the places of the values that it reads and writes.
-
-    Attributes:
-        equation: the equation.
-        reads: the place of every input; None for a literal.
-        writes: the place of every output; None for one that nobody reads.
-        dependent: whether it depends on the example.
-    """
+    """One equation, with the places of the values that it reads and writes."""
 
     equation: Any = static()
-    reads: tuple[Any, ...] = static()
-    writes: tuple[Any, ...] = static()
-    dependent: bool = static()
+    reads: tuple[Any, ...] = static()  # the place of every input; None for a literal
+    writes: tuple[Any, ...] = static()  # the place of every output; None for one that nobody reads
+    dependent: bool = static()  # whether it depends on the example
 
     @property
     def name(self) -> str:
@@ -70,20 +62,24 @@ class Step:
 
 
 class Program:
-    """The flat list of a function's equations, and which places hold views of the function's parameters.
+    """The flat list of a function's equations, and which places hold views of the function's parameters."""
 
-    A view is a parameter leaf, or a slice of one, that was moved or changed element by element, without an example's
-    part in it.
-
-    Attributes:
-        steps: the equations in order.
-        leaves: the places of the parameters' leaves.
-        examples: the places of the example's leaves.
-        outputs: the places of the results, or literals.
-        constants: what stands at the places of constants.
-        views: for every place that holds a view, its leaf and the steps that lead to it.
-        avals: shape and dtype of every place.
-    """
+    # A view is a parameter leaf, or a slice of one, that was moved or changed element by element, without an example's
+    # part in it.
+    #
+    # `steps`: the equations in order.
+    #
+    # `leaves`: the places of the parameters' leaves.
+    #
+    # `examples`: the places of the example's leaves.
+    #
+    # `outputs`: the places of the results, or literals.
+    #
+    # `constants`: what stands at the places of constants.
+    #
+    # `views`: for every place that holds a view, its leaf and the steps that lead to it.
+    #
+    # `avals`: shape and dtype of every place.
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-r"""The gradients of single examples at one place where a leaf meets data, in the form that its equation gives them.
+"""The gradients of single examples at one place where a leaf meets data, in the form that its equation gives them."""
 
-A form answers questions about the rows \(g_i\) of a matrix that it does not hold: the sum of their squares, their inner
-products, their products with directions, and their combinations. Each is exact; forms differ in what they hold at once.
-"""
+# A form answers questions about the rows \(g_i\) of a matrix that it does not hold: the sum of their squares, their
+# inner products, their products with directions, and their combinations. Each is exact; forms differ in what they hold
+# at once.
 
 from __future__ import annotations
 
@@ -48,19 +48,9 @@ class RowForm(Protocol):
 
 @record
 class Stacked:
-    """Rows that are held as they are: those of biases and scales are no larger than the cotangents.
+    """Rows that are held as they are: those of biases and scales are no larger than the cotangents."""
 
-    Attributes:
-        rows: `[batch, *base]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_factors import Stacked
-        >>> Stacked(jnp.array([[3.0, 4.0]])).gram(None).tolist()
-        [[25.0]]
-    """
-
-    rows: Array
+    rows: Array  # `[batch, *base]`
 
     def squares(self) -> Array:
         """Returns the sum of the squares."""
@@ -84,23 +74,12 @@ class Stacked:
 
 @record
 class Outer:
-    r"""Rows \(g_i = a_i d_i^\top\), those of a dense layer that sees an example at one position.
+    r"""Rows \(g_i = a_i d_i^\top\), those of a dense layer that sees an example at one position."""
 
-    Inner products are \((A A^\top) \circ (D D^\top)\) and products with a direction a forward pass: no row is held.
+    # Inner products are \((A A^\top) \circ (D D^\top)\) and products with a direction a forward pass: no row is held.
 
-    Attributes:
-        a: inputs `[groups, batch, inputs]`.
-        d: cotangents `[groups, batch, outputs]`. The base is `[groups, inputs, outputs]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_factors import Outer
-        >>> Outer(jnp.array([[[3.0, 4.0]]]), jnp.array([[[2.0]]])).combine(jnp.ones((1, 1))).ravel().tolist()
-        [6.0, 8.0]
-    """
-
-    a: Array
-    d: Array
+    a: Array  # inputs `[groups, batch, inputs]`
+    d: Array  # cotangents `[groups, batch, outputs]`. The base is `[groups, inputs, outputs]`
 
     def squares(self) -> Array:
         """Returns the sum of the squares."""
@@ -127,26 +106,12 @@ class Outer:
 
 @dataclass(frozen=True)
 class Slabs:
-    r"""Rows \(g_i = \sum_p a_{ip} d_{ip}^\top\) of a layer with positions, made a slab of coordinates at a time.
+    r"""Rows \(g_i = \sum_p a_{ip} d_{ip}^\top\) of a layer with positions, made a slab of coordinates at a time."""
 
-    Attributes:
-        inputs: of one piece, `[groups, batch, held, positions]`.
-        pieces: arrays with the pieces along a leading axis.
-        d: cotangents `[groups, batch, outputs, positions]`. The base is `[groups, inputs, outputs]`.
-        held: how many inputs a slab has; those of the base are the pieces' one after another.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_factors import Slabs
-        >>> a, d = jnp.array([3.0, 4.0]).reshape(1, 1, 1, 2), jnp.ones((1, 1, 1, 2))
-        >>> Slabs.of(a, d).gram(None).tolist()
-        [[49.0]]
-    """
-
-    inputs: Callable[[Any], Array]
-    pieces: Any
-    d: Array
-    held: int
+    inputs: Callable[[Any], Array]  # of one piece, `[groups, batch, held, positions]`
+    pieces: Any  # arrays with the pieces along a leading axis
+    d: Array  # cotangents `[groups, batch, outputs, positions]`. The base is `[groups, inputs, outputs]`
+    held: int  # how many inputs a slab has; those of the base are the pieces' one after another
 
     @classmethod
     def of(cls, a: Array, d: Array) -> Slabs:
@@ -203,24 +168,11 @@ class Slabs:
 
 @dataclass(frozen=True)
 class Folded:
-    """A form in `[groups, inputs, outputs]` of a base whose axes stand otherwise.
-
-    Attributes:
-        form: the form.
-        inside: `[k, *base]` as `[k, groups, inputs, outputs]`.
-        outside: the way back.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_factors import Folded, Outer
-        >>> rows = Outer(jnp.array([[[3.0, 4.0]]]), jnp.array([[[2.0]]]))
-        >>> Folded(rows, lambda v: v[:, None, :, None], lambda v: v[:, 0, :, 0]).squares().tolist()
-        [36.0, 64.0]
-    """
+    """A form in `[groups, inputs, outputs]` of a base whose axes stand otherwise."""
 
     form: RowForm
-    inside: Callable[[Array], Array]
-    outside: Callable[[Array], Array]
+    inside: Callable[[Array], Array]  # `[k, *base]` as `[k, groups, inputs, outputs]`
+    outside: Callable[[Array], Array]  # the way back
 
     def squares(self) -> Array:
         """Returns the sum of the squares."""
@@ -241,24 +193,11 @@ class Folded:
 
 @record
 class Looked:
-    """Rows of a table that were looked up, each where it is read first with all that it receives.
+    """Rows of a table that were looked up, each where it is read first with all that it receives."""
 
-    Attributes:
-        which: the rows read by each example, `[batch, positions]`; the table's length stands for none.
-        received: what they receive, `[batch, positions, *row]`; zeros where a row is read again.
-        count: the rows of the table.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_factors import Looked
-        >>> rows = Looked.of(jnp.array([[1, 1]]), jnp.ones((1, 2, 1)), count=3)
-        >>> rows.combine(jnp.ones((1, 1))).ravel().tolist()
-        [0.0, 2.0, 0.0]
-    """
-
-    which: Array
-    received: Array
-    count: int = static()
+    which: Array  # the rows read by each example, `[batch, positions]`; the table's length stands for none
+    received: Array  # what they receive, `[batch, positions, *row]`; zeros where a row is read again
+    count: int = static()  # the rows of the table
 
     @classmethod
     def of(cls, which: Array, cotangents: Array, count: int) -> Looked:

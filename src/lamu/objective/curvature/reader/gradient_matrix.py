@@ -1,9 +1,8 @@
-r"""The matrix of all examples' gradients, used and never held: inner products, products, leading directions.
+"""The matrix of all examples' gradients, used and never held: inner products, products, leading directions."""
 
-With \(G\) the matrix whose rows are \(\sqrt{r_i}\, g_i^\top\), the Gram matrix \(G G^\top\) has one entry for two
-examples, and its leading eigenvectors \(Q\) give the leading directions of \(G^\top G = \sum_i r_i g_i g_i^\top\) as
-\(W = G^\top Q\), whose columns are orthogonal with the eigenvalues as squared lengths.
-"""
+# With \(G\) the matrix whose rows are \(\sqrt{r_i}\, g_i^\top\), the Gram matrix \(G G^\top\) has one entry for two
+# examples, and its leading eigenvectors \(Q\) give the leading directions of \(G^\top G = \sum_i r_i g_i g_i^\top\) as
+# \(W = G^\top Q\), whose columns are orthogonal with the eigenvalues as squared lengths.
 
 from __future__ import annotations
 
@@ -34,29 +33,15 @@ LOG = logging.getLogger("lamu")
 
 @dataclass(frozen=True)
 class GradientMatrix:
-    r"""What one backward pass of \(\sum_i r_i \ell_i(\theta)\) says about the matrix G with rows \(\sqrt{r_i}\, g_i\).
+    r"""What a backward pass of \(\sum_i r_i \ell_i(\theta)\) says about the matrix G with rows \(\sqrt{r_i}\, g_i\)."""
 
-    Attributes:
-        value: \(\sum_i r_i \ell_i\).
-        gradient: \(\sum_i r_i g_i\), like the parameters.
-        parts: what each leaf that is followed has of G: its index, the form, the leaf's linear view of itself with its
-            transpose, and the slopes of that view.
-        leaves: the parameters' leaves.
-        structure: the parameters' tree.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
-        >>> met = gradient_matrix(lambda w, x: w @ x, jnp.ones(2), jnp.array([[3.0, 4.0], [4.0, -3.0]]), jnp.ones(2))
-        >>> met.gram().tolist()
-        [[25.0, 0.0], [0.0, 25.0]]
-    """
-
-    value: Array
-    gradient: Params
+    value: Array  # \(\sum_i r_i \ell_i\)
+    gradient: Params  # \(\sum_i r_i g_i\), like the parameters
+    # What each leaf that is followed has of G: its index, the form, the leaf's linear view of itself with its
+    # transpose, and the slopes of that view.
     parts: list[tuple[int, RowForm, Callable[[Array], Array], Callable[[Array], Array], Array | None]]
-    leaves: list[Array]
-    structure: Any
+    leaves: list[Array]  # the parameters' leaves
+    structure: Any  # the parameters' tree
 
     def squares(self) -> Params:
         r"""Returns \(\sum_i r_i g_i^2\), the diagonal of \(G^\top G\)."""
@@ -85,42 +70,19 @@ class GradientMatrix:
         return self.structure.unflatten(found)
 
     def leading(self, rank: int) -> Params:
-        r"""Returns W, leaves `[k, ...]`, with \(W W^\top\) the best approximation of \(G^\top G\) of rank k.
-
-        Args:
-            rank: k; no more than there are examples come back.
-        """
+        r"""Returns W, leaves `[k, ...]`, with \(W W^\top\) the best approximation of \(G^\top G\) of rank k."""
         return self.combine(leading_eigenvectors(self.gram(), rank))
 
 
 def gradient_matrix(
     loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, read: Any = True
 ) -> GradientMatrix:
-    r"""Takes one backward pass of a batch, after which the matrix of single gradients can be used without being held.
-
-    At a dense layer the Gram matrix is \((A A^\top) \circ (D D^\top)\), for inputs A and cotangents D, a product with k
-    vectors costs k forward passes and \(G^\top C\) k products of the backward pass. Where weights are shared over
-    positions single gradients are made a slab of coordinates at a time. A leaf that is used more than once, or inside a
-    loop, is not read: its single gradients are taken one example after another and held, and the log `lamu` says so.
-    Examples of weight zero contribute nothing, whatever stands in them.
-
-    Args:
-        loss: the loss of one example, a scalar function of the parameters and an example without a batch axis.
-        params: the parameters θ, a pytree of floating arrays.
-        examples: a pytree of arrays `[batch, ...]`.
-        weights: r, not negative, shape `[batch]`: 1/B for means, zero for padding.
-        read: which parameters G is about, a tree prefix of truth values; of the others there is the gradient alone.
-
-    Raises:
-        ValueError: for a loss with side effects, or one that is no scalar.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
-        >>> met = gradient_matrix(lambda w, x: w @ x, jnp.ones(2), jnp.array([[3.0, 4.0], [0.0, 1.0]]), jnp.ones(2))
-        >>> met.products(jnp.array([[1.0, 0.0]])).tolist(), met.combine(jnp.array([[1.0], [1.0]])).tolist()
-        ([[3.0], [0.0]], [[3.0, 5.0]])
-    """
+    """Takes one backward pass of a batch, after which the matrix of single gradients can be used without being held."""
+    # At a dense layer the Gram matrix is \((A A^\top) \circ (D D^\top)\), for inputs A and cotangents D, a product with
+    # k vectors costs k forward passes and \(G^\top C\) k products of the backward pass. Where weights are shared over
+    # positions single gradients are made a slab of coordinates at a time. A leaf that is used more than once, or inside
+    # a loop, is not read: its single gradients are taken one example after another and held, and the log `lamu` says
+    # so. Examples of weight zero contribute nothing, whatever stands in them.
     # A row that counts stands in for those that do not: zero times what is in them might be no zero.
     counts = weights != 0
     stand_in = jnp.where(counts, jnp.arange(weights.shape[0]), jnp.argmax(counts))
@@ -141,25 +103,10 @@ def gradient_matrix(
 
 
 def leading_eigenvectors(matrix: Array, count: int) -> Array:
-    """Returns orthonormal columns that span the leading eigenvectors of a positive matrix, in descending order.
-
-    A small matrix is decomposed; of a large one the space is iterated, with as many columns to spare, which is many
-    times faster than the decomposition on a processor whose cores are shared. What is left out of the space then may be
-    a little more than the best that could be.
-
-    Args:
-        matrix: symmetric and positive, `[n, n]`.
-        count: how many; n where there are fewer.
-
-    Returns:
-        Columns `[n, min(count, n)]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.gradient_matrix import leading_eigenvectors
-        >>> jnp.abs(leading_eigenvectors(jnp.diag(jnp.array([1.0, 9.0, 4.0])), 2)).tolist()
-        [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
-    """
+    """Returns orthonormal columns that span the leading eigenvectors of a positive matrix, in descending order."""
+    # A small matrix is decomposed; of a large one the space is iterated, with as many columns to spare, which is many
+    # times faster than the decomposition on a processor whose cores are shared. What is left out of the space then may
+    # be a little more than the best that could be.
     n = matrix.shape[0]
     count, width = min(count, n), 2 * count + 4
     exact = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)

@@ -14,24 +14,7 @@ __all__ = ["windows"]
 
 
 def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: dict[str, Any]) -> Array:
-    """Returns what every element of the kernel is multiplied with at every position, by copies alone.
-
-    Args:
-        images: `[batch, channels, *space]`.
-        kernel: the kernel's size in space.
-        outputs: the output's size in space.
-        settings: the parameters of the equation `conv_general_dilated`: strides, padding, dilations.
-
-    Returns:
-        `[batch, channels, elements of the kernel, positions]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.im2col import windows
-        >>> plain = {"window_strides": (1,), "padding": ((0, 0),), "lhs_dilation": (1,), "rhs_dilation": (1,)}
-        >>> windows(jnp.arange(3.0)[None, None], (2,), (2,), plain)[0, 0].tolist()
-        [[0.0, 1.0], [1.0, 2.0]]
-    """
+    """Returns what every element of the kernel is multiplied with at every position, by copies alone."""
     # Padding may be negative, and dilated inputs have zeros between them.
     around = [
         (low, high, gap - 1) for (low, high), gap in zip(settings["padding"], settings["lhs_dilation"], strict=True)

@@ -19,24 +19,12 @@ __all__ = ["Layer", "layers", "layers_by_name", "moved", "places"]
 
 @dataclass(frozen=True)
 class Layer:
-    """A kernel, with the bias that its outputs meet.
+    """A kernel, with the bias that its outputs meet."""
 
-    Attributes:
-        kernel: the kernel's leaf.
-        bias: the bias's leaf; None where there is none, or where it stands elsewhere in the tree.
-        site: the kernel's site, an index.
-        outputs_first: whether the kernel's coordinates run over the outputs before they run over the inputs.
-
-    Examples:
-        >>> from lamu.objective.curvature.reader.layers import Layer
-        >>> Layer(kernel=1, bias=0, site=0, outputs_first=False).bias
-        0
-    """
-
-    kernel: int
-    bias: int | None
-    site: int
-    outputs_first: bool
+    kernel: int  # the kernel's leaf
+    bias: int | None  # the bias's leaf; None where there is none, or where it stands elsewhere in the tree
+    site: int  # the kernel's site, an index
+    outputs_first: bool  # whether the kernel's coordinates run over the outputs before they run over the inputs
 
     @property
     def reordered(self) -> bool:
@@ -45,18 +33,11 @@ class Layer:
 
 
 def layers(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
-    """Returns the layers of a network; every leaf that belongs to none is on its own.
-
-    A leaf is a kernel where a product (`dot_general`) or a convolution in one group reads it, moved at most, with its
-    coordinates in the order of inputs and outputs, or of outputs and inputs. A bias joins it where the two are all of a
-    dictionary (`{"bias", "kernel"}` of Flax, `{"bias", "weight"}` of PyTorch and Equinox, or other names), and the bias
-    is added to the product before anything else happens to that.
-
-    Args:
-        read: the network, linearised.
-        params: its parameters.
-        apart: leaves that are to be on their own.
-    """
+    """Returns the layers of a network; every leaf that belongs to none is on its own."""
+    # A leaf is a kernel where a product (`dot_general`) or a convolution in one group reads it, moved at most, with its
+    # coordinates in the order of inputs and outputs, or of outputs and inputs. A bias joins it where the two are all of
+    # a dictionary (`{"bias", "kernel"}` of Flax, `{"bias", "weight"}` of PyTorch and Equinox, or other names), and the
+    # bias is added to the product before anything else happens to that.
     found: dict[int, list[int]] = {}
     for index, site in enumerate(read.sites):
         found.setdefault(site.leaf, []).append(index)
@@ -75,27 +56,15 @@ def layers(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[
 
 
 def layers_by_name(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
-    """Returns the layers as the tree alone tells them (`lamu.operators.KroneckerBlocks`).
-
-    A bias joins its kernel only where the two have the names `{"bias", "kernel"}`, and the inputs come first.
-
-    Args:
-        read: the network, linearised.
-        params: its parameters.
-        apart: leaves that are to be on their own.
-    """
+    """Returns the layers as the tree alone tells them (`lamu.operators.KroneckerBlocks`)."""
+    # A bias joins its kernel only where the two have the names `{"bias", "kernel"}`, and the inputs come first.
     named = _pairs(params, by_name=True)
     own = lambda layer: layer.bias is None or (named.get(layer.kernel) == layer.bias and not layer.outputs_first)
     return [layer if own(layer) else replace(layer, bias=None) for layer in layers(read, params, apart)]
 
 
 def places(program: Program, site: Site) -> tuple[list[int], list[int]]:
-    """Returns the axes of p's value that stand for inputs and for outputs, each in order.
-
-    Args:
-        program: the equations.
-        site: a kernel's use, in a product or a convolution.
-    """
+    """Returns the axes of p's value that stand for inputs and for outputs, each in order."""
     equation = program.steps[site.step].equation
     rank = len(program.avals[site.base].shape)
     if equation.primitive.name == "dot_general":
@@ -179,13 +148,7 @@ def _meets(program: Program, kernel: Site, bias: Site) -> bool:
 
 
 def moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
-    """Returns whole numbers moved as steps move floating ones.
-
-    Args:
-        program: the equations.
-        numbers: the steps, one after the other, each of `MOVES`.
-        values: the whole numbers.
-    """
+    """Returns whole numbers moved as steps move floating ones."""
     with jax.ensure_compile_time_eval():
         for number in numbers:
             step = program.steps[number]

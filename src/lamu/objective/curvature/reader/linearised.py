@@ -19,60 +19,24 @@ __all__ = ["Linearised", "linearise"]
 
 @dataclass(frozen=True)
 class Linearised:
-    r"""What one forward pass of \(f(\theta, x_i)\) leaves, for as many backward passes as are asked for.
+    r"""What one forward pass of \(f(\theta, x_i)\) leaves, for as many backward passes as are asked for."""
 
-    Attributes:
-        outputs: \(f(\theta, x_i)\), `[batch, ...]`.
-        pull: from cotangents of the outputs, `[batch, ...]`, to the gradient, one array for each leaf, and the
-            cotangents of what came out of each site, `[batch, ...]`. What is not used of the two costs nothing in
-            compiled code.
-        program: the equations of one example.
-        sites: where a leaf meets data.
-        held: the values of all places that no example has a part in.
-        inputs: for each site, what it reads of the data, by place, `[batch, ...]`.
-        unread: the leaves that meet data in no readable way, with the reason.
-        leaves: the parameters' leaves.
-        rows: the examples' leaves.
-        one: the function of one example, of the two lists of leaves.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.linearised import linearise
-        >>> read = linearise(lambda w, x: x @ w, jnp.ones((2, 1)), jnp.eye(2))
-        >>> gradient, cotangents = read.pull(jnp.array([[1.0], [3.0]]))
-        >>> gradient[0].ravel().tolist(), cotangents[0].ravel().tolist()
-        ([1.0, 3.0], [1.0, 3.0])
-    """
-
-    outputs: Array
+    outputs: Array  # \(f(\theta, x_i)\), `[batch, ...]`
+    # From cotangents of the outputs, `[batch, ...]`, to the gradient, one array for each leaf, and the cotangents of
+    # what came out of each site, `[batch, ...]`. What is not used of the two costs nothing in compiled code.
     pull: Callable[[Array], tuple[list[Array], list[Array]]]
-    program: Program
-    sites: list[Site]
-    held: dict[int, Any]
-    inputs: list[dict[int, Array]]
-    unread: dict[int, str]
-    leaves: list[Array]
-    rows: list[Array]
-    one: Callable[[list[Array], list[Array]], Array]
+    program: Program  # the equations of one example
+    sites: list[Site]  # where a leaf meets data
+    held: dict[int, Any]  # the values of all places that no example has a part in
+    inputs: list[dict[int, Array]]  # for each site, what it reads of the data, by place, `[batch, ...]`
+    unread: dict[int, str]  # the leaves that meet data in no readable way, with the reason
+    leaves: list[Array]  # the parameters' leaves
+    rows: list[Array]  # the examples' leaves
+    one: Callable[[list[Array], list[Array]], Array]  # the function of one example, of the two lists of leaves
 
 
 def linearise(function: Callable[[Params, Any], Array], params: Params, examples: Any) -> Linearised:
-    """Traces a function of one example, runs it on the batch, and keeps what its backward passes need.
-
-    Args:
-        function: of the parameters and an example without a batch axis; it returns one array.
-        params: the parameters, a pytree of floating arrays.
-        examples: a pytree of arrays `[batch, ...]`.
-
-    Raises:
-        ValueError: for a function with side effects.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.linearised import linearise
-        >>> linearise(lambda w, x: x @ w, jnp.ones((2, 1)), jnp.eye(2)).outputs.ravel().tolist()
-        [1.0, 1.0]
-    """
+    """Traces a function of one example, runs it on the batch, and keeps what its backward passes need."""
     leaves, structure = jax.tree.flatten(params)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     rows, layout = jax.tree.flatten(examples)

@@ -1,9 +1,8 @@
-r"""Loops of a known length (`scan`), run with something added to the sites in them, and read.
+"""Loops of a known length (`scan`), run with something added to the sites in them, and read."""
 
-What is added at a site goes in as one more sequence, and what the site reads comes out as one. A leaf that every
-iteration sees whole (a recurrent network's) is used like one that is shared over positions, and time is the positions;
-of a leaf that is itself a sequence (the kernels of repeated layers) each iteration has a slice of its own.
-"""
+# What is added at a site goes in as one more sequence, and what the site reads comes out as one. A leaf that every
+# iteration sees whole (a recurrent network's) is used like one that is shared over positions, and time is the
+# positions; of a leaf that is itself a sequence (the kernels of repeated layers) each iteration has a slice of its own.
 
 from __future__ import annotations
 
@@ -24,17 +23,7 @@ __all__ = ["loop_contribution", "perturbed"]
 def perturbed(
     program: Program, found: Sequence[Site], values: dict[int, Any], extra: Sequence[Array]
 ) -> list[dict[int, Array]]:
-    """Runs the steps that depend on an example, with a term added to what comes out of each site.
-
-    Args:
-        program: the equations.
-        found: the sites.
-        values: what stands at each place before; the results are written into it.
-        extra: the terms, one a site.
-
-    Returns:
-        For each site what it reads of the example, by place.
-    """
+    """Runs the steps that depend on an example, with a term added to what comes out of each site."""
     at: dict[int, list[int]] = {}
     for index, site in enumerate(found):
         at.setdefault(site.step, []).append(index)

@@ -1,8 +1,7 @@
-r"""The squares \(\sum_{ik} (J_i^\top u_{ik})^2\) of a network's outputs along directions, from one forward pass.
+r"""The squares \(\sum_{ik} (J_i^\top u_{ik})^2\) of a network's outputs along directions, from one forward pass."""
 
-Where an example meets a leaf once, its gradient is an outer product \(a_i d_{ik}^\top\), and the directions' squares
-are summed before they meet the inputs: \(\sum_k (a_i d_{ik}^\top)^2 = a_i^2 \big(\sum_k d_{ik}^2\big)^\top\).
-"""
+# Where an example meets a leaf once, its gradient is an outer product \(a_i d_{ik}^\top\), and the directions' squares
+# are summed before they meet the inputs: \(\sum_k (a_i d_{ik}^\top)^2 = a_i^2 \big(\sum_k d_{ik}^2\big)^\top\).
 
 from __future__ import annotations
 
@@ -17,20 +16,7 @@ __all__ = ["squares_of_outputs"]
 
 
 def squares_of_outputs(read: Linearised, directions: Array) -> list[Array]:
-    r"""Returns \(\sum_{ik} (J_i^\top u_{ik})^2\), one array for each leaf.
-
-    Args:
-        read: the network on a batch, all of whose leaves are read.
-        directions: u, `[k, batch, outputs]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.linearised import linearise
-        >>> from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
-        >>> read = linearise(lambda w, x: x @ w, jnp.ones((2, 1)), jnp.eye(2))
-        >>> squares_of_outputs(read, jnp.array([[[1.0], [3.0]], [[2.0], [0.0]]]))[0].ravel().round(5).tolist()
-        [5.0, 9.0]
-    """
+    r"""Returns \(\sum_{ik} (J_i^\top u_{ik})^2\), one array for each leaf."""
     ones = jnp.ones(directions.shape[1], directions.dtype)
     once = [
         meets_once(read.program, site, read.held[site.base], shape.shape[1:])

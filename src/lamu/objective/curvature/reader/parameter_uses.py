@@ -23,30 +23,19 @@ CLOSED = (*CLOSED, "pallas_call", "linear_solve", "custom_linear_solve", "pure_c
 
 @record
 class Site:
-    r"""The one equation \(y = u(v(w), a)\) where a leaf w meets data a, through a view \(v = s \circ p\).
+    r"""The one equation \(y = u(v(w), a)\) where a leaf w meets data a, through a view \(v = s \circ p\)."""
 
-    p only moves elements or changes them one by one, so that squares pass through it; s, from the first broadcast on,
-    is a part of the use.
+    # p only moves elements or changes them one by one, so that squares pass through it; s, from the first broadcast on,
+    # is a part of the use.
 
-    Attributes:
-        leaf: the leaf's index.
-        step: the number of the equation.
-        position: which of the equation's inputs is the view.
-        single: the steps of p.
-        spread: the steps of s.
-        base: the place between the two.
-        given: the places of all else that the use reads; in a loop, places of its body.
-        loop: where the equation is a loop, the `Loop` that it is; None elsewhere.
-    """
-
-    leaf: int = static()
-    step: int = static()
-    position: int = static()
-    single: tuple[int, ...] = static()
-    spread: tuple[int, ...] = static()
-    base: int = static()
-    given: tuple[int, ...] = static()
-    loop: Any = static(default=None)
+    leaf: int = static()  # the leaf's index
+    step: int = static()  # the number of the equation
+    position: int = static()  # which of the equation's inputs is the view
+    single: tuple[int, ...] = static()  # the steps of p
+    spread: tuple[int, ...] = static()  # the steps of s
+    base: int = static()  # the place between the two
+    given: tuple[int, ...] = static()  # the places of all else that the use reads; in a loop, places of its body
+    loop: Any = static(default=None)  # where the equation is a loop, the `Loop` that it is; None elsewhere
 
     def through(self, program: Program, leaf: Array, held: dict[int, Any]) -> Array:
         """Returns p of a leaf."""
@@ -81,30 +70,17 @@ class Site:
 
 @record
 class Loop:
-    """A loop of a known length (`scan`) that a site's leaf enters, and the site in its body.
+    """A loop of a known length (`scan`) that a site's leaf enters, and the site in its body."""
 
-    Attributes:
-        body: the body's equations; its parameters are the views that enter the loop.
-        inner: the use in the body.
-        entering: which inputs of the loop are the body's parameters.
-        entry: the place of the view that enters.
-        stacked: whether an iteration sees one slice of it, rather than all of it.
-    """
-
-    body: Any = static()
-    inner: Site = static()
-    entering: tuple[int, ...] = static()
-    entry: int = static()
-    stacked: bool = static()
+    body: Any = static()  # the body's equations; its parameters are the views that enter the loop
+    inner: Site = static()  # the use in the body
+    entering: tuple[int, ...] = static()  # which inputs of the loop are the body's parameters
+    entry: int = static()  # the place of the view that enters
+    stacked: bool = static()  # whether an iteration sees one slice of it, rather than all of it
 
 
 def sites(program: Program, loops: bool = False) -> tuple[list[Site], dict[int, str]]:
-    """Returns the sites of all leaves whose elements have one each, and why the other leaves have none.
-
-    Args:
-        program: the equations.
-        loops: whether uses inside a `scan` are read, too; such a site has a `loop`.
-    """
+    """Returns the sites of all leaves whose elements have one each, and why the other leaves have none."""
     uses: dict[int, list[list[Site]]] = defaultdict(list)  # for each leaf and each equation that it enters
     reasons: dict[int, str] = {}
     for number, step in enumerate(program.steps):

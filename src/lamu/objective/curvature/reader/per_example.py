@@ -22,84 +22,34 @@ __all__ = ["Squares", "squares_and_gradient", "squares_with_norms"]
 
 @record
 class Squares:
-    r"""What one backward pass gives of a loss \(\sum_i r_i \ell_i(\theta)\).
+    r"""What one backward pass gives of a loss \(\sum_i r_i \ell_i(\theta)\)."""
 
-    Attributes:
-        value: \(\sum_i r_i \ell_i\).
-        gradient: \(\sum_i r_i g_i\), like the parameters.
-        squares: \(\sum_i r_i g_i^2\), like the parameters.
-        norms: \(\lVert g_i \rVert^2\), shape `[batch]`; zero for an example of weight zero.
-
-    Examples:
-        >>> from lamu.objective.curvature.reader import Squares
-        >>> Squares(value=1.0, gradient={}, squares={}, norms=None).value
-        1.0
-    """
-
-    value: Any
-    gradient: Params
-    squares: Params
-    norms: Any
+    value: Any  # \(\sum_i r_i \ell_i\)
+    gradient: Params  # \(\sum_i r_i g_i\), like the parameters
+    squares: Params  # \(\sum_i r_i g_i^2\), like the parameters
+    norms: Any  # \(\lVert g_i \rVert^2\), shape `[batch]`; zero for an example of weight zero
 
 
 def squares_and_gradient(
     loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, read: Any = True
 ) -> tuple[Array, Params, Params]:
-    r"""Returns the weighted sums of losses, gradients and squared gradients of single examples.
-
-    \[ \sum_i r_i \ell_i, \qquad \sum_i r_i g_i, \qquad \sum_i r_i g_i^2, \qquad
-       g_i = \nabla_\theta \ell(\theta, x_i) \]
-
-    The loss of one example is traced and read: each parameter leaf is followed to the one equation in which it meets
-    data. One backward pass of the batch gives the gradient and the cotangents there; cotangents and inputs are all that
-    the squares need, so single gradients are not held. Cost for a dense layer: one product more than the gradient's
-    two; where weights are shared over positions, or over the iterations of a `scan`, single gradients are formed a few
-    at a time and their sum is the gradient. A leaf that is used more than once, or inside a `while`, `cond` or function
-    with a derivative of its own, is not read: its gradients are taken example by example, and the log `lamu` says so.
-    Exact in every case.
-
-    Args:
-        loss: the loss of one example, a scalar function of the parameters and an example without a batch axis.
-        params: the parameters θ, a pytree of floating arrays.
-        examples: a pytree of arrays `[batch, ...]`.
-        weights: r, shape `[batch]`: 1/B for means, ones for sums, zero for padding.
-        read: which parameters want squares, a tree prefix of `params` of truth values; the squares of the others are
-            zeros.
-
-    Returns:
-        The value, and gradient and squares like `params`.
-
-    Raises:
-        ValueError: for a loss with side effects, one that is no scalar, or examples whose leading axes differ.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader import squares_and_gradient
-        >>> loss = lambda w, x: jnp.sum(w * x)
-        >>> value, gradient, squares = squares_and_gradient(loss, jnp.ones(2), jnp.eye(2) * 3, jnp.ones(2))
-        >>> gradient.tolist(), squares.tolist()
-        ([3.0, 3.0], [9.0, 9.0])
-    """
+    """Returns the weighted sums of losses, gradients and squared gradients of single examples."""
+    # \[ \sum_i r_i \ell_i, \qquad \sum_i r_i g_i, \qquad \sum_i r_i g_i^2, \qquad
+    #    g_i = \nabla_\theta \ell(\theta, x_i) \]
+    #
+    # The loss of one example is traced and read: each parameter leaf is followed to the one equation in which it meets
+    # data. One backward pass of the batch gives the gradient and the cotangents there; cotangents and inputs are all
+    # that the squares need, so single gradients are not held. Cost for a dense layer: one product more than the
+    # gradient's two; where weights are shared over positions, or over the iterations of a `scan`, single gradients are
+    # formed a few at a time and their sum is the gradient. A leaf that is used more than once, or inside a `while`,
+    # `cond` or function with a derivative of its own, is not read: its gradients are taken example by example, and the
+    # log `lamu` says so. Exact in every case.
     found = _read(loss, params, examples, weights, read, normed=False)
     return found.value, found.gradient, found.squares
 
 
 def squares_with_norms(loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array) -> Squares:
-    """Returns the same and the squared norms of the single gradients.
-
-    Args:
-        loss: the loss of one example.
-        params: the parameters.
-        examples: a pytree of arrays `[batch, ...]`.
-        weights: what every example counts, `[batch]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader import squares_with_norms
-        >>> loss = lambda w, x: jnp.sum(w * x)
-        >>> squares_with_norms(loss, jnp.ones(2), jnp.array([[3.0, 4.0]]), jnp.ones(1)).norms.tolist()
-        [25.0]
-    """
+    """Returns the same and the squared norms of the single gradients."""
     return _read(loss, params, examples, weights, True, normed=True)
 
 

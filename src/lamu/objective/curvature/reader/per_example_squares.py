@@ -1,12 +1,11 @@
-r"""Sums over examples of the squares of one leaf's gradients, from its inputs and its output's cotangents.
+"""Sums over examples of the squares of one leaf's gradients, from its inputs and its output's cotangents."""
 
-\[ S = \sum_i r_i\, g_i^2, \qquad G = \sum_i r_i\, g_i, \qquad n_i = \lVert g_i \rVert^2, \qquad
-   g_i = \big(\partial u(w, a_i)/\partial w\big)^\top d_i \]
-
-Every rule is exact; they differ in what they hold at once. Cotangents come as \(r_i d_i\) (they are those of the
-weighted sum), hence the factor \(1/r_i\) beside their squares. Where single gradients are formed, a few at a time, G is
-their sum, and whoever takes it from here spares the backward pass a product; elsewhere it is None.
-"""
+# \[ S = \sum_i r_i\, g_i^2, \qquad G = \sum_i r_i\, g_i, \qquad n_i = \lVert g_i \rVert^2, \qquad
+#    g_i = \big(\partial u(w, a_i)/\partial w\big)^\top d_i \]
+#
+# Every rule is exact; they differ in what they hold at once. Cotangents come as \(r_i d_i\) (they are those of the
+# weighted sum), hence the factor \(1/r_i\) beside their squares. Where single gradients are formed, a few at a time, G
+# is their sum, and whoever takes it from here spares the backward pass a product; elsewhere it is None.
 
 from __future__ import annotations
 
@@ -39,20 +38,7 @@ HELD = 2**16
 def contribution(
     program: Program, site: Site, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
 ) -> Rule:
-    """Chooses the rule for a site.
-
-    Args:
-        program: the equations.
-        site: the leaf's use.
-        base: p's value.
-        held: what no example has a part in.
-        rows: what the use reads of each example, `[batch, ...]`.
-        cotangent: the output's cotangents times the weights, `[batch, ...]`.
-
-    Returns:
-        A function of 1/r that gives S and G (or None) in the shape of p's value, and the function of p′² that gives
-        r n.
-    """
+    """Chooses the rule for a site."""
     step = program.steps[site.step]
     if step.name == "dot_general" and not site.spread:
         return _dense(program, site, base, held, rows, cotangent)
@@ -78,14 +64,7 @@ def contribution(
 
 
 def meets_once(program: Program, site: Site, base: Array, output: tuple[int, ...]) -> bool:
-    """Returns whether an example's squared gradients are linear in its squared cotangents: it meets the leaf once.
-
-    Args:
-        program: the equations.
-        site: the leaf's use.
-        base: p's value.
-        output: the shape of what comes out for one example.
-    """
+    """Returns whether an example's squared gradients are linear in its squared cotangents: it meets the leaf once."""
     step = program.steps[site.step]
     if step.name != "dot_general" or site.spread:
         return _is_summand(step.name, site, base, output)
@@ -145,11 +124,9 @@ def _dense(
 
 
 def _late(inverse: Array, d: Array) -> Array:
-    """Returns 1/r, in a way that the compiler cannot know before it has the cotangents.
-
-    It would square the inputs of all layers as soon as it has them, and hold the squares through the backward pass:
-    half of all temporary memory. A row whose cotangent is NaN has squares that are NaN in any case.
-    """
+    """Returns 1/r, in a way that the compiler cannot know before it has the cotangents."""
+    # It would square the inputs of all layers as soon as it has them, and hold the squares through the backward pass:
+    # half of all temporary memory. A row whose cotangent is NaN has squares that are NaN in any case.
     first = jnp.sum(d.reshape(d.shape[0], -1)[:, :1], axis=1)
     return jnp.where(jnp.isnan(first), first, inverse)
 
@@ -216,17 +193,12 @@ def _lookup(base: Array, indices: Array, mode: Any, cotangent: Array) -> Rule:
 
 @dataclass(frozen=True)
 class ByRows:
-    """The rule that forms some examples' gradients at a time.
+    """The rule that forms some examples' gradients at a time."""
 
-    Attributes:
-        gradients: from a pair of inputs and cotangents of some rows to their gradients, `[rows, ...]`.
-        rows: the pair, for all rows.
-        chunk: how many at a time; None for all at once.
-    """
-
+    # From a pair of inputs and cotangents of some rows to their gradients, `[rows, ...]`.
     gradients: Callable[[Any], Array]
-    rows: tuple[Any, Array]
-    chunk: int | None
+    rows: tuple[Any, Array]  # the pair, for all rows
+    chunk: int | None  # how many at a time; None for all at once
 
     def __call__(self, inverse: Array) -> Contribution:
         """Returns S and G, and the function from p′² to r n."""
@@ -251,13 +223,8 @@ class ByRows:
         return square, gradient, norms
 
     def over(self, cotangents: Array) -> Array:
-        """Returns the sum of squares over the rows and over several cotangents of each.
-
-        What a row's inputs are made into is made once, and met by all cotangents in one product.
-
-        Args:
-            cotangents: `[k, batch, ...]`.
-        """
+        """Returns the sum of squares over the rows and over several cotangents of each."""
+        # What a row's inputs are made into is made once, and met by all cotangents in one product.
         several, cotangents = cotangents.shape[0], cotangents.astype(self.rows[1].dtype)
 
         def sums(row: tuple[Any, Array]) -> Array:
@@ -269,22 +236,8 @@ class ByRows:
 
 
 def in_chunks(function: Callable[[Any], Any], rows: Any, chunk: int, stacked: bool = False) -> Any:
-    """Returns the sum of a function of some rows at a time over all rows, or its values one after another.
-
-    Rows of zeros complete the last chunk; they must contribute nothing.
-
-    Args:
-        function: of the rows of a chunk, `[chunk, ...]`: a pytree of arrays, a sum over them or one value for each.
-        rows: a pytree of arrays `[batch, ...]`.
-        chunk: how many at a time.
-        stacked: whether the values are laid one after another rather than summed.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.objective.curvature.reader.per_example_squares import in_chunks
-        >>> float(in_chunks(lambda rows: rows.sum(), jnp.arange(5.0), chunk=2))
-        10.0
-    """
+    """Returns the sum of a function of some rows at a time over all rows, or its values one after another."""
+    # Rows of zeros complete the last chunk; they must contribute nothing.
     batch = jax.tree.leaves(rows)[0].shape[0]
     if chunk >= batch:
         return function(rows)
