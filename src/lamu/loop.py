@@ -17,6 +17,7 @@ from lamu.batch_statistics import BatchStatistics, require_choice
 from lamu.convergence import LARGEST_R_HAT, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.mapped import require_room
+from lamu.dtype_policy import full_products
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -51,6 +52,7 @@ _OTHER_SHAPE = (
 )
 
 
+@full_products
 def fit(
     model: Target,
     data: Any,

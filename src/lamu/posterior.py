@@ -16,6 +16,7 @@ import numpy as np
 from lamu import memory, store, tree
 from lamu.convergence import Convergence
 from lamu.data.spelling import elsewhere
+from lamu.dtype_policy import full_products
 from lamu.families import Draws, Family
 from lamu.likelihoods import Scaled
 from lamu.model import Model
@@ -73,6 +74,7 @@ class Posterior:
     convergence: Convergence | None = None
     temperature: Number = 1.0
 
+    @full_products
     def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.
 

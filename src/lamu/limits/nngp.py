@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from lamu.dtype_policy import full_products
 from lamu.limits.expectations import EXPECTATIONS
 from lamu.record import record, static
 from lamu.typing import Array, Number
@@ -62,6 +63,7 @@ class NNGP:
         for name, value in (("gain", self.gain), ("bias", self.bias)):
             _require_positive(name, value)
 
+    @full_products
     def kernel(self, x: Array, z: Array | None = None) -> Array:
         """Returns the covariance of the outputs at two sets of inputs, `[N, M]`.
 
@@ -83,6 +85,7 @@ class NNGP:
             of_x, of_z = (self._affine(expectation(each, each, each)) for each in (of_x, of_z))
         return between
 
+    @full_products
     def variance(self, x: Array) -> Array:
         """Returns the variance of the outputs, the diagonal of `kernel(x)`, `[N]`.
 
@@ -91,6 +94,7 @@ class NNGP:
         """
         return jax.vmap(lambda row: self.kernel(row[None])[0, 0])(_rows(x))
 
+    @full_products
     def regression(self, x: Array, y: Array, noise: Number) -> GaussianRegression:
         r"""Returns the posterior of f given \(y = f(x) + \sigma\epsilon\), in closed form.
 
@@ -156,6 +160,7 @@ class GaussianRegression:
     y: Array
     root: Array
 
+    @full_products
     def predict(self, z: Array) -> tuple[Array, Array]:
         """Returns mean and variance of f, without the noise.
 

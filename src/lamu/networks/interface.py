@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from lamu.dtype_policy import network_products
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Network", "Normaliser", "outputs"]
@@ -117,7 +118,12 @@ class Normaliser(ABC):
 def outputs(
     network: Network, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None
 ) -> tuple[Array, Any]:
-    """Returns a network's outputs and new state; the mask goes to those that declare `masked`."""
-    if network.masked:
-        return network.apply(params, state, x, key, train, mask)
-    return network.apply(params, state, x, key, train)
+    """Returns a network's outputs and new state; the mask goes to those that declare `masked`.
+
+    A network's products have the device's own precision, a linear map's all their digits.
+    """
+    given = (mask,) if network.masked else ()
+    if network.linear:
+        return network.apply(params, state, x, key, train, *given)
+    with network_products():
+        return network.apply(params, state, x, key, train, *given)

@@ -15,6 +15,7 @@ from lamu import memory, tree
 from lamu.algorithms.closed_form.linear_gaussian import weighed
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.dtype_policy import full_products
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
@@ -135,6 +136,7 @@ class ExtendedKalman(Runnable):
         )
 
 
+@full_products
 def kalman_update(covariance: Array, root: Array) -> Array:
     r"""Returns the covariance after an observation, in Joseph's form, which stays symmetric and positive.
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from lamu.likelihoods import PerPosition
 from lamu.model import Model
+from lamu.networks.interface import outputs
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["ancestral"]
@@ -58,7 +59,7 @@ def ancestral(model: Model, params: Params, key: RandomKey, n: int) -> Array:
 
     def one(y: Array, at: tuple[Array, RandomKey]) -> tuple[Array, None]:
         d, of_position = at
-        f, _ = model.network.apply(weights, {}, y, None, False)
+        f, _ = outputs(model.network, weights, {}, y, None, False, None)
         draws: Any = model.likelihood.sample(of_position, params["likelihood"], f).reshape(n, count)
         return jnp.where(jnp.arange(count)[None, :] == d, draws.astype(dtype), y), None
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from lamu.latent.flows.interface import Flow
 from lamu.networks import MLP
+from lamu.networks.interface import outputs as outputs_of
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
@@ -73,6 +74,6 @@ class Coupling(Flow):
     def _affine(self, params: Params, kept: Array, context: Array) -> tuple[Array, Array]:
         """Returns s and t."""
         inputs = jnp.concatenate([kept, context.astype(kept.dtype)])
-        outputs, _ = MLP(self.widths, "tanh").apply(params, {}, inputs[None, :], None, False)
+        outputs, _ = outputs_of(MLP(self.widths, "tanh"), params, {}, inputs[None, :], None, False, None)
         raw, shift = jnp.split(outputs[0], 2)
         return 2 * jnp.tanh(raw / 2), shift

@@ -11,6 +11,7 @@ from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import arguments
 from lamu.graphs.poisson import PoissonFactor
 from lamu.graphs.potential import Potential
+from lamu.networks.interface import outputs
 from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey
 
@@ -46,7 +47,8 @@ def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], ro
         of_latents = network.partially_applied(weights, jnp.ravel(_side_by_side(data, row, at, dtype)))
         if of_latents is not None:
             weights, data = of_latents, ()
-    return network.apply(weights, {}, _side_by_side((*data, *latents), row, at, dtype)[None], None, False)[0][0]
+    inputs = _side_by_side((*data, *latents), row, at, dtype)
+    return outputs(network, weights, {}, inputs[None], None, False, None)[0][0]
 
 
 def _data(given: tuple[str, ...], row: Row, dtype: Any) -> tuple[Expression, ...]:

@@ -15,6 +15,7 @@ from lamu.latent.locals.families import MeanField
 from lamu.latent.locals.row_of_graph import natural
 from lamu.networks import GRU, MLP
 from lamu.networks.adapted import adapted
+from lamu.networks.interface import outputs
 from lamu.networks.readouts import EveryStep
 from lamu.record import record, static
 from lamu.sizes import sized
@@ -86,12 +87,13 @@ class Smoother(Local):
         steps, latents = shape_of(site)
         of_path, of_rest = jax.random.split(key)
         series = _series(name, row, steps, dtype_of(own))
-        h = jnp.reshape(self.backward.apply(own["backward"], {}, series[None], None, False)[0], (steps, self.width))
+        h, _ = outputs(self.backward, own["backward"], {}, series[None], None, False, None)
+        h = jnp.reshape(h, (steps, self.width))
 
         def step(before: Array, of_step: tuple[Array, Array]) -> tuple[Array, Any]:
             summary, noise = of_step
             both = jnp.concatenate([before, summary])[None]
-            belief = MeanField().belief({}, self.combiner.apply(own["combiner"], {}, both, None, False)[0][0])
+            belief = MeanField().belief({}, outputs(self.combiner, own["combiner"], {}, both, None, False, None)[0][0])
             precision: Any = belief.precision
             z = belief.mean + noise / jnp.sqrt(precision.values)
             return z, (z, belief.mean, precision.values, belief.log_prob(z))

@@ -13,6 +13,7 @@ from lamu.graphs.learned_prior import LearnedPrior
 from lamu.latent.log_scale import soft_clipped
 from lamu.networks import MLP
 from lamu.networks.adapted import adapted
+from lamu.networks.interface import outputs
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
@@ -70,7 +71,7 @@ class TransitionPrior(LearnedPrior):
             weights: the weights.
             z: \(z_t\), `[D]`.
         """
-        mean, log_scale = jnp.split(self.network.apply(weights, {}, z[None], None, False)[0][0], 2)
+        mean, log_scale = jnp.split(outputs(self.network, weights, {}, z[None], None, False, None)[0][0], 2)
         return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
 
     def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:

@@ -12,6 +12,7 @@ from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.learned_prior import LearnedPrior
 from lamu.latent.locals import Amortised, Refined
+from lamu.networks.interface import outputs
 from lamu.record import record
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
@@ -102,7 +103,7 @@ class VampPrior(LearnedPrior):
     def _encoded(self, weights: Params, at: Environment) -> Array:
         own = at.statistics["local"][self.name]["network"]
         with lenient():
-            return self.encoder.network.apply(own, {}, weights["inputs"], None, False)[0]
+            return outputs(self.encoder.network, own, {}, weights["inputs"], None, False, None)[0]
 
     def _belief(self, outputs: Array, at: Environment) -> Any:
         return self.encoder.family.belief(at.statistics["local"][self.name]["family"], outputs)

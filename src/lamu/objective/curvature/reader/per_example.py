@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import network_products
 from lamu.objective.curvature.reader.capture import backward
 from lamu.objective.curvature.reader.fallback import warn_of_rows
 from lamu.objective.curvature.reader.loops import loop_contribution
@@ -53,6 +54,7 @@ def squares_with_norms(loss: Callable[[Params, Any], Array], params: Params, exa
     return _read(loss, params, examples, weights, True, normed=True)
 
 
+@network_products()  # squares of rows are sums of what is positive: nothing cancels, and no digit is missed
 def _read(
     loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, read: Any, normed: bool
 ) -> Squares:
