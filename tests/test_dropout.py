@@ -13,7 +13,7 @@ from lamu.algorithms.discrete.dropout import NoisyUnits, dropout, mc_dropout
 from lamu.algorithms.discrete.masked import Masked
 from lamu.data import Batch
 from lamu.families import Point
-from lamu.networks import MLP, BatchNorm, draws_noise
+from lamu.networks import MLP, BatchNorm, ConvNet, draws_noise
 from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -126,6 +126,8 @@ def test_mistakes_say_what_to_do() -> None:
         GaussianDropout(-1)
     with pytest.raises(TypeError, match=r"dropout=0\.5"):
         MLP((3,), dropout=0.5)
+    with pytest.raises(TypeError, match=r"dropout=0\.5"):
+        ConvNet((2,), (3,), dropout=0.5)
     model = lamu.Model(MLP((3,)), lamu.likelihoods.Gaussian(1.0))
     with pytest.raises(ValueError, match="drops no units"):
         mc_dropout().init(jax.random.key(0), Objective(model, 4), Batch.of(X, jnp.zeros(4)))
@@ -134,3 +136,19 @@ def test_mistakes_say_what_to_do() -> None:
     assert isinstance(mc_dropout(), NoisyUnits)
     noisy, x = lamu.networks.Standardised(MLP((3,), dropout=Dropout()), jnp.zeros(3), jnp.ones(3)), jnp.ones((2, 3))
     assert draws_noise(noisy, *noisy.init(jax.random.key(0), x, 1), x)
+
+
+def test_a_convolutional_network_drops_units_of_its_dense_layers():
+    images = jax.random.normal(jax.random.key(0), (3, 4, 4))
+    plain, noisy = (ConvNet((2,), (5,), dropout=dropout) for dropout in (None, Dropout(RATE)))
+    params, state = plain.init(jax.random.key(1), images, 1)
+    f, _ = plain.apply(params, state, images, None, False)
+    np.testing.assert_array_equal(noisy.apply(params, state, images, None, False)[0], f)
+    # Head and bias apart, the output is the sum of the units that are left, each divided by the share that is.
+    key, units = jax.random.key(2), 5
+    dense = {"layers": {0: params["layers"][0], 1: {"kernel": jnp.eye(units), "bias": jnp.zeros(units)}}}
+    hidden = ConvNet((2,), (units,)).apply({**params, **dense}, state, images, None, False)[0]
+    kept = ConvNet((2,), (units,), dropout=Dropout(RATE)).apply({**params, **dense}, state, images, key, True)[0]
+    alive = np.asarray(hidden) > 0
+    ratio = np.asarray(kept)[alive] / np.asarray(hidden)[alive]
+    assert set(np.round(ratio, 5)) == {0.0, np.round(1 / (1 - RATE), 5)}

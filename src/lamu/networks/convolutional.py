@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
+from lamu.networks.dropout import require_noise
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import MLP, floating, require_normaliser, require_widths
 from lamu.networks.patches import convolve
@@ -40,11 +41,12 @@ class ConvNet(Network):
         kernel: height and width of the kernels.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
         normalise: what stands between convolution and activation, for instance `BatchNorm()`; None for nothing.
+        dropout: noise on the units of the hidden dense layers, as `MLP` takes it; None for nothing.
 
     Raises:
         ValueError: for a width, a number of channels or a kernel that is not a positive integer, an unknown
             activation, inputs that are no images, or images too small for that many poolings.
-        TypeError: for a `normalise` that is no normaliser.
+        TypeError: for a `normalise` that is no normaliser, or a `dropout` that is no noise.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -62,6 +64,7 @@ class ConvNet(Network):
     kernel: int = static(default=3)
     activation: str = static(default="relu")
     normalise: Normaliser | Any = None
+    dropout: Any = None
 
     linear = False
 
@@ -83,6 +86,7 @@ class ConvNet(Network):
             raise ValueError(f"a kernel of size {self.kernel!r} cannot be built; give a positive integer")
         require_activation(self.activation)
         require_normaliser(self.normalise)
+        require_noise(self.dropout)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for images like `x`, and the normalisers' state; empty where there is none."""
@@ -125,7 +129,7 @@ class ConvNet(Network):
 
     @property
     def _dense(self) -> MLP:
-        return MLP(self.widths, self.activation)
+        return MLP(self.widths, self.activation, dropout=self.dropout)
 
     def _shape(self, x: Array) -> tuple[int, int, int]:
         """Returns height, width and channels of one image."""
