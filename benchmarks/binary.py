@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 
 import lamu
-from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plug_in import PlugInMode
-from lamu.algorithms.discrete.straight_through import straight_through
+from lamu.algorithms.discrete import PlugInMode, bayesbinn, straight_through
 from lamu.rate import Annealed
 
 PUBLISHED, ROWS = 0.9888, 20_000

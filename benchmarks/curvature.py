@@ -24,7 +24,7 @@ import numpy as np
 
 import lamu
 from benchmarks.pairs import Ratio, alternate
-from lamu.networks.patches import convolve
+from lamu.networks.convolutional import convolve
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.reader.factors import kronecker_factors
 

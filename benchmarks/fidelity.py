@@ -36,7 +36,7 @@ import lamu
 from benchmarks.splits import folder
 from lamu.mcmc import Cyclical, FrozenAfterWarmup, RootMeanSquare
 from lamu.priors import Normal
-from lamu.scores.agreements import agreement_of_rows
+from lamu.scores.fidelities import agreement_of_rows
 
 A, M = lamu.algorithms, lamu.mcmc
 PUBLISHED = {

@@ -26,7 +26,7 @@ import lamu
 from benchmarks.peers import figures
 from lamu.algorithms.post_hoc.evidence import Evidence
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
-from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights
+from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights
 from lamu.data.arrays import Arrays
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton

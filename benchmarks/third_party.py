@@ -37,7 +37,7 @@ import numpy as np
 import lamu
 from benchmarks.splits import DEVELOPMENT, JUDGED, folder
 from benchmarks.third_party_networks import NETWORKS, Network, Parts
-from lamu.predictives.class_probabilities import ClassProbabilities
+from lamu.predictives.approximate_classes import ClassProbabilities
 
 __all__ = ["main"]
 

@@ -269,7 +269,7 @@ def knowing_less(report: Report) -> None:
 
     import pandas as pd
 
-    from lamu.cli.predictions import predicted
+    from lamu.cli.predicting import predicted
     from lamu.data import table
 
     generator, noise, effect = np.random.default_rng(38), 0.5, 2.0

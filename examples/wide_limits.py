@@ -19,7 +19,7 @@ import numpy as np
 
 import lamu
 from lamu.limits import NNGP, StableProcess
-from lamu.networks.activations import ACTIVATIONS
+from lamu.networks.multilayer import ACTIVATIONS
 from lamu.priors import Cauchy, FanIn, Normal
 
 WIDTHS, NETWORKS, GAIN, BIAS = (16, 64, 256, 1024, 4096), 40, 1.4, 0.5

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lamu.cli import main
-from lamu.data import bundled, load
+from lamu.data import load, sources
 
 # A report takes a second; that of each task is made once, by `fit_each_task`.
 IVON = ("--algorithm", "ivon", "--set", "learning_rate=0.1", "--set", "hess_init=1", "--set", "max_step=1")
@@ -46,7 +46,7 @@ def runner(capsys, tmp_path, monkeypatch):
 def csv_of(name: str, rows: int = 120) -> pd.DataFrame:
     x, y = load(name)
     chosen = np.random.default_rng(0).permutation(len(x))[:rows]
-    return pd.DataFrame(x[chosen], columns=list(bundled.columns(name))).assign(target=y[chosen])
+    return pd.DataFrame(x[chosen], columns=list(sources.columns(name))).assign(target=y[chosen])
 
 
 def fit_each_task(tmp_path_factory) -> Path:

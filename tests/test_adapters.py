@@ -288,7 +288,7 @@ def test_one_compilation(name: str) -> None:
 def test_a_module_is_first_asked_for_inside_of_a_trace() -> None:
     """What is remembered of it holds nothing of that trace."""
     networks = [NNX(lambda rngs: nnx.Linear(6, 3, rngs=rngs)), Equinox(lambda key: eqx.nn.Linear(6, 3, key=key))]
-    lamu.networks.nnx._template.cache_clear()
+    lamu.networks.flax._template.cache_clear()
     lamu.networks.equinox._template.cache_clear()
     for network in networks:
         params, state = made(network)

@@ -40,7 +40,7 @@ def test_the_density_of_all_rows_sums_to_one(network) -> None:
 
 
 def test_a_mask_that_lets_an_input_see_itself_is_no_density(monkeypatch) -> None:
-    from lamu.latent.autoregressive import made as module
+    from lamu.latent import autoregressive as module
 
     masks = module.layer_masks
     monkeypatch.setattr(module, "layer_masks", lambda *a: [np.ones_like(mask) for mask in masks(*a)])

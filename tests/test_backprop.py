@@ -26,19 +26,19 @@ from lamu.algorithms.descent import (
     PositiveTransform,
     SoftplusTransform,
 )
-from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
+from lamu.algorithms.descent.belief_descent import bayes_by_backprop
 from lamu.data import Batch
 from lamu.divergences import InclusiveKL, Renyi, ReverseKL
 from lamu.families import Gaussian, Product
-from lamu.families.base_distributions import (
+from lamu.families.location_scale import (
     BaseDistribution,
+    LocationScale,
     Quantile,
     Radial,
     StandardLaplace,
     StandardLogistic,
     StandardNormal,
 )
-from lamu.families.location_scale import LocationScale
 from lamu.networks import MLP, BatchNorm, ConvNet, Dropout, Linear
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.priors import Normal, ScaleMixture
@@ -269,8 +269,7 @@ def test_the_outputs_of_a_linear_layer_are_drawn_as_they_should_be(estimator: An
     Flipped rows share a draw, so that they are uncorrelated and no more. Bias and kernel both have a spread.
     """
     generator = np.random.default_rng(3)
-    from lamu.algorithms.descent.local_reparameterisation import anew, flipped, local
-    from lamu.algorithms.descent.per_example_forward import outputs_by_rows
+    from lamu.algorithms.descent.estimators import anew, flipped, local, outputs_by_rows
 
     x, y = generator.normal(size=(3, 2)), np.zeros(3, np.int32)
     x[2, 0] = 0.0
@@ -321,7 +320,7 @@ def test_dropouts_noise_differs_from_row_to_row() -> None:
     network = MLP((64,), dropout=Dropout(0.5))
     loss, weights = loss_of(network, x, np.zeros(6, np.int32))
     tiny = LocationScale(weights, jax.tree.map(lambda leaf: jnp.full_like(leaf, 1e-12), weights))
-    from lamu.algorithms.descent.per_example_forward import outputs_by_rows
+    from lamu.algorithms.descent.estimators import outputs_by_rows
 
     f = outputs_by_rows(jax.random.key(0), tiny, loss, lambda program, site: None, "test")
     assert len(np.unique(np.asarray(f)[:, 0].round(6))) == 6

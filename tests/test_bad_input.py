@@ -20,9 +20,9 @@ import lamu
 from lamu import drafts
 from lamu.cli.output_dir import draft
 from lamu.data import table
-from lamu.data.rows import read as read_rows
+from lamu.data.stream import read as read_rows
 from lamu.data.wording import DataError
-from lamu.running.seeds import whole_seed
+from lamu.running.compiled_steps import whole_seed
 from lamu.store import StoreError
 from tests.command_line import assert_refused, runner
 from tests.for_each import for_each

@@ -21,7 +21,7 @@ from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.belief_shape import shape_of
-from lamu.running.rounds import Rounds
+from lamu.running.schedule import Rounds
 
 pytestmark = pytest.mark.measured
 

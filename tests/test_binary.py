@@ -10,9 +10,7 @@ import pytest
 
 import lamu
 from lamu import tree
-from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plug_in import PlugInMean, PlugInMode
-from lamu.algorithms.discrete.straight_through import straight_through
+from lamu.algorithms.discrete import PlugInMean, PlugInMode, bayesbinn, straight_through
 from lamu.data import Batch
 from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction
 from lamu.families import Bernoulli, Binary, PartialBelief, Point

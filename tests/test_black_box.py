@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lamu.algorithms.black_box.igo import BlackBox, BlackBoxState, igo, natural_search_gradient, utilities
+from lamu.algorithms.black_box import BlackBox, BlackBoxState, igo, natural_search_gradient, utilities
 from lamu.data import Batch
 from lamu.density import LogDensity, nothing
 from lamu.families import Gaussian, Point

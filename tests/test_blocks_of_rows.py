@@ -13,22 +13,18 @@ import pytest
 import lamu
 from lamu import calibration, graphs, memory, predictives
 from lamu.cli import images
-from lamu.data.completions import Completions
+from lamu.data.imputation import Completions
 from lamu.families import Beta
-from lamu.graphs import completions
-from lamu.graphs.completions import DrawnEntries
+from lamu.graphs import queries
+from lamu.graphs.queries import DrawnEntries
 from lamu.likelihoods import Bernoulli, Binomial, Categorical, Gaussian, PerPosition, Poisson
 from lamu.predictives import ClassProbabilities, Deferred, GaussianPredictive, MixturePredictive, Predictive, Weighted
-from lamu.predictives.at_positions import at_positions
-from lamu.predictives.chunking import row_keys
 from lamu.predictives.conjugate import ConjugatePredictive
-from lamu.predictives.drawn_rows import DrawnRows, DrawnVariable, drawn_rows
-from lamu.predictives.graph import Completed
+from lamu.predictives.gaussian import StudentPredictive
+from lamu.predictives.graph import Completed, DrawnRows, DrawnVariable, drawn_rows
 from lamu.predictives.input_mixture import CompletedRows, InputMixture
-from lamu.predictives.moved import Moved
-from lamu.predictives.student import StudentPredictive
-from lamu.predictives.trials import OfTrials
-from lamu.predictives.wrapper import PredictiveWrapper
+from lamu.predictives.lazy import row_keys
+from lamu.predictives.wrapper import Moved, OfTrials, PredictiveWrapper, at_positions
 from lamu.priors import Hierarchical, Scale
 
 N, FIRST, DRAWS = 9, 5, 4  # rows, the first of the second block, draws
@@ -153,7 +149,7 @@ def chains(graph: Any, statistics: Any, data: Any, key: Any, kept: Any, draws: i
 @pytest.mark.parametrize("asked", ["log_prob", "impute", "filled", "new"])
 def test_latents_of_a_row_are_its_own_in_whatever_block(asked: str, vae: Any, monkeypatch: Any) -> None:
     if asked == "filled":
-        monkeypatch.setattr(completions, "chains_of_rows", chains)
+        monkeypatch.setattr(queries, "chains_of_rows", chains)
     key, complete = jax.random.key(7), {"y": np.nan_to_num(ALIKE)}
     questions = {
         "log_prob": lambda: vae.log_prob(complete, 4, jax.random.clone(key)),
@@ -162,7 +158,7 @@ def test_latents_of_a_row_are_its_own_in_whatever_block(asked: str, vae: Any, mo
         "new": lambda: vae.predict(12, samples=6, key=jax.random.clone(key)).f[:, :, 2, 0].T,
     }
     whole = np.asarray(questions[asked]())
-    monkeypatch.setattr("lamu.graphs.row_blocks._MOST", 5)
+    monkeypatch.setattr("lamu.graphs.reading._MOST", 5)
     np.testing.assert_allclose(questions[asked](), whole, rtol=1e-9)
     each = whole.reshape(12, -1)
     for start in (5, 7):  # the blocks of five, of which the last one begins at seven

@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.algorithms import von
 from lamu.families import Gaussian
 from lamu.geometry import Bounded, Geometry, Retraction, Shortened, Straight
-from lamu.geometry.bounded import largest_share
+from lamu.geometry.arrows import largest_share
 from lamu.objective.curvature import Price
 from lamu.operators import Dense, Diagonal, Kronecker
 from lamu.update_rules import Clipped, Inverse

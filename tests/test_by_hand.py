@@ -22,7 +22,7 @@ from lamu.objective import Objective
 from lamu.operators import BlockDiagonal, Dense
 from lamu.posterior import Posterior
 from lamu.predictives import GaussianPredictive, Linearised, MixturePredictive, Weighted
-from lamu.scores.distances import wasserstein_of_rows
+from lamu.scores.fidelities import wasserstein_of_rows
 
 rng = np.random.default_rng(6)
 X = rng.normal(size=(20, 2))

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import lamu
-from lamu.cli.citing import cite, entries_of
+from lamu.cli.listing import cite, entries_of
 from tests.for_each import for_each
 
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}

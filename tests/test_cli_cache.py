@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lamu.cli import compile_time
+from lamu.cli import stopwatch
 from lamu.cli.compiled_programs import _forget_oldest, keep_compiled
 
 
@@ -41,9 +41,9 @@ def test_the_oldest_programs_go_first(tmp_path):
 
 
 def test_seconds_of_compilation_in_two_threads_at_once_count_once(monkeypatch):
-    spent, event = compile_time.CompileTime(), "/jax/core/compile/backend_compile_duration"
+    spent, event = stopwatch.CompileTime(), "/jax/core/compile/backend_compile_duration"
     for end, duration in ((3.0, 1.0), (4.0, 3.0), (9.0, 2.0), (9.5, 1.0)):  # 1 to 4, with 2 to 3 inside; 7 to 9.5
-        monkeypatch.setattr(compile_time.time, "perf_counter", lambda end=end: end)
+        monkeypatch.setattr(stopwatch.time, "perf_counter", lambda end=end: end)
         spent.add(event, duration)
     spent.add("/jax/something/else", 5.0)
     assert (spent.seconds, spent.programs) == (5.5, 4)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lamu.cli import comparing, printing
-from lamu.cli.closeness import FLOOR
+from lamu.cli.comparing import FLOOR
 from lamu.cli.printing import plain
 from lamu.cli.request import Request
 from lamu.cli.worker import contest, main

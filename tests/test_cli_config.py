@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import lamu as library
-from lamu.cli.planning import plan
+from lamu.cli.learning import plan
 from lamu.folds import fit_folds, fits_of
 from tests.command_line import assert_refused, runner
 

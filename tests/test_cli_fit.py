@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from lamu.cli import atomic_write as exchanging
-from lamu.cli.atomic_write import exchange
-from lamu.cli.output_dir import CONTENT, draft
+from lamu.cli import output_dir as exchanging
+from lamu.cli.output_dir import CONTENT, draft, exchange
 from lamu.data import load
 from lamu.posterior import load as posterior_of
 from tests.command_line import QUICK, TASKS, assert_refused, fit_each_task, runner

@@ -14,9 +14,8 @@ import pytest
 
 from lamu.cli.request import Request
 from lamu.data import DataError, Encoding, sources, table
-from lamu.data.placeholders import sentinels
 from lamu.data.table import Table
-from lamu.data.written_numbers import written
+from lamu.data.written_numbers import sentinels, written
 
 ROWS = 120
 RNG = np.random.default_rng(0)

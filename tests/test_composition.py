@@ -15,8 +15,7 @@ from scipy.special import logsumexp, softmax
 
 import lamu
 from lamu import composition
-from lamu.composition import Composition
-from lamu.composition.composed import stacking_weights
+from lamu.composition import Composition, stacking_weights
 from lamu.data import Batch
 from lamu.families import Point
 from lamu.likelihoods import Categorical, Gamma, Gaussian, LogNormalDispersion, Ordinal, Poisson

@@ -14,7 +14,7 @@ from lamu.convergence import Convergence
 from lamu.posterior import Posterior
 from lamu.protocol import Wrapper
 from lamu.record import record, static
-from lamu.running.rounds import Rounds
+from lamu.running.schedule import Rounds
 
 X, Y = np.linspace(-1, 1, 48, dtype=np.float32)[:, None], np.linspace(0, 1, 48, dtype=np.float32)
 MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
@@ -68,9 +68,9 @@ def test_warnings_of_rounds_that_are_gone_on_from_are_not_said():
 
 
 def test_a_run_at_its_limit_makes_its_last_posterior_once(monkeypatch):
-    monkeypatch.setattr("lamu.running.rounds._FIRST", 16)
-    monkeypatch.setattr("lamu.running.rounds._MOST", 48)
-    monkeypatch.setattr("lamu.running.rounds._MOST_EPOCHS", 1)
+    monkeypatch.setattr("lamu.running.schedule._FIRST", 16)
+    monkeypatch.setattr("lamu.running.schedule._MOST", 48)
+    monkeypatch.setattr("lamu.running.schedule._MOST_EPOCHS", 1)
     algorithm = later(enough_after=100)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -8,7 +8,7 @@ import numpy as np
 
 import lamu
 from lamu import graphs
-from lamu.graphs.condensed import condensed
+from lamu.graphs.messages import condensed
 from lamu.latent import Amortised
 from lamu.networks import MLP
 

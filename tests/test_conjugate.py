@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 import lamu
 from lamu.algorithms import conjugate
-from lamu.algorithms.closed_form.svi import svi
+from lamu.algorithms.closed_form.message_passing import svi
 from lamu.data import Arrays
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma
 from lamu.objective import Objective

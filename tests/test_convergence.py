@@ -22,7 +22,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Traits
 from lamu.rate import Annealed, PolynomialAverage, WarmRestarts, averaging, over
 from lamu.running.fixed_point import convergence_of
-from lamu.running.rounds import Rounds
+from lamu.running.schedule import Rounds
 
 pytestmark = pytest.mark.measured
 

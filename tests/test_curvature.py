@@ -24,7 +24,7 @@ from lamu.objective.curvature import (
     hessian_product,
     hutchinson_diagonal,
 )
-from lamu.objective.curvature.rows import dispersion_prior, filled, require_rows, row_losses, without_padding
+from lamu.objective.curvature.products import dispersion_prior, filled, require_rows, row_losses, without_padding
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
 

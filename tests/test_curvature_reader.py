@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lamu.objective.curvature.reader import Squares, fallback, squares_and_gradient, squares_with_norms
+from lamu.objective.curvature.reader import Squares, flat_jaxpr, squares_and_gradient, squares_with_norms
 
 RNG = np.random.default_rng(0)
 WEIGHTS = jnp.array([0.5, 1.0, 0.0, 2.0, 0.25])  # one is padding
@@ -282,7 +282,7 @@ def near(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_leaf_is_exact(name: str, caplog: pytest.LogCaptureFixture) -> None:
     loss, params, examples, fallen = CASES[name]
-    fallback.warned.cache_clear()
+    flat_jaxpr.warned.cache_clear()
     with caplog.at_level(logging.INFO, "lamu"):
         found = jax.jit(squares_with_norms, static_argnums=0)(loss, params, examples, WEIGHTS)
     near(found, jax.jit(explicit, static_argnums=0)(loss, params, examples))

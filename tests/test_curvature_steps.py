@@ -14,7 +14,7 @@ import lamu
 from lamu import tree
 from lamu.data import Batch
 from lamu.mcmc import CurvatureStepSize, UnreliableChains, psgld, random_walk, sghmc, sgld, sgnht
-from lamu.mcmc.momenta import Thermostat
+from lamu.mcmc.dynamics import Thermostat
 from lamu.objective import Objective
 from lamu.priors import Normal
 from lamu.running import compiled_steps

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lamu import data
-from lamu.data import Arrays, bundled
+from lamu.data import Arrays, sources
 from lamu.record import decode, encode
 from tests.for_each import for_each
 
@@ -35,7 +35,7 @@ def test_bundled_sets_have_their_shapes_and_dtypes(name, shape, classes):
     assert x.shape == shape
     assert y.shape == shape[:1]
     assert x.dtype == np.float32
-    assert len(bundled.columns(name)) == shape[1]
+    assert len(sources.columns(name)) == shape[1]
     if classes is None:
         assert y.dtype == np.float32
     else:

@@ -20,7 +20,7 @@ from lamu.algorithms import (
     online_laplace,
     variational_head,
 )
-from lamu.algorithms.closed_form.svi import svi
+from lamu.algorithms.closed_form.message_passing import svi
 from lamu.families import Gamma, NormalGamma
 from lamu.model import Model
 from lamu.objective import Objective

@@ -16,8 +16,8 @@ from lamu.objective.curvature import Damped, RootScaledGradient, SquaredGradient
 from lamu.update_rules import PlainAverage
 from lamu.verification import problems
 from lamu.verification.fixed_points import bernoulli, bound, gaussian_fixed_point, product_of_signs
+from lamu.verification.problems import flat
 from lamu.verification.references import linear_regression
-from lamu.verification.vectors import flat
 
 pytestmark = pytest.mark.measured
 

@@ -25,7 +25,7 @@ from lamu.algorithms import (
     mixture,
     sgd,
 )
-from lamu.algorithms.ensembles.diversity import Diversity
+from lamu.algorithms.ensembles.deep_ensemble import Diversity
 from lamu.data import Arrays, Batch
 from lamu.families import Mixture
 from lamu.networks import Linear

@@ -11,7 +11,7 @@ from scipy.special import digamma, logsumexp
 import lamu
 from lamu import graphs
 from lamu.families import Dirichlet
-from lamu.graphs.lengths import over_rows
+from lamu.graphs.reading import over_rows
 
 RANDOM = np.random.default_rng(3)
 V, T, DOCUMENTS, SWEEPS, SHARE, WORD = 40, 4, 150, 7, 0.3, 0.2

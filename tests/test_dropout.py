@@ -9,8 +9,7 @@ import pytest
 
 import lamu
 from lamu.algorithms import adam, sgd
-from lamu.algorithms.discrete.dropout import NoisyUnits, dropout, mc_dropout
-from lamu.algorithms.discrete.masked import Masked
+from lamu.algorithms.discrete import Masked, NoisyUnits, dropout, mc_dropout
 from lamu.data import Batch
 from lamu.families import Point
 from lamu.networks import MLP, BatchNorm, ConvNet, draws_noise

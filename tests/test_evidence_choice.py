@@ -10,7 +10,7 @@ from scipy import special, stats
 from scipy.optimize import minimize, minimize_scalar
 
 import lamu
-from lamu.algorithms.post_hoc.selection import HeadWeights
+from lamu.algorithms.post_hoc.subnetwork import HeadWeights
 from lamu.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Poisson, links
 from lamu.objective.curvature import Hessian
 

@@ -30,8 +30,8 @@ from lamu.expectations import (
     Reparameterised,
     ScoreFunction,
 )
-from lamu.expectations.fisher import inverse_fisher
-from lamu.expectations.latin_hypercube import _slices
+from lamu.expectations.pathwise import inverse_fisher
+from lamu.expectations.samplers import _slices
 from lamu.families import (
     Bernoulli,
     Beta,

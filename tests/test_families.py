@@ -34,7 +34,7 @@ from lamu.families import (
     VonMises,
     Wishart,
 )
-from lamu.families.domains import Positive
+from lamu.families.exponential import Positive
 from lamu.geometry import Retraction
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import decode, encode, record, static

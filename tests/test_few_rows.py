@@ -13,7 +13,7 @@ from scipy.stats import norm, t
 import lamu
 from lamu.families import Gamma, Point, Product
 from lamu.families import Gaussian as Normally
-from lamu.families.noise_scale import NoiseScale
+from lamu.families.matrix_normal import NoiseScale
 from lamu.likelihoods import Gaussian
 from lamu.networks import MLP, Linear
 from lamu.operators import Dense

@@ -9,8 +9,8 @@ import pytest
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, Point, Product
-from lamu.graphs.empty import empty_components
 from lamu.graphs.models import GaussianMixture, HiddenMarkov, Topics
+from lamu.graphs.start import empty_components
 
 
 def of(**beliefs):

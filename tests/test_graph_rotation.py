@@ -12,7 +12,7 @@ import pytest
 
 import lamu
 from lamu import graphs
-from lamu.algorithms.closed_form.graph_bound import bound
+from lamu.algorithms.closed_form.message_passing import bound
 from lamu.families import Gamma, MultivariateNormal
 from lamu.objective import Objective
 from tests.for_each import for_each

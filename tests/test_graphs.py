@@ -15,8 +15,8 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Product
+from lamu.mcmc.chains import LogTarget
 from lamu.mcmc.gradients import mean_loss
-from lamu.mcmc.log_target import LogTarget
 from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
 

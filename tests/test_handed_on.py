@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import evidence_choice, folds, one_layer, prior_comparison, prior_scale, simulation, temperatures
-from lamu.cli import target_choice
-from lamu.composition import resampling
+from lamu import composition, evidence_choice, folds, one_layer, prior_comparison, prior_scale, simulation, temperatures
+from lamu.cli import learning
 from lamu.data import Arrays, Encoding
 from lamu.families import Point
 from lamu.folds import epochs_of, folds_of
@@ -378,7 +377,7 @@ def test_rows_set_aside_are_judged_with_their_weights_and_offsets() -> None:
 
 def test_resamples_are_rows_with_their_weights_and_offsets(monkeypatch: Any) -> None:
     inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
-    monkeypatch.setattr(resampling, "fit", inner)
+    monkeypatch.setattr(composition, "fit", inner)
     lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, seed=6, **HANDED)
     drawn = [call.numbers for call in inner.calls]
     assert all(len(numbers) == N for numbers in drawn)
@@ -506,11 +505,11 @@ def test_the_likelihood_is_chosen_by_rows_with_their_own_targets(monkeypatch: An
         asked.append((x, y, names, options))
         return {name: np.arange(len(y)) * 0.01 + (name == "negative_binomial") for name in names}
 
-    monkeypatch.setattr(target_choice, "compare_likelihoods", compared)
-    monkeypatch.setattr(target_choice, "_MOST_ROWS", 50)
+    monkeypatch.setattr(learning, "compare_likelihoods", compared)
+    monkeypatch.setattr(learning, "_MOST_ROWS", 50)
     number = np.arange(80.0)
     counts = np.random.default_rng(0).poisson(2.0, 80) + 0.0
-    found = target_choice.choose(Encoding("y", "regression", (), ("a",)), number[:, None], counts, seed=21)
+    found = learning.choose(Encoding("y", "regression", (), ("a",)), number[:, None], counts, seed=21)
     ((x, y, names, options),) = asked
     assert options == {"seed": 21}
     numbers = x[:, 0].astype(int)

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.algorithms.ensembles.diversity import Bootstrap
+from lamu.algorithms.ensembles.deep_ensemble import Bootstrap
 from lamu.algorithms.ensembles.mixture import EvidenceWeights
 from lamu.composition import Composition
 from lamu.data import Encoding
 from lamu.expectations import Analytic
 from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
-from lamu.natural_rule import ConjugateParameters, bound
+from lamu.natural_rule import ConjugateParameters
+from lamu.natural_rule import algorithm as bound
 from lamu.networks import Linear
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -103,7 +104,7 @@ def test_members_are_given_keys_and_batches_of_their_own(vectorised: bool, monke
 @pytest.mark.parametrize("kind", ["ensemble", "bootstrap"])
 def test_posteriors_of_members_have_their_own_key_state_and_all_rows(kind: str) -> None:
     ENDS.clear()
-    diversity = Bootstrap(3) if kind == "bootstrap" else lamu.algorithms.ensembles.diversity.Seeds()
+    diversity = Bootstrap(3) if kind == "bootstrap" else lamu.algorithms.ensembles.deep_ensemble.Seeds()
     ensemble = lamu.algorithms.deep_ensemble(Spy(), members=3, diversity=diversity)
     state = ensemble.init(jax.random.key(0), OBJECTIVE, ROWS.full())
     found = ensemble.posterior(jax.random.key(2), state, OBJECTIVE, ROWS, None)

@@ -21,7 +21,7 @@ from lamu import temperatures
 from lamu.cli import learning, main, training, worker
 from lamu.cli.learning import Candidates, Learned, Runs, way_of
 from lamu.cli.request import Request, learning_rows
-from lamu.composition.composed import stacking_weights
+from lamu.composition import stacking_weights
 from lamu.data import Encoding
 from lamu.folds import folds_of
 from lamu.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson

@@ -11,7 +11,7 @@ import pytest
 
 import lamu
 from lamu import latent
-from lamu.graphs.units import idle_units
+from lamu.graphs.queries import idle_units
 from lamu.latent import models
 from lamu.networks import Linear
 from lamu.predictives import Sampled

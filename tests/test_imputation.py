@@ -11,8 +11,7 @@ import pytest
 
 import lamu
 from lamu.data import Encoding, imputation, split, table
-from lamu.data.completions import Completions
-from lamu.data.imputation import DRAWS, learn_joint
+from lamu.data.imputation import DRAWS, Completions, learn_joint
 from tests.command_line import QUICK, runner
 
 CORRELATION, NOISE, SLOPES = 0.8, 0.5, np.array([1.0, 2.0])

@@ -11,7 +11,7 @@ import pytest
 
 import lamu
 from lamu.interrupts import heard
-from lamu.running.interruption import Interruption
+from lamu.running.progress import Interruption
 
 X, Y = lamu.data.load("diabetes")
 MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(X, Y)

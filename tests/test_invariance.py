@@ -12,7 +12,7 @@ import pytest
 
 import lamu
 from lamu.algorithms import map_estimate
-from lamu.algorithms.optimisers.invariant_map import InvariantMap, invariant_map, log_volume
+from lamu.algorithms.optimisers import InvariantMap, invariant_map, log_volume
 from lamu.data import Batch
 from lamu.likelihoods import Bernoulli, Gaussian
 from lamu.networks import Linear

@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 import lamu
 from lamu.cli import main
-from lamu.data.completions import Completions
+from lamu.data.imputation import Completions
 from lamu.predictives import GaussianPredictive, InputMixture, MixturePredictive
 from lamu.predictives.input_mixture import CompletedRows
 from lamu.sklearn import BayesianClassifier, BayesianRegressor
@@ -288,8 +288,7 @@ def test_positive_targets_are_moved_on_a_logarithmic_scale():
 def test_the_next_of_few_words_is_covered(known):
     """Effects of normal words: the kernel of Student's t around each makes 90 % intervals hold nine in ten new ones."""
     from lamu.data import Encoding
-    from lamu.data.features import Features
-    from lamu.data.inputs import completions
+    from lamu.data.inputs import Features, completions
 
     names = tuple(f"w{k:02d}" for k in range(known))
     encoding = Encoding("y", "regression", (), ("word",), (names,))

@@ -13,8 +13,8 @@ import pytest
 
 import lamu
 from lamu import tree
-from lamu.algorithms.optimisers.kfac import kfac
-from lamu.algorithms.variational.noisy_kfac import noisy_kfac
+from lamu.algorithms.optimisers import kfac
+from lamu.algorithms.variational.structured import noisy_kfac
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.geometry import Factorwise, Shifted

@@ -114,7 +114,7 @@ def test_kronecker_factors_are_exact_for_one_linear_layer() -> None:
 
 
 def test_kronecker_factors_are_exact_for_the_blocks_of_a_deep_linear_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lamu.networks.activations import ACTIVATIONS
+    from lamu.networks.multilayer import ACTIVATIONS
 
     monkeypatch.setitem(ACTIVATIONS, "tanh", lambda x: x)
     y = np.random.default_rng(1).normal(size=(N, 2))

@@ -29,7 +29,7 @@ from lamu.operators import (
     MatrixFree,
     MatrixFreeStructure,
 )
-from lamu.operators.lanczos import eigenpairs, lanczos
+from lamu.operators.matrix_free import eigenpairs, lanczos
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, Sampled
 from lamu.priors import Normal

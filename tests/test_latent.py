@@ -143,7 +143,7 @@ def one_coordinate(bound: Bound, mean: float, scale: float, key: jax.Array) -> j
 
 def draws_of(bound: Bound, mean: float, scale: float, key: jax.Array, k: int) -> np.ndarray:
     """The draws of a bound, by the function that it draws with."""
-    from lamu.latent.bounds.interface import over_samples
+    from lamu.latent.bounds import over_samples
 
     belief, key = Gaussian(jnp.full(1, mean), Diagonal(jnp.full(1, 1 / scale**2))), jax.random.clone(key)
     if isinstance(bound, DoublyReparameterised):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from lamu.data import split, table
-from lamu.data.identifiers import identifiers
+from lamu.data.columns import identifiers
 from lamu.data.leaks import leaks
 from lamu.data.sources import Source
 from lamu.tabular.peers import PEERS, peer

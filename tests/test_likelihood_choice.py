@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import lamu
-from lamu.cli.target_choice import candidates, choose
+from lamu.cli.learning import candidates, choose
 from lamu.data import Encoding
 from tests.command_line import QUICK, runner
 

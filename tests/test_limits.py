@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from lamu.limits import NNGP, GaussianRegression, StableProcess
-from lamu.limits.expectations import EXPECTATIONS
+from lamu.limits import EXPECTATIONS, NNGP, GaussianRegression, StableProcess
 from lamu.networks import MLP
-from lamu.networks.activations import ACTIVATIONS
+from lamu.networks.multilayer import ACTIVATIONS
 from lamu.priors import Cauchy, FanIn, Normal
 from tests.for_each import for_each
 

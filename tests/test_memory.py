@@ -23,9 +23,9 @@ from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled, Weighted
-from lamu.predictives.chunking import in_room, room_for
-from lamu.predictives.class_probabilities import ClassProbabilities
-from lamu.predictives.student import StudentPredictive
+from lamu.predictives.approximate_classes import ClassProbabilities
+from lamu.predictives.gaussian import StudentPredictive
+from lamu.predictives.lazy import in_room, room_for
 from lamu.running.forecast import Forecast, foresee
 from tests.for_each import for_each
 

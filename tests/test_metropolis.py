@@ -16,12 +16,10 @@ from lamu.density import nothing
 from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc import DelayedAcceptance, Diagnosis, SequentialTest, UnreliableChains, diagnose, inference_data
-from lamu.mcmc.collect import posterior_from_draws
+from lamu.mcmc.chains import LogTarget, TransitionInfo, posterior_from_draws
 from lamu.mcmc.convergence_warnings import complaints, split_r_hat
-from lamu.mcmc.diffusions import Langevin
 from lamu.mcmc.hamiltonian import Hamiltonian
-from lamu.mcmc.kernel import TransitionInfo
-from lamu.mcmc.log_target import LogTarget
+from lamu.mcmc.metropolis import Langevin
 from lamu.objective import Objective
 
 

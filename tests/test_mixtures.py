@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.algorithms.mixtures.mixture_rule import MixtureRule, MixtureState, WithEntropy
-from lamu.algorithms.mixtures.mixture_vi import mixture_vi
-from lamu.algorithms.mixtures.multimodal import multimodal
+from lamu.algorithms.mixtures import MixtureRule, MixtureState, WithEntropy, mixture_vi, multimodal
 from lamu.data import Batch
 from lamu.density import Density, FlatPrior, LogDensity, nothing
 from lamu.expectations import Delta, MonteCarlo

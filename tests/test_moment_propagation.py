@@ -15,12 +15,10 @@ from scipy import integrate, stats
 
 import lamu
 from lamu.algorithms import pbp
-from lamu.algorithms.moments.pbp import MomentState
-from lamu.algorithms.moments.precisions import renewed, require_variance
-from lamu.algorithms.moments.prior_factors import PriorFactors
+from lamu.algorithms.moments import MomentState, PriorFactors, renewed, require_variance
 from lamu.data import Arrays, Batch
 from lamu.families import Gamma
-from lamu.families.noise_scale import NoiseScale
+from lamu.families.matrix_normal import NoiseScale
 from lamu.networks import MLP, BatchNorm, Linear
 from lamu.objective import Objective
 from lamu.predictives.moment_propagation import Propagated, moments, rectified

@@ -28,7 +28,7 @@ from lamu.networks import (
     holds_convolutions,
     loops_well,
 )
-from lamu.networks.patches import convolve
+from lamu.networks.convolutional import convolve
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record
 from tests.for_each import for_each

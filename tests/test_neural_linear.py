@@ -18,7 +18,7 @@ import lamu
 from lamu.algorithms import adam, ivon, last_layer, map_estimate, neural_linear
 from lamu.algorithms.post_hoc.neural_linear import absorb
 from lamu.data import Arrays, Batch
-from lamu.families.linear_normal_gamma import LinearNormalGamma
+from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.likelihoods import Gaussian
 from lamu.loop import fit
 from lamu.model import Model

@@ -13,8 +13,7 @@ import pytest
 import lamu
 from lamu.data import Batch
 from lamu.mcmc import sghmc
-from lamu.mcmc.dynamics import Dynamics
-from lamu.mcmc.momenta import Friction
+from lamu.mcmc.dynamics import Dynamics, Friction
 from lamu.objective import Objective
 from lamu.priors import Normal
 

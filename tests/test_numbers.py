@@ -19,7 +19,7 @@ from lamu.convergence import Convergence
 from lamu.divergences import Renyi, renyi_divergence
 from lamu.families import Gaussian as Normal
 from lamu.likelihoods import Beta, Binomial, Gamma, Gaussian, NegativeBinomial, Poisson, StudentT, Weibull, ZeroInflated
-from lamu.mcmc.warm_up import Adaptation
+from lamu.mcmc.chains import Adaptation
 from lamu.operators import Diagonal
 from lamu.priors import ScaleMixture, SpikeAndSlab
 from lamu.running.fixed_point import _squared_norm

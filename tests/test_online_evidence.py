@@ -15,11 +15,11 @@ from scipy.optimize import minimize
 import lamu
 from lamu import tree
 from lamu.algorithms import OneScale, ScalePerLayer, ScalePerWeight, adam, map_estimate, online_laplace
-from lamu.algorithms.post_hoc.eval_mode import evaluated
+from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace_fit import row_sums
 from lamu.data import Arrays, Batch
 from lamu.likelihoods import Bernoulli, Gaussian, Scaled
-from lamu.likelihoods.fixed_dispersion import FixedDispersion
+from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear

@@ -16,14 +16,9 @@ import pytest
 
 from lamu import tree
 from lamu.algorithms import adam, gradient_descent, sgd, vogn
-from lamu.algorithms.optimisers.adagrad import adagrad
-from lamu.algorithms.optimisers.newton import newton
-from lamu.algorithms.optimisers.rmsprop import rmsprop
-from lamu.algorithms.optimisers.sam import sam
-from lamu.algorithms.variational.bsam import bsam
+from lamu.algorithms.optimisers import adagrad, newton, rmsprop, sam
 from lamu.algorithms.variational.lie_group import LieGroupState, lie_group
-from lamu.algorithms.variational.ogn import ogn
-from lamu.algorithms.variational.von import von
+from lamu.algorithms.variational.online_newton import bsam, ogn, von
 from lamu.data import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Gaussian

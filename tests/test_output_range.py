@@ -34,7 +34,7 @@ from lamu.likelihoods import (
 from lamu.likelihoods.links import Probit, SquareRoot
 from lamu.networks import NNX, Equinox, Linen, Torch, Trained
 from lamu.networks.output_range import output_range
-from lamu.running.pretrained import say_probabilities
+from lamu.running.conclusion import say_probabilities
 from tests.for_each import for_each
 
 X = np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32)

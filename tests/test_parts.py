@@ -13,7 +13,7 @@ import lamu
 from lamu import memory
 from lamu.data import Batch
 from lamu.families import Gaussian
-from lamu.mcmc.log_target import LogTarget
+from lamu.mcmc.chains import LogTarget
 from lamu.objective import BatchLoss, NetworkParameters, Objective, microbatching
 from lamu.objective.curvature import SquaredGradients
 from lamu.objective.microbatching import parts_of

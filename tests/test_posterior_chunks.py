@@ -23,11 +23,11 @@ from lamu.predictives import (
     Prepared,
     Sampled,
     Weighted,
-    chunking,
     lazy,
     linearised,
     sampled,
 )
+from lamu.predictives import lazy as chunking
 
 rng = np.random.default_rng(0)
 N, ROWS, DRAWS = 11, 4, 6

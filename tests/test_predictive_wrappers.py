@@ -29,9 +29,8 @@ from lamu.likelihoods import (
 )
 from lamu.likelihoods.links import Logit, Tanh
 from lamu.predictives import AtPositions, MixturePredictive, OfTrials, Predictive, Weighted
-from lamu.predictives.averaged import AveragedPredictive
-from lamu.predictives.moved import Moved, RescaledPredictive
-from lamu.predictives.wrapper import PredictiveWrapper
+from lamu.predictives.mixture import AveragedPredictive
+from lamu.predictives.wrapper import Moved, PredictiveWrapper, RescaledPredictive
 from lamu.supports import Real
 from tests.laws.predictives import (
     ROW,

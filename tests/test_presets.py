@@ -15,7 +15,7 @@ from sklearn.linear_model import Ridge
 import lamu
 from lamu.data import Batch
 from lamu.networks import MLP, Linear
-from lamu.networks.activations import ACTIVATIONS
+from lamu.networks.multilayer import ACTIVATIONS
 from lamu.objective import Objective
 from lamu.presets import textbook_regression
 

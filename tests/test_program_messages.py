@@ -16,7 +16,7 @@ import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, MultivariateNormal, Wishart
 from lamu.programs import AFFINE, AffineDecomposition, SiteBeliefs, SiteMessages, expectation
-from lamu.programs.families import CANDIDATES
+from lamu.programs.conjugacy import CANDIDATES
 
 random = np.random.default_rng(0)
 sample, plate = numpyro.sample, numpyro.plate

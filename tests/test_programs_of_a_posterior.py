@@ -23,7 +23,7 @@ from lamu.objective.curvature.reader.flat_jaxpr import Program
 from lamu.objective.curvature.reader.layers import _moved_by_numpy
 from lamu.operators import Dense, DenseBlocks, Diagonal
 from lamu.predictives.tangent import bytes_of_a_row as bytes_of_a_row_of_a_prediction
-from lamu.running.seeds import keys_of
+from lamu.running.compiled_steps import keys_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(70, 5))

@@ -179,7 +179,7 @@ def test_every_record_is_known_to_a_process_that_can_load_posteriors() -> None:
 @pytest.mark.parametrize("kind", ["shape", "statistics"])
 def test_what_an_option_brought_in_is_read_by_a_new_process(kind: str, tmp_path: Path) -> None:
     """Saved in one process, predicted in another that knows no algorithm."""
-    from lamu.families.base_distributions import StandardLogistic
+    from lamu.families.location_scale import StandardLogistic
     from lamu.networks import MLP, BatchNorm
 
     x, y = np.linspace(-1, 1, 8)[:, None], np.array([0, 1] * 4)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import KFold
 
-from lamu.cli.predictions import MEANING, columns, estimates, meanings, score_rows
+from lamu.cli.predicting import MEANING, columns, estimates, meanings, score_rows
 from lamu.cli.reporting import baselines
 from lamu.convergence import Convergence
 from lamu.data import Encoding
@@ -25,9 +25,8 @@ from lamu.predictives import MixturePredictive
 from lamu.report import Run, comparison_report, fit_report
 from lamu.report.advice import advice
 from lamu.report.effects import draw, effects
-from lamu.report.figures import picture
 from lamu.report.fitted import _scored
-from lamu.report.markup import element, table, text
+from lamu.report.page import element, picture, table, text
 from lamu.scores import Estimate, ece_if_calibrated
 from lamu.tabular.peers import peer
 from tests.browser import COLOURS_OF_TEXT, Browser, contrast

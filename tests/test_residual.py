@@ -11,7 +11,7 @@ import pytest
 
 import lamu
 from lamu.networks import BatchNorm, FilterResponse, GroupNorm, ResNet
-from lamu.networks.patches import convolve
+from lamu.networks.convolutional import convolve
 from tests.for_each import for_each
 
 rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pytest
 import lamu
 from lamu import graphs
 from lamu.mcmc import UnreliableChains
-from lamu.mcmc.rounding import rounding_complaints
+from lamu.mcmc.chains import rounding_complaints
 from lamu.objective import Objective
 
 MANY, FEW = 1000, 10

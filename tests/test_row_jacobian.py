@@ -18,7 +18,7 @@ from lamu.likelihoods import Categorical, PerPosition
 from lamu.networks import Trained
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.objective.row_jacobian import row_jacobian
+from lamu.objective.objective import row_jacobian
 from lamu.operators import Dense
 
 RNG = np.random.default_rng(0)

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import folds, prior_scale
-from lamu.composition import resampling
+from lamu import composition, folds, prior_scale
 from lamu.data import UnscaledWeights
-from lamu.data.row_weights import warn_of_scale
+from lamu.data.arrays import warn_of_scale
 from lamu.likelihoods import Gaussian, Scaled
 from lamu.priors import LearnedNormal, Normal
 from lamu.running.validation import set_aside
 from lamu.sklearn import BayesianClassifier, BayesianRegressor
 from lamu.sklearn import estimator as estimators
-from lamu.sklearn.repeated_rows import distinct
+from lamu.sklearn.estimator import distinct
 from lamu.tabular import stacked_fit
 
 RANDOM = np.random.default_rng(0)
@@ -115,7 +114,7 @@ def test_estimators_say_it_once_of_the_rows_as_they_came(options: dict[str, Any]
 
 
 def test_every_fit_says_it_once(monkeypatch: Any) -> None:
-    for module in (folds, prior_scale, resampling):
+    for module in (folds, prior_scale, composition):
         monkeypatch.setattr(module, "fit", Recorder(ends=True))
     monkeypatch.setattr(stacked_fit, "constant_of", Recorder(ends=True))
     data = {"x": X, "y": Y, "weight": np.full(40, 1 / 40)}

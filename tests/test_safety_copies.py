@@ -19,14 +19,14 @@ import pytest
 
 import lamu as library
 from lamu import store
-from lamu.cli import output_dir, run_lock
-from lamu.cli.output_dir import Interrupted, draft, unfinished
-from lamu.cli.run_lock import RunLock, holder_of
+from lamu.cli import output_dir
+from lamu.cli import output_dir as run_lock
+from lamu.cli.output_dir import Interrupted, RunLock, draft, holder_of, unfinished
 from lamu.protocol import Traits
 from lamu.running import Best, Checkpoints, History, Unsaved
-from lamu.running.draws import DrawsOnDisk
-from lamu.running.resume import Resumption
-from lamu.tabular.stretches import Stretches
+from lamu.running.checkpoints import Resumption
+from lamu.running.history import DrawsOnDisk
+from lamu.tabular.training import Stretches
 from tests.command_line import assert_refused, runner
 
 FAILURES = {
@@ -283,7 +283,7 @@ def test_a_posterior_that_cannot_be_kept_meanwhile_is_a_warning(
 
 HOLD = """
 import pathlib, sys
-from lamu.cli.run_lock import RunLock
+from lamu.cli.output_dir import RunLock
 lock = RunLock(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

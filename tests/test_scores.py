@@ -21,9 +21,8 @@ from lamu.model import Model
 from lamu.networks import Linear
 from lamu.predictives import Deferred, MixturePredictive, Sampled
 from lamu.record import record
-from lamu.scores.calibration import calibrated_gap
+from lamu.scores.calibration import calibrated_gap, estimate
 from lamu.scores.proper_scores import crps_of_rows
-from lamu.scores.sampling import estimate
 from lamu.supports import Classes, Real, TwoClasses
 from tests.for_each import for_each
 

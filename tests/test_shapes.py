@@ -11,12 +11,12 @@ import pytest
 
 import lamu
 from lamu.algorithms.post_hoc import laplace_fit
-from lamu.algorithms.post_hoc.eval_mode import evaluated
+from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.data import Arrays
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader import linearise
-from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
+from lamu.objective.curvature.reader.linearised import squares_of_outputs
 from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.record import record
 from lamu.running import schedule

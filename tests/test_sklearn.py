@@ -18,8 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import lamu
 from lamu.sklearn import BayesianClassifier, BayesianRegressor, GaussianMixture, load
-from lamu.sklearn.repeated_rows import distinct
-from lamu.sklearn.text_codes import refuse_codes
+from lamu.sklearn.estimator import distinct, refuse_codes
 from lamu.store import StoreError
 
 

@@ -13,15 +13,14 @@ from scipy import integrate, stats
 from scipy.special import polygamma
 
 import lamu
-from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
-from lamu.algorithms.closed_form.unknown_noise import linear_posterior
+from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise, linear_posterior
 from lamu.algorithms.post_hoc.checks import judged
 from lamu.algorithms.post_hoc.evidence import evidence
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.objective import Objective
 from lamu.one_layer import _laplace, linear_model
-from lamu.tabular.noise import few_rows_factor, noise_factor
+from lamu.tabular.temperature import few_rows_factor, noise_factor
 
 KEY = jax.random.key(0)
 

@@ -29,19 +29,17 @@ from lamu.mcmc import (
     sgld,
     sgnht,
 )
-from lamu.mcmc.collect import posterior_from_draws
+from lamu.mcmc.chains import apart, posterior_from_draws
 from lamu.mcmc.convergence_warnings import in_one_place
-from lamu.mcmc.dynamics import Dynamics
+from lamu.mcmc.dynamics import Dynamics, Friction
 from lamu.mcmc.gradients import Minibatch, mean_loss
-from lamu.mcmc.init import apart
-from lamu.mcmc.momenta import Friction
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.priors import Normal
 from lamu.protocol import Choices, Info, Traits
 from lamu.running.checkpoints import Checkpoints
-from lamu.running.thinning import keeps
+from lamu.running.history import keeps
 from tests.for_each import for_each
 
 rng = np.random.default_rng(0)

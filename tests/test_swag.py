@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 import lamu
 from lamu.algorithms import deep_ensemble, mixture, sgd, swag
-from lamu.algorithms.ensembles.iterates import (
+from lamu.algorithms.ensembles.swag import (
     Collected,
     DiagonalDeviations,
     EverySteps,

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 import lamu
-from lamu.cli.compile_time import compile_time
-from lamu.composition.composed import stacking_weights
+from lamu.cli.stopwatch import compile_time
+from lamu.composition import stacking_weights
 from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
@@ -24,11 +24,9 @@ from lamu.predictives import Sampled
 from lamu.record import decode, encode
 from lamu.running.checkpoints import Checkpoints
 from lamu.tabular import stacked_fit
-from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
-from lamu.tabular.constant import constant_of
-from lamu.tabular.noise import noise_factor
+from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, constant_of, sharpened
 from lamu.tabular.stacked_fit import _stopped, plan_of
-from lamu.tabular.temperature import logit_factor
+from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import FoldRows, Members, Path, _Length, _optimiser, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
 

@@ -40,7 +40,7 @@ from lamu.likelihoods import (
     Weibull,
     ZeroInflated,
 )
-from lamu.likelihoods.fixed_dispersion import FixedDispersion
+from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.tabular.truncated import Truncated

@@ -16,8 +16,7 @@ import lamu
 from lamu.data import Batch
 from lamu.density import nothing
 from lamu.mcmc import parallel_tempering
-from lamu.mcmc.kernel import Chain
-from lamu.mcmc.log_target import LogTarget
+from lamu.mcmc.chains import Chain, LogTarget
 from lamu.mcmc.metropolis import RandomWalk
 from lamu.mcmc.tempering import Replicas
 from lamu.objective import Objective

@@ -8,7 +8,7 @@ import numpy as np
 
 import lamu
 from lamu import graphs, latent
-from lamu.graphs.trajectories import trajectory
+from lamu.graphs.elimination import trajectory
 from lamu.networks import Linear
 from lamu.predictives import Sampled
 

@@ -14,8 +14,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms import DenseHead, DiagonalHead, variational_head
-from lamu.algorithms.variational.head_covariance import HeadCovariance
-from lamu.algorithms.variational.variational_head import expected_log_likelihood
+from lamu.algorithms.variational.variational_head import HeadCovariance, expected_log_likelihood
 from lamu.data import Arrays, Batch
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Scaled
 from lamu.loop import fit

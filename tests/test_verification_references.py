@@ -7,7 +7,7 @@ import pytest
 
 from lamu.verification import fixed_points, problems, references
 from lamu.verification.fixed_points import bernoulli, gaussian, gaussian_fixed_point, squared_gradient
-from lamu.verification.posterior_moments import posterior_moments
+from lamu.verification.problems import posterior_moments
 
 
 @pytest.mark.parametrize("full", [False, True])

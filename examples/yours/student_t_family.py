@@ -16,7 +16,7 @@ from scipy import stats
 
 import lamu
 from lamu import tree
-from lamu.families.base_distributions import StandardNormal
+from lamu.families.location_scale import StandardNormal
 from lamu.record import record, static
 
 

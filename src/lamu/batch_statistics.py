@@ -17,7 +17,7 @@ import numpy as np
 from lamu.data.arrays import Arrays
 from lamu.model import supervised
 from lamu.posterior import Posterior
-from lamu.predictives.batchnorm_samples import OwnStatistics, settled_state
+from lamu.predictives.sampled import OwnStatistics, settled_state
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 

@@ -12,8 +12,7 @@ from lamu import tree
 from lamu.conjugate_target import ConjugateTarget
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.data.rows import read
-from lamu.data.stream import Stream
+from lamu.data.stream import Stream, read
 from lamu.families import Product
 from lamu.observations import Observation
 from lamu.priors import Belief

@@ -22,7 +22,7 @@ from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
-from lamu.families.transformed import transformed
+from lamu.families.location_scale import transformed
 from lamu.priors import Prior
 from lamu.record import record, static
 from lamu.target import Target

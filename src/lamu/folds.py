@@ -18,7 +18,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.algorithms.ensembles.deep_ensemble import pooled
-from lamu.algorithms.optimisers.adam import adam
+from lamu.algorithms.optimisers import adam
 from lamu.data.arrays import Arrays
 from lamu.loop import fit
 from lamu.model import Model
@@ -28,7 +28,7 @@ from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
-from lamu.running.training_rows import training_rows
+from lamu.running.validation import training_rows
 from lamu.supports import value_of
 from lamu.target import require_target
 

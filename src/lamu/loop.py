@@ -22,23 +22,16 @@ from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, require_algorithm, runnable
-from lamu.running.checkpoints import Checkpoints
-from lamu.running.compiled_steps import draw_of, handle, start, start_to_keep
-from lamu.running.conclusion import Conclusion
-from lamu.running.fingerprints import described, rows_described
+from lamu.running.checkpoints import Checkpoints, Resumption, described, rows_described
+from lamu.running.compiled_steps import draw_of, handle, keys_of, start, start_to_keep, whole_seed
+from lamu.running.conclusion import Conclusion, require_trained, say_probabilities, say_seen_rows
 from lamu.running.forecast import foresee, measured
 from lamu.running.history import History
-from lamu.running.interruption import Interruption
-from lamu.running.length import Length
-from lamu.running.pretrained import require_trained, say_probabilities, say_seen_rows
-from lamu.running.progress import Progress
+from lamu.running.progress import Interruption, Progress
 from lamu.running.result import Diverged, Fit
-from lamu.running.resume import Resumption
-from lamu.running.schedule import Block, array_blocks, passes_over, stream_blocks
-from lamu.running.seeds import keys_of, whole_seed
+from lamu.running.schedule import Block, Length, array_blocks, passes_over, stream_blocks
 from lamu.running.sharding import Devices
-from lamu.running.training_rows import training_rows
-from lamu.running.validation import Best, posterior_nll, set_aside, validation_nll
+from lamu.running.validation import Best, posterior_nll, set_aside, training_rows, validation_nll
 from lamu.target import Target, require_target
 from lamu.typing import Number
 

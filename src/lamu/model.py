@@ -22,10 +22,9 @@ from lamu.data.batch import Batch, with_offset
 from lamu.data.mapped import blocks, moments
 from lamu.data.naming import aligned, by_name, inputs_of, names_of
 from lamu.data.precision import refuse_lost, unscaled
-from lamu.data.rows import read
-from lamu.data.stream import Stream
+from lamu.data.stream import Stream, read
 from lamu.likelihoods import Likelihood, Scaled
-from lamu.likelihoods.fixed_dispersion import FixedDispersion
+from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.networks import Network, Standardised, loops_well
 from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs

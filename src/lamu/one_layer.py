@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from lamu.algorithms.closed_form.conjugate import conjugate
-from lamu.algorithms.closed_form.unknown_noise import linear_posterior
-from lamu.algorithms.optimisers.map_estimate import map_estimate
+from lamu.algorithms.closed_form.linear_regression import linear_posterior
+from lamu.algorithms.optimisers import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.data.naming import by_name, names_of
-from lamu.data.spelling import nearest
+from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.loop import fit
@@ -26,7 +26,7 @@ from lamu.networks import Linear
 from lamu.posterior import Posterior
 from lamu.priors import Normal
 from lamu.protocol import Algorithm
-from lamu.running.seeds import keys_of
+from lamu.running.compiled_steps import keys_of
 from lamu.supports import value_of
 
 __all__ = ["linear_model", "regression"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from lamu import memory, store, tree
 from lamu.convergence import Convergence
-from lamu.data.spelling import elsewhere
+from lamu.data.wording import elsewhere
 from lamu.dtype_policy import full_products
 from lamu.families import Draws, Family
 from lamu.likelihoods import Scaled
@@ -23,7 +23,7 @@ from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
 from lamu.predictives import OfTrials, Predictive, PredictiveRule
 from lamu.predictives.graph import GraphRule
-from lamu.predictives.trials import with_trials
+from lamu.predictives.wrapper import with_trials
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
 from lamu.typing import Number, Params, RandomKey

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lamu.algorithms.variational.conjugate_scales import conjugate_scales
-from lamu.algorithms.variational.ivon import ivon
+from lamu.algorithms.variational.online_newton import ivon
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.priors import Hierarchy, Prior

@@ -26,9 +26,8 @@ from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm, require_algorithm
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Diverged, Fit
-from lamu.running.rounds import Rounds
-from lamu.running.training_rows import training_rows
-from lamu.running.validation import set_aside
+from lamu.running.schedule import Rounds
+from lamu.running.validation import set_aside, training_rows
 from lamu.target import require_target
 
 __all__ = ["MOST_SCALES", "PriorScaleFit", "fit_prior_scale"]

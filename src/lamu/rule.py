@@ -37,7 +37,7 @@ from lamu.families.exponential import values_of, with_values
 from lamu.geometry import Geometry, Straight
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
-from lamu.objective.dispersions import dispersion_step
+from lamu.objective.objective import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, Sampled

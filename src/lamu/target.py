@@ -22,8 +22,8 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.data.spelling import elsewhere
 from lamu.data.stream import Stream
+from lamu.data.wording import elsewhere
 from lamu.families import PartialBelief, Product
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered

@@ -25,7 +25,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, require_algorithm
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
-from lamu.running.rounds import Rounds
+from lamu.running.schedule import Rounds
 from lamu.running.validation import set_aside
 from lamu.target import require_target
 

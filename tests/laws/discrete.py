@@ -17,7 +17,7 @@ import numpy as np
 import lamu
 from lamu import graphs
 from lamu.expectations import ConstantBaseline, LeaveOneOut, Regression, Relaxed, ScoreFunction
-from lamu.expectations.controls import others
+from lamu.expectations.score_function import others
 from lamu.families import Bernoulli
 from lamu.latent import AmortisedBernoulli, Baseline
 from lamu.networks import Linear

@@ -18,7 +18,7 @@ from scipy.special import digamma, gammaln, logsumexp
 
 import lamu
 from lamu import graphs
-from lamu.algorithms.closed_form.graph_bound import bound, messages
+from lamu.algorithms.closed_form.message_passing import bound, messages
 from lamu.families import Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart
 from lamu.objective import Objective
 from tests.laws.harness import Row, law, row, twin, vocabulary

@@ -20,12 +20,9 @@ from lamu.data import Batch
 from lamu.density import nothing
 from lamu.families import Gaussian
 from lamu.mcmc import DelayedAcceptance, SequentialTest
-from lamu.mcmc.diffusions import Langevin
-from lamu.mcmc.hamiltonian import Hamiltonian
-from lamu.mcmc.kernel import Chain, metropolis
-from lamu.mcmc.log_target import LogTarget
-from lamu.mcmc.metropolis import RandomWalk
-from lamu.mcmc.no_u_turn import NoUTurn
+from lamu.mcmc.chains import Chain, LogTarget, metropolis
+from lamu.mcmc.hamiltonian import Hamiltonian, NoUTurn
+from lamu.mcmc.metropolis import Langevin, RandomWalk
 from lamu.mcmc.subsampling import Subsampled
 from lamu.objective import Objective
 from lamu.operators import Diagonal

@@ -37,7 +37,7 @@ from lamu.operators import (
     StaleFactors,
     Structure,
 )
-from lamu.operators.dense_eigen import DenseEigen
+from lamu.operators.dense import DenseEigen
 from lamu.operators.layer_order import LayerOrder
 from lamu.record import record
 from tests.laws.harness import Row, law, row, twin, vocabulary

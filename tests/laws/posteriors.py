@@ -65,8 +65,8 @@ from lamu.families import Gaussian, Point, Product
 from lamu.mcmc import hmc, mala, minibatch_mh, nuts, parallel_tempering, psgld, random_walk, sghmc, sgld, sgnht, ula
 from lamu.networks import MLP, BatchNorm, Dropout
 from lamu.operators import Dense, KroneckerFactored, MatrixFreeStructure
-from lamu.predictives import chunking, linearised, sampled
-from lamu.predictives.chunking import in_chunks
+from lamu.predictives import lazy, linearised, sampled
+from lamu.predictives.lazy import in_chunks
 from lamu.priors import ARD
 from lamu.record import record
 from tests.laws.harness import ROWS, Row, law, row, twin, vocabulary
@@ -250,11 +250,11 @@ def chunked_is_unchunked(row: Row) -> None:
     """Six rows, four at a time; and on a platform that is free to order its sums, to round-off."""
     whole = numbers(row.subject.new)
     try:
-        for module in (linearised, chunking):
+        for module in (linearised, lazy):
             module.in_chunks = small_chunks
         chunked = numbers(row.subject.predict(NEW))
     finally:
-        for module in (linearised, chunking):
+        for module in (linearised, lazy):
             module.in_chunks = in_chunks
     for one, other in zip(whole, chunked, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
@@ -569,7 +569,7 @@ class PerChunk(Fitted):
 
     def predict(self, x: Any, posterior: Any = None) -> Any:
         posterior = posterior or self.posterior
-        parts = 1 if chunking.in_chunks is in_chunks else 2
+        parts = 1 if lazy.in_chunks is in_chunks else 2
         return posterior.predict(x, samples=PERSON, key=jax.random.fold_in(jax.random.key(1), parts))
 
 

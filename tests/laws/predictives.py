@@ -21,7 +21,7 @@ from scipy import special, stats
 
 import lamu
 from lamu.calibration import TemperedClasses, Widened
-from lamu.data.completions import Completions
+from lamu.data.imputation import Completions
 from lamu.families import Beta as BetaFamily
 from lamu.families import Dirichlet, Ensemble, Gamma, Gaussian, NormalGamma, Point, Product
 from lamu.likelihoods import (
@@ -59,10 +59,9 @@ from lamu.predictives import (
     StudentPredictive,
     Weighted,
 )
-from lamu.predictives.drawn_rows import DrawnVariable
+from lamu.predictives.graph import DrawnVariable
 from lamu.predictives.input_mixture import CompletedRows
-from lamu.predictives.moved import Moved
-from lamu.predictives.wrapper import PredictiveWrapper
+from lamu.predictives.wrapper import Moved, PredictiveWrapper
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("predictives", "number whole_numbers classes several draws deferred censored")

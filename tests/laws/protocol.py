@@ -73,7 +73,7 @@ from lamu.algorithms import (
     von,
 )
 from lamu.algorithms.descent import Flipout, LocalReparameterisation
-from lamu.algorithms.ensembles.iterates import EverySteps, LowRankDeviations
+from lamu.algorithms.ensembles.swag import EverySteps, LowRankDeviations
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
 from lamu.families import Dirichlet, Gamma, NormalGamma

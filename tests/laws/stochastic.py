@@ -65,7 +65,7 @@ from lamu.algorithms import (
     von,
 )
 from lamu.algorithms.descent import Flipout, LocalReparameterisation
-from lamu.algorithms.ensembles.iterates import DiagonalDeviations, LastPart
+from lamu.algorithms.ensembles.swag import DiagonalDeviations, LastPart
 from lamu.data import Batch
 from lamu.expectations import FenchelRelaxation, MonteCarlo, Relaxed
 from lamu.families import Gamma, Mixture

@@ -23,7 +23,7 @@ from lamu import tree
 from lamu.algorithms import sgd
 from lamu.data import Batch
 from lamu.mcmc import psgld, sghmc, sgld, sgnht
-from lamu.mcmc.momenta import Friction
+from lamu.mcmc.dynamics import Friction
 from lamu.objective import Objective
 from lamu.priors import Normal
 from lamu.record import record, static

@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-from lamu.algorithms.black_box.igo import igo
-from lamu.algorithms.blockwise.blocks import blocks
+from lamu.algorithms.black_box import igo
+from lamu.algorithms.blockwise import blocks
 from lamu.algorithms.closed_form.conjugate import conjugate
-from lamu.algorithms.closed_form.cvi import cvi
-from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.extended_kalman import extended_kalman
-from lamu.algorithms.closed_form.ncvmp import ncvmp
-from lamu.algorithms.closed_form.svi import svi
-from lamu.algorithms.closed_form.vmp import vmp
-from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.dropout import dropout, mc_dropout
-from lamu.algorithms.discrete.straight_through import straight_through
+from lamu.algorithms.closed_form.message_passing import cvi, em, ncvmp, svi, vmp
+from lamu.algorithms.descent.belief_descent import bayes_by_backprop
+from lamu.algorithms.discrete import bayesbinn, dropout, mc_dropout, straight_through
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.ensembles.mixture import mixture
 from lamu.algorithms.ensembles.swag import swag
-from lamu.algorithms.mixtures.mixture_vi import mixture_vi
-from lamu.algorithms.mixtures.multimodal import multimodal
-from lamu.algorithms.moments.pbp import pbp
-from lamu.algorithms.optimisers.adagrad import adagrad
-from lamu.algorithms.optimisers.adam import adam
-from lamu.algorithms.optimisers.gradient_descent import gradient_descent
-from lamu.algorithms.optimisers.invariant_map import invariant_map
-from lamu.algorithms.optimisers.kfac import kfac
-from lamu.algorithms.optimisers.map_estimate import map_estimate
-from lamu.algorithms.optimisers.newton import newton
-from lamu.algorithms.optimisers.rmsprop import rmsprop
-from lamu.algorithms.optimisers.sam import sam
-from lamu.algorithms.optimisers.sgd import sgd
-from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.algorithms.post_hoc.last_layer import last_layer
+from lamu.algorithms.mixtures import mixture_vi, multimodal
+from lamu.algorithms.moments import pbp
+from lamu.algorithms.optimisers import (
+    adagrad,
+    adam,
+    gradient_descent,
+    invariant_map,
+    kfac,
+    map_estimate,
+    newton,
+    rmsprop,
+    sam,
+    sgd,
+)
+from lamu.algorithms.post_hoc.laplace import laplace, last_layer
 from lamu.algorithms.post_hoc.neural_linear import neural_linear
 from lamu.algorithms.post_hoc.online_laplace import online_laplace
-from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
-from lamu.algorithms.variational.bsam import bsam
 from lamu.algorithms.variational.conjugate_scales import conjugate_scales
-from lamu.algorithms.variational.ivon import ivon
 from lamu.algorithms.variational.lie_group import lie_group
-from lamu.algorithms.variational.noisy_kfac import noisy_kfac
-from lamu.algorithms.variational.ogn import ogn
-from lamu.algorithms.variational.slang import slang
+from lamu.algorithms.variational.online_newton import bsam, ivon, ogn, vogn, von
+from lamu.algorithms.variational.structured import noisy_kfac, slang
 from lamu.algorithms.variational.variational_head import variational_head
-from lamu.algorithms.variational.vogn import vogn
-from lamu.algorithms.variational.von import von
 from lamu.protocol import Recipe
 
 __all__ = ["registry"]

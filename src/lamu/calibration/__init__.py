@@ -6,12 +6,9 @@ coverage holds whatever the model is; `jackknife_plus` does so on the folds of a
 whom to answer, so that the error among the answered is as promised.
 """
 
-from lamu.calibration.conformity import Conformal, conformal
-from lamu.calibration.identity import require_unseen
-from lamu.calibration.leaving_out import LeftOut, jackknife_plus
-from lamu.calibration.selection import Selective, selective
-from lamu.calibration.temperature import Temperature, temperature_scaling
-from lamu.calibration.tempered import TemperedClasses, Widened
+from lamu.calibration.conformity import Conformal, LeftOut, conformal, jackknife_plus
+from lamu.calibration.selection import Selective, require_unseen, selective
+from lamu.calibration.temperature import Temperature, TemperedClasses, Widened, temperature_scaling
 
 __all__ = [
     "Conformal",

@@ -1,21 +1,24 @@
 """Split conformal prediction: intervals and sets that hold as often as they say, under any model."""
 
-# Let \(s_1, \dots, s_n\) be how far the targets of rows that training has not seen lie from their predictions, and
-# \(q\) the \(\lceil (n + 1)\, a \rceil\)-th smallest. If a new row is exchangeable with those rows, its own distance is
-# at most q with a probability of at least a, whatever the model, for its rank among the n + 1 is uniform.
-
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lamu.scores.validation import target
-from lamu.supports import Support
+from lamu import memory
+from lamu.scores.proper_scores import target
+from lamu.supports import Real, Support
 
-__all__ = ["Conformal", "conformal"]
+__all__ = ["Conformal", "LeftOut", "conformal", "jackknife_plus"]
+
+
+# Let \(s_1, \dots, s_n\) be how far the targets of rows that training has not seen lie from their predictions, and
+# \(q\) the \(\lceil (n + 1)\, a \rceil\)-th smallest. If a new row is exchangeable with those rows, its own distance is
+# at most q with a probability of at least a, whatever the model, for its rank among the n + 1 is uniform.
 
 
 @dataclass(frozen=True)
@@ -150,3 +153,201 @@ def conformal(pred: Any, y: Any) -> Conformal:
 
 def _probabilities(pred: Any) -> np.ndarray:
     return pred.support.probabilities(np.asarray(pred.mean, float))
+
+
+# Row i is judged by the member that has not seen it, \(s_i = |y_i - m_{-k(i)}(x_i)| / \mathrm{std}_{-k(i)}(x_i)\), and
+# at a new x each row votes with the same member's prediction:
+#
+# \[ \Big[ q^-_\alpha\{ m_{-k(i)}(x) - s_i\, \mathrm{std}_{-k(i)}(x) \},\;
+#          q^+_\alpha\{ m_{-k(i)}(x) + s_i\, \mathrm{std}_{-k(i)}(x) \} \Big] \]
+#
+# with \(q^+_\alpha\) the \(\lceil (1 - \alpha)(n + 1) \rceil\)-th smallest of n and \(q^-_\alpha\) the \(\lfloor \alpha
+# (n + 1) \rfloor\)-th.
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What `jackknife_plus` learns; it makes intervals and sets for new inputs.
+
+    Attributes:
+        posteriors: the members.
+        member: the number of the member that has not seen each row, `[n]`.
+        distances: how far each row lies from that member's prediction, `[n]`.
+        support: that of the predictions.
+        samples: draws a prediction.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.calibration import LeftOut
+        >>> from lamu.supports import Real
+        >>> LeftOut((), np.arange(9), np.linspace(0.1, 0.9, 9), Real()).rank(0.8)
+        8
+    """
+
+    posteriors: tuple[Any, ...]
+    member: np.ndarray
+    distances: np.ndarray
+    support: Support
+    samples: int = 32
+
+    def rank(self, level: float) -> int:
+        r"""Returns \(\lceil (1 - \alpha)(n + 1) \rceil\) with 1 − α the level.
+
+        Args:
+            level: the nominal probability.
+
+        Raises:
+            ValueError: for a level outside (0, 1), or one that so few rows cannot promise.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+        n = len(self.distances)
+        place = math.ceil((n + 1) * level - 1e-9)  # (n + 1) a may be a whole number but for rounding
+        if place > n:
+            least = math.ceil(level / (1 - level) - 1e-9)
+            raise ValueError(f"{n} rows cannot promise {level:g}; calibrate on at least {least}, or ask for less")
+        return place
+
+    def interval(self, x: Any, level: float = 0.9, offset: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ends of the interval at new inputs, each `[N]`, in the target's units.
+
+        Args:
+            x: new inputs `[N, ...]`.
+            level: 1 − α. In practice it is held; what is proved is 1 − 2α, less at most the root of 2/n for few folds.
+            offset: a known part of the linear predictor of these rows, as for `Posterior.predict`.
+
+        Raises:
+            TypeError: for classes, which have sets.
+            ValueError: for a level that the rows cannot promise.
+        """
+        if self.support.has_classes:
+            raise TypeError("classes have no interval; use prediction_set(x, level)")
+        place, n = self.rank(level), len(self.distances)
+        both = []
+        for posterior in self.posteriors:  # one prediction is held at a time, of each its moments alone
+            pred = _predicted(posterior, x, self.samples, offset)
+            both.append((np.asarray(pred.mean, float), np.asarray(pred.std, float)))
+        mean, std = (np.stack(each) for each in zip(*both, strict=True))
+        lower, upper = np.empty(mean.shape[1]), np.empty(mean.shape[1])
+        for rows in _some(mean.shape[1], n):
+            centre, room = mean[self.member, rows], self.distances[:, None] * std[self.member, rows]
+            lower[rows] = np.partition(centre - room, n - place, axis=0)[n - place]
+            upper[rows] = np.partition(centre + room, place - 1, axis=0)[place - 1]
+        return lower, upper
+
+    def prediction_set(self, x: Any, level: float = 0.9, offset: Any = None) -> np.ndarray:
+        r"""Returns the classes that are not further away than too many rows were, `[N, K]` of booleans.
+
+        A class k is in the set unless \((1 - \alpha)(n + 1)\) rows or more have \(s_i < 1 - p_{-k(i)}(k \mid x)\).
+
+        Args:
+            x: new inputs `[N, ...]`.
+            level: 1 − α, as for `interval`.
+            offset: likewise.
+
+        Raises:
+            TypeError: for a regression, which has intervals.
+            ValueError: for a level that the rows cannot promise.
+        """
+        if not self.support.has_classes:
+            raise TypeError("a regression has no classes; use interval(x, level)")
+        place = self.rank(level)
+        closer: Any = 0
+        for k, posterior in enumerate(self.posteriors):
+            away = 1 - np.asarray(_predicted(posterior, x, self.samples, offset).probabilities, float)
+            ordered = np.sort(self.distances[self.member == k])
+            closer = closer + np.searchsorted(ordered, away, side="left")  # how many of its rows are closer
+        return closer < place
+
+
+def jackknife_plus(
+    found: Any, x: Any, y: Any, held: Sequence[Any] | None = None, samples: int = 32, offset: Any = None
+) -> LeftOut:
+    r"""Returns intervals, or sets of classes, calibrated on every row by the member that has not seen it.
+
+    With K folds this is CV+, with a fold a row jackknife+. No row is lost to calibration, and the variation from fit to
+    fit enters the intervals. For exchangeable rows and any algorithm that treats them alike, a new target is held with
+    a probability of at least \(1 - 2\alpha\) (K = n), or \(1 - 2\alpha - \sqrt{2/n}\) (any K); close to
+    \(1 - \alpha\) where fits hardly depend on a row. Fits that stop early, or choose a prior, by the fold that then
+    judges them are judged a little too well.
+
+    Args:
+        found: what `lamu.fit_folds` returned, or a sequence of posteriors.
+        x: the rows that the folds were made of, all of them, `[n, ...]`.
+        y: their targets, `[n]`; one output.
+        held: for each member the numbers of the rows that it has not seen. Where none is given, those that `found`
+            keeps (`found.held`); else for instance `lamu.folds.folds_of(y, folds, seed, stratify)`, as `fit_folds`
+            calls it.
+        samples: draws a prediction, where the members need draws.
+        offset: a known part of the linear predictor of the rows, `[n]` or `[n, outputs]`, as in the data of the fit.
+
+    Returns:
+        What makes intervals and sets at new inputs. Every interval costs a prediction of each member.
+
+    Raises:
+        ValueError: where a row is held out by no member or by several (calibrating on it would be on training rows),
+            folds and members differ in number, or the shapes differ.
+
+    Source: Barber, Candès, Ramdas & Tibshirani (2021); for classes Romano, Sesia & Candès (2020).
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.folds import folds_of
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x[:300], y[:300])
+        >>> found = lamu.fit_folds(model, (x[:300], y[:300]), lamu.algorithms.adam(1e-2), folds=5, epochs=20)
+        >>> held = folds_of(y[:300], 5, seed=0, stratify=False)
+        >>> lower, upper = lamu.calibration.jackknife_plus(found, x[:300], y[:300], held).interval(x[300:])
+        >>> bool(((lower < y[300:]) & (y[300:] < upper)).mean() > 0.8)
+        True
+    """
+    members = tuple(each.posterior for each in found.fits) if hasattr(found, "fits") else tuple(found)
+    held = getattr(found, "held", None) if held is None else held
+    if held is None:
+        raise ValueError("it is not known which rows each member has not seen; give held=folds_of(y, folds, seed, ...)")
+    x, y, offset = np.asarray(x), np.asarray(y), None if offset is None else np.asarray(offset)
+    if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(y)):
+        raise ValueError(f"the offset has the shape {offset.shape}; give one number for each of the {len(y)} rows")
+    if y.ndim != 1 or len(x) != len(y):
+        raise ValueError(f"x has the shape {x.shape} and y {y.shape}; give one target for each row")
+    numbers = [np.asarray(rows, int) for rows in held]
+    _require_once(numbers, len(members), len(y))
+    member, distances = np.empty(len(y), int), np.empty(len(y))
+    support: Support = Real()
+    for k, (posterior, rows) in enumerate(zip(members, numbers, strict=True)):
+        pred = _predicted(posterior, x[rows], samples, None if offset is None else offset[rows])
+        ranked = conformal(pred, target("jackknife_plus", pred, y[rows])).distances
+        # `conformal` gives them sorted; which row a distance is of does not matter, only of which member.
+        member[rows], distances[rows], support = k, ranked, pred.support
+    return LeftOut(members, member, distances, support, samples)
+
+
+def _predicted(posterior: Any, x: Any, samples: int, offset: Any) -> Any:
+    return posterior.predict(x, samples=samples, **({} if offset is None else {"offset": offset}))
+
+
+def _require_once(held: Sequence[np.ndarray], members: int, count: int) -> None:
+    if len(held) != members:
+        raise ValueError(f"there are {members} members and {len(held)} sets of held rows; give one for each")
+    numbers = np.concatenate(held) if held else np.zeros(0, int)
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= count):
+        raise ValueError(f"held has the row {int(numbers[np.argmax(abs(numbers))])}, and there are {count} rows")
+    times = np.bincount(numbers, minlength=count)
+    if (times > 1).any():
+        row = int(np.argmax(times > 1))
+        raise ValueError(
+            f"row {row} is held out by {int(times[row])} members, so that one of them calibrates on a row of another's "
+            "fold: held rows must be the folds themselves"
+        )
+    if (times == 0).any():
+        row = int(np.argmax(times == 0))
+        raise ValueError(
+            f"row {row} is held out by no member: all have learned from it, and it cannot be calibrated on; leave it "
+            "out of x and y, or give the folds that the members were made with"
+        )
+
+
+def _some(rows: int, votes: int) -> list[slice]:
+    """Returns the rows in parts whose votes fit the memory budget: centre, room and what is sorted of them."""
+    most = max(1, memory.budget() // (32 * max(votes, 1)))
+    return [slice(start, min(start + most, rows)) for start in range(0, rows, most)]

@@ -13,9 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lamu.cli.compiled_programs import keep_compiled
+from lamu.cli.compiled_programs import collected_seldom, keep_compiled
 from lamu.cli.config_file import read_options, refuse_untrusted
-from lamu.cli.garbage import collected_seldom
 from lamu.cli.output_dir import Interrupted, refuse_existing, refuse_unwritable
 from lamu.interrupts import heard
 
@@ -218,7 +217,7 @@ def _is_deliberate(error: Exception) -> bool:
 
 def _print_version(asked: bool) -> bool:
     if asked:
-        from lamu.cli.versions import version
+        from lamu.cli.printing import version
 
         typer.echo(f"lamu {version('lamu')}")
         raise typer.Exit
@@ -483,7 +482,7 @@ def _algorithms(
 @app.command("cite")
 def _cite(name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of `lamu algorithms`.")] = None) -> None:
     """Print the BibTeX entries of an algorithm's papers."""
-    from lamu.cli.citing import cite
+    from lamu.cli.listing import cite
 
     cite(name)
 
@@ -507,7 +506,7 @@ def _verify(
 @app.command("doctor")
 def _doctor(as_json: _Json = False) -> None:
     """Show versions, devices, memory and the cache of compiled programs."""
-    from lamu.cli.doctor import doctor
+    from lamu.cli.listing import doctor
 
     doctor(as_json)
 

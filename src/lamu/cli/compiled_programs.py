@@ -1,18 +1,38 @@
 """Compiled programs, kept between commands: a second command of the same shapes does not compile again."""
 
-# JAX reads these settings from the environment when it is first imported, which is after the words of a command were
-# understood, and processes that a command starts inherit them.
-
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import platform
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["CACHE", "compiled_folder", "keep_compiled"]
+__all__ = ["CACHE", "collected_seldom", "compiled_folder", "keep_compiled"]
+
+
+_OBJECTS = 300_000  # Python's own number is 700
+
+
+@contextmanager
+def collected_seldom() -> Iterator[None]:
+    """Lets Python collect garbage only after 300,000 new objects, inside a `with` block."""
+    # Imports and traces make many objects and little garbage: collecting it took half a second of a command's start. A
+    # command that runs long still has its garbage collected; 300,000 objects are some tens of megabytes.
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+# JAX reads these settings from the environment when it is first imported, which is after the words of a command were
+# understood, and processes that a command starts inherit them.
+
 
 CACHE = "LAMU_CACHE"  # the environment variable: another folder, or "off"
 _SETTINGS = {

@@ -63,7 +63,7 @@ def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, 
         if parameter is not None and parameter.name == "trust":
             raise ValueError(f"--config {str(path)!r} has 'trust', which a file may not say; give --trust itself")
         if parameter is None or parameter.name == "config":
-            from lamu.data.spelling import nearest
+            from lamu.data.wording import nearest
 
             raise ValueError(
                 f"--config {str(path)!r} has {name!r}, which is no option of `lamu {context.info_name}`; "

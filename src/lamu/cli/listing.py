@@ -4,14 +4,109 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
+import re
 import sys
+import unicodedata
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from lamu.cli.printing import show_document, show_line, show_table
+from lamu.cli.compiled_programs import CACHE, compiled_folder
+from lamu.cli.printing import package_versions, show_document, show_line, show_table, version
 from lamu.cli.recipes import find, recipes, settings_of
-from lamu.data.spelling import nearest
+from lamu.data.wording import nearest
 
-__all__ = ["list_algorithms", "show_algorithm", "verify"]
+__all__ = ["cite", "doctor", "entries_of", "findings", "list_algorithms", "show_algorithm", "verify"]
+
+
+_PAPER = re.compile(r"([^\W\d_][^;\d]*?)\s(?:et al\. )?(\d{4})")
+RULE = "Khan & Rue 2021"
+
+
+def cite(name: str | None = None) -> None:
+    """Prints the BibTeX entries of the papers that an algorithm is from, and of the Bayesian learning rule."""
+    source = RULE if name is None else f"{find(name).source}; {RULE}"
+    print("\n\n".join(entries_of(source).values()))
+
+
+def entries_of(source: str) -> dict[str, str]:
+    """Returns the BibTeX entries of a source by key, in its order."""
+    # `source`: papers as authors and year, for instance "Zhang et al. 2018, section 3.3; Khan & Rue 2021".
+    text = files("lamu").joinpath("references.bib").read_text(encoding="utf-8")
+    known = {re.split(r"[{,]", entry, maxsplit=2)[1]: entry for entry in re.split(r"\n\n(?=@)", text.strip())}
+    cited: dict[str, str] = {}
+    for authors, year in _PAPER.findall(source):
+        first = re.split(r",| & | et al\.", authors.strip(" ,"))[0]
+        start = re.sub(r"\W", "", _plain(first)).lower() + year
+        key = next((key for key in known if key.startswith(start)), None)
+        if key is None:
+            raise ValueError(f"there is no BibTeX entry for {first} {year}; the source is {source!r}")
+        cited[key] = known[key]
+    return cited
+
+
+def _plain(name: str) -> str:
+    """Returns a name in plain letters, as the keys of entries have it."""
+    return unicodedata.normalize("NFKD", name.replace("ı", "i")).encode("ascii", "ignore").decode()
+
+
+# What an extra brings, by the extra.
+_EXTRAS = {"mcmc": ("arviz", "blackjax"), "torch": ("torch",), "safetensors": ("safetensors",)}
+_ADAPTED = ("flax", "equinox")
+
+
+def findings() -> dict[str, Any]:
+    """Returns what there is, by topic."""
+    import jax
+    import jax.numpy as jnp
+
+    from lamu.memory import budget, free, limit
+
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    optional = (*(name for names in _EXTRAS.values() for name in names), *_ADAPTED)
+    return {
+        "versions": package_versions(),
+        "extras": {name: version(name) for name in optional},
+        "devices": [f"{each.device_kind} ({each.platform} {each.id})" for each in jax.devices()],
+        "precision": "float64" if jnp.result_type(float) == jnp.float64 else "float32",
+        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory": {"free": free(), "limit": limit(), "prediction": budget()},
+        "cache": {"folder": folder, "lamu's": compiled_folder() is not None, "bytes": _size(folder)},
+    }
+
+
+def doctor(as_json: bool) -> None:
+    """Prints what there is."""
+    found = findings()
+    if as_json:
+        show_document(found)
+        return
+    from lamu.memory import shown
+
+    absent = lambda number: "not installed" if number == "unknown" else number
+    show_table("versions", ("package", "version"), found["versions"].items())
+    owner = {name: f"pip install 'lamu[{extra}]'" for extra, names in _EXTRAS.items() for name in names}
+    rows = [(name, absent(number), owner.get(name, f"pip install {name}")) for name, number in found["extras"].items()]
+    show_table("extras", ("package", "version", "install with"), rows)
+    memory, cache = found["memory"], found["cache"]
+    show_line(f"devices: {', '.join(found['devices'])}; {found['processors']} processors; {found['precision']}")
+    show_line(
+        f"memory: {shown(memory['free'])} free, of which a command takes {shown(memory['limit'])} and a prediction "
+        f"{shown(memory['prediction'])} at once (--max-memory)"
+    )
+    if cache["folder"] is None:
+        show_line(f"compiled programs are not kept; set {CACHE} to a folder that can be written")
+    else:
+        show_line(f"compiled programs are kept in {cache['folder']} ({shown(cache['bytes'])}; {CACHE}=off keeps none)")
+
+
+def _size(folder: str | None) -> int:
+    """Returns the bytes of the files of a folder; none where there is none."""
+    if folder is None or not Path(folder).is_dir():
+        return 0
+    return sum(each.stat().st_size for each in os.scandir(folder) if each.is_file())
+
 
 LIKELIHOODS, LATENT = "likelihoods", "latent"  # each the name of all checks of a table together
 

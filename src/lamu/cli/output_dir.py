@@ -2,32 +2,173 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import json
 import os
 import shutil
+import socket
+import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lamu.cli.atomic_write import exchange
-from lamu.cli.run_lock import NAME as LOCK
-from lamu.cli.run_lock import RunLock, holder_of
-from lamu.drafts import hidden_beside
+from lamu.drafts import hidden_beside, is_alive
 
 __all__ = [
     "CONTENT",
     "FORMAT",
+    "NAME",
     "Interrupted",
+    "RunLock",
     "draft",
+    "exchange",
+    "holder_of",
     "keep_posterior",
     "learned",
     "refuse_existing",
     "refuse_unwritable",
     "unfinished",
 ]
+
+
+_HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+# What a kernel or a file system answers that does not know the swap.
+_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Lets two existing files or folders of one file system change places."""
+    # In one step where the system can (Linux): nobody ever sees either name without its content. Elsewhere in three
+    # renames; if one of them fails those before it are taken back.
+    if not _in_one_step(one, other):
+        _in_three(one, other)
+
+
+def _in_one_step(one: Path, other: Path) -> bool:
+    if sys.platform != "linux":
+        return False
+    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if swap is None:
+        return False
+    if swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _SWAP) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNKNOWN:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def _in_three(one: Path, other: Path) -> None:
+    aside = one.with_name(f"{one.name}.aside")
+    os.rename(other, aside)
+    try:
+        os.rename(one, other)
+    except OSError:
+        os.rename(aside, other)
+        raise
+    os.rename(aside, one)
+
+
+NAME = "lock.json"
+_ATTEMPTS = 50
+
+
+class RunLock:
+    """A lock on a folder, which ends with the process that took it however that ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = open(folder / NAME, "a+", encoding="utf-8")  # noqa: SIM115 (it is held open)
+        for attempt in range(_ATTEMPTS):  # who only looks holds it for a moment
+            if _try_to_lock(self._file) is not False:
+                break
+            if attempt == _ATTEMPTS - 1:
+                self._file.close()
+                raise BlockingIOError(errno.EAGAIN, "another process has it")
+            time.sleep(0.02)
+        self._file.truncate(0)
+        process = os.getpid()
+        about = {"process": process, "host": socket.gethostname(), "since": time.time(), "born": _born(process)}
+        self._file.write(json.dumps(about))
+        self._file.flush()
+
+    def release(self) -> None:
+        """Gives the lock back; its file stays where it is, and holds nobody's name."""
+        with contextlib.suppress(OSError):
+            self._file.truncate(0)
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def holder_of(folder: Path) -> str | None:
+    """Returns which living process holds the lock on a folder, in words; None where none does."""
+    # A process of this machine that has ended holds none, nor does another one that has its number since. Of another
+    # machine's process nothing is known where the file system does not say; it counts as alive.
+    try:
+        text = (folder / NAME).read_text(encoding="utf-8")
+    except OSError:
+        return None
+    about = _about(text)
+    if about is None:
+        return None if _is_free(folder) is not False else "another process"
+    free = _is_free(folder)
+    here = about["host"] == socket.gethostname()
+    if free or (free is None and here and not _is_running(about["process"], about["born"])):
+        return None
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(about["since"]))
+    where = "" if here else f" on {about['host']!r}"
+    return f"process {about['process']}{where} since {since}"
+
+
+def _about(text: str) -> dict[str, Any] | None:
+    try:
+        about = json.loads(text)
+    except ValueError:
+        return None
+    kinds = {"process": int, "host": str, "since": int | float}
+    sound = isinstance(about, dict) and all(isinstance(about.get(name), kind) for name, kind in kinds.items())
+    return {"born": None, **about} if sound else None
+
+
+def _is_running(process: int, born: Any) -> bool:
+    return is_alive(process) and (born is None or _born(process) in (None, born))
+
+
+def _born(process: int) -> str | None:
+    """Returns when a process of this machine began, since its last start, by which it differs from a later one."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _try_to_lock(file: Any) -> bool | None:
+    """Takes the system's lock on a file; None where there are none."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return None
+    return True
+
+
+def _is_free(folder: Path) -> bool | None:
+    """Whether no process has the system's lock; None where that cannot be known."""
+    try:
+        with open(folder / NAME, "a+", encoding="utf-8") as file:
+            return _try_to_lock(file)
+    except OSError:
+        return None
+
 
 FORMAT = 2  # of config.json
 _ASKED = "asked.json"
@@ -102,7 +243,7 @@ def keep_posterior(posterior: Any, place: Path) -> None:
 def learned(place: Path) -> bool:
     """Returns whether a folder of checkpoints holds something to go on from."""
     try:
-        return any(path.name not in (_ASKED, LOCK) for path in place.iterdir())
+        return any(path.name not in (_ASKED, NAME) for path in place.iterdir())
     except OSError:  # it was removed
         return False
 

@@ -17,11 +17,11 @@ import numpy as np
 from lamu import scores
 from lamu.cli.learning import Learned
 from lamu.cli.output_dir import draft
-from lamu.cli.predictions import LEVEL, MEANING, estimates, score_rows
+from lamu.cli.predicting import LEVEL, MEANING, estimates, score_rows
 from lamu.data import Encoding
 from lamu.predictives import MixturePredictive
 from lamu.report import Run, comparison_report, fit_report
-from lamu.scores.sampling import estimate
+from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
 
 __all__ = ["NAME", "baselines", "report_of_comparison", "report_of_fit"]

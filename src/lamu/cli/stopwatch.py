@@ -2,10 +2,55 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["Stopwatch"]
+from jax import monitoring
+
+__all__ = ["CompileTime", "Stopwatch", "compile_time"]
+
+
+class CompileTime:
+    """Seconds of tracing and compilation so far; a program that is read from the cache takes only its reading."""
+
+    # `programs`: how many were compiled, or read from the cache.
+
+    def __init__(self) -> None:
+        self.programs = 0
+        self._spans: list[tuple[float, float]] = []  # apart, one after the other
+        self._lock = threading.Lock()
+
+    @property
+    def seconds(self) -> float:
+        """How long something was traced or compiled, in one thread or in several at once."""
+        return sum((end - start for start, end in self._spans), 0.0)
+
+    def add(self, event: str, duration_secs: float, **_: Any) -> None:
+        """Adds an event of JAX's, where it is one of compilation."""
+        if not event.startswith("/jax/core/compile/"):
+            return
+        with self._lock:
+            end = time.perf_counter()  # events are told when they end
+            start = end - duration_secs
+            while self._spans and self._spans[-1][1] > start:
+                start = min(start, self._spans.pop()[0])
+            self._spans.append((start, end))
+            self.programs += event.endswith("backend_compile_duration")
+
+
+@contextmanager
+def compile_time() -> Iterator[CompileTime]:
+    """Counts the seconds of compilation inside a `with` block."""
+    spent = CompileTime()
+    listener = spent.add
+    monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield spent
+    finally:
+        monitoring.unregister_event_duration_listener(listener)
 
 
 class Stopwatch:

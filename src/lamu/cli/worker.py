@@ -1,8 +1,5 @@
 """One algorithm of `lamu compare` in a process of its own: `python -m lamu.cli.worker TASK ANSWER`."""
 
-# A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
-# files; the answer is there when the process ends well, whether or not the algorithm did.
-
 from __future__ import annotations
 
 import json
@@ -13,28 +10,64 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lamu.cli.defaults import (
+import numpy as np
+
+from lamu.cli.learning import Runs, candidates, way_of
+from lamu.cli.predicting import estimates, predicted, score_rows
+from lamu.cli.printing import dump
+from lamu.cli.recipes import build, find, parse
+from lamu.cli.request import (
     DEFAULT,
+    Request,
     budget,
     default_algorithm,
     default_folds,
     default_settings,
+    learning_rows,
     model_for,
 )
-from lamu.cli.learning import Runs, way_of
-from lamu.cli.peer_contest import peer_contest
-from lamu.cli.predictions import estimates, predicted, score_rows
-from lamu.cli.printing import dump
-from lamu.cli.recipes import build, find, parse
-from lamu.cli.request import Request, learning_rows
 from lamu.data import Arrays
 from lamu.folds import epochs_of
 from lamu.memory import most_held
 from lamu.priors import LearnedNormal
 from lamu.scores import evidence
-from lamu.tabular.peers import PEERS
+from lamu.tabular.peers import PEERS, peer, quiet
 
-__all__ = ["contest", "equal_budget", "main"]
+__all__ = ["contest", "equal_budget", "main", "peer_contest"]
+
+
+def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
+    """Returns what `lamu.cli.worker.contest` returns, of one of scikit-learn's models."""
+    whole, found = request.read(), []
+    for seed in range(request.seed, request.seed + splits):
+        table, train, test = learning_rows(whole, request, seed)
+        table = table.with_medians()
+        encoding, x, y = table.encoding, np.asarray(table.x), np.asarray(table.y)
+        counts = encoding.task == "regression" and candidates(encoding, x[train], y[train])[0] == "counts"
+        kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
+        start = time.perf_counter()
+        with quiet():
+            pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels)
+        seconds = time.perf_counter() - start
+        rows = score_rows(pred, y[test], encoding)
+        scores = estimates(rows)
+        found.append(
+            {
+                "scores": {score: each.value for score, each in scores.items()},
+                "standard_errors": {score: each.error for score, each in scores.items()},
+                "nll": rows["nll"],
+                "steps": 0,
+                "seconds": seconds,
+                "prior_scales_tried": {},
+                "temperature": 1.0,
+                "evidence": None,
+            }
+        )
+    return {"splits": found, "streams": 1, "epochs": None, "memory": most_held()}
+
+
+# A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
+# files; the answer is there when the process ends well, whether or not the algorithm did.
 
 
 def contest(

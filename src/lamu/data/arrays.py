@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,15 +15,96 @@ from jax.core import Tracer
 
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
-from lamu.data.incomplete import Incomplete
 from lamu.data.mapped import blocks, is_mapped, require_room
 from lamu.data.precision import refuse_lost
-from lamu.data.spelling import nearest
-from lamu.data.wording import listed
+from lamu.data.sources import Source
+from lamu.data.wording import DataError, counted, listed, nearest, plural
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Arrays", "split"]
+__all__ = ["Arrays", "Incomplete", "UnscaledWeights", "refuse_missing", "split", "warn_of_scale"]
+
+
+@record
+class Incomplete:
+    """An array of which some entries are missing.
+
+    A target that can miss entries reads its data with `Arrays.named(data, names, missing=True)`, where NaN stands for a
+    missing entry, and gets an `Incomplete` for each name.
+
+    Attributes:
+        value: the entries, `[N, ...]`, zero where one is missing.
+        observed: whether each entry is there, of the same shape.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data import Incomplete
+        >>> Incomplete.of(np.array([0.5, np.nan])).value.tolist()
+        [0.5, 0.0]
+    """
+
+    value: Any
+    observed: Any
+
+    @classmethod
+    def of(cls, array: Any) -> Incomplete:
+        """Returns the array, of which NaN is missing.
+
+        Args:
+            array: numbers.
+        """
+        known = ~np.isnan(array) if np.issubdtype(np.asarray(array).dtype, np.floating) else np.ones(array.shape, bool)
+        return cls(np.where(known, array, np.zeros((), array.dtype)), known)
+
+
+def refuse_missing(source: Source, columns: Sequence[str], target: str | None, advice: str) -> None:
+    """Refuses a table that lacks values."""
+    # `target`: the target, which is never filled; None where there is none.
+    asked = [*columns, *([target] if target else [])]
+    counts = source.frame[asked].isna().sum()
+    missing = [(str(column), _remark(source, column, int(count))) for column, count in counts.items() if count]
+    if missing:
+        way = advice
+        if missing[-1][0] == target:
+            alone = "drop those rows, since a target is never filled"
+            way = alone if len(missing) == 1 else f"{advice}; a target is never filled: drop the rows without it"
+        raise DataError(
+            f"{source.name} has missing values in the {plural('column', missing)} {counted(missing)}; {way}"
+        )
+
+
+def _remark(source: Source, column: Any, count: int) -> str:
+    """Returns how many values are missing, and what stands in their place where they are not empty."""
+    return f"{count}" + (f", among them {source.marked[column]}" if column in source.marked else "")
+
+
+_FEW, _MANY = 0.5, 2.0  # times the number of rows; fewer and more are probably no counts of rows
+
+
+class UnscaledWeights(UserWarning):
+    """Row weights whose sum is far from the number of rows, so that the posterior is that of fewer or more rows."""
+
+
+def warn_of_scale(weight: Any, name: str = "weight", stacklevel: int = 3) -> None:
+    """Warns of weights by which the rows count as far fewer or far more than they are."""
+    # Rows without weight are none. A sum above twice the number of rows is no cause where all weights are whole
+    # numbers, which count repeated rows.
+    weight = np.asarray(weight, np.float64)
+    rows, total = int(np.count_nonzero(weight)), float(weight.sum())
+    if total < _FEW * rows:
+        consequence = "the posterior stays closer to the prior than that of so many rows"
+    elif total > _MANY * rows and (weight != np.rint(weight)).any():
+        consequence = "the posterior is narrower than that of so many rows"
+    else:
+        return
+    warnings.warn(
+        f"{name} sums to {total:.4g} over {rows:,} rows, so that they count as {total:.4g} rows and {consequence}: a "
+        f"weight of two is the row written twice. If only the ratios of the weights matter, give {name} * {rows} / "
+        f"{total:.4g}",
+        UnscaledWeights,
+        stacklevel=stacklevel,
+    )
+
 
 _ALIGNED = 64  # bytes
 _KEYS = ("x", "y", "weight", "offset", "mask")

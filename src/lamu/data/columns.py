@@ -2,18 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from lamu.data import dates
 from lamu.data.precision import crowded_from
+from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, quoted
 from lamu.data.written_numbers import is_code, written
 
-__all__ = ["Words", "kind", "numbers", "refuse_word", "words"]
+__all__ = [
+    "ADVICE",
+    "MOST_LEVELS",
+    "OPTION",
+    "TYPES",
+    "DateColumn",
+    "Words",
+    "expanded",
+    "found_dates",
+    "identifiers",
+    "kind",
+    "look_like_dates",
+    "names_rows",
+    "numbers",
+    "refuse_word",
+    "words",
+]
+
+
+ADVICE = "turn it into numbers (days since a start, or a year and a month column) or drop it"
+OPTION = "turn it into numbers (its age, and its place in the year, week and day) with --dates, or drop it"
+TYPES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")  # as pandas infers them
+
+_YEAR, _MONTH, _DAY = r"[12]\d{3}", r"(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"
+_NAME = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_TIME = r"([01]?\d|2[0-4]):[0-5]\d(:[0-6]\d([.,]\d+)?)?\s*([AaPp][Mm])?"
+_ZONE = r"\s*(Z|UTC|[+-]\d{2}(:?\d{2})?)?"
+_DATE = (
+    rf"{_YEAR}-{_MONTH}"  # 2019-03; with a dot it would be a number
+    rf"|{_YEAR}(?P<a>[-/.]){_MONTH}(?P=a){_DAY}"  # ISO and its relatives: 2019-03-31, 2019/3/31
+    rf"|{_DAY}(?P<b>[-/.]){_MONTH}(?P=b){_YEAR}"  # 31.3.2019
+    rf"|{_MONTH}(?P<c>[-/.]){_DAY}(?P=c){_YEAR}"  # 3/31/2019
+    r"|\d{1,2}/\d{1,2}/\d{2}"  # 3/31/19
+    rf"|({_DAY}[ -])?{_NAME}[a-z]*[ -]{_YEAR}"  # 31 March 2019
+)
+_PATTERN = re.compile(rf"({_DATE})([T ]\s*{_TIME}{_ZONE})?|{_TIME}{_ZONE}")
+MOST = 0.9  # of the values, at the least
+
+
+def look_like_dates(texts: Sequence[str], counts: Sequence[int]) -> bool:
+    """Returns whether nearly all values of a column of text are dates or times."""
+    # Plain numbers never are, not even 2019 and 20190331, nor are codes such as "A12" or "1.2.3".
+    if not any(counts):
+        return False
+    dated = sum(count for text, count in zip(texts, counts, strict=True) if _PATTERN.fullmatch(text))
+    return dated >= MOST * sum(counts)
+
 
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")
 _TEXT = ("string", "mixed-integer", "mixed")
@@ -31,7 +78,7 @@ def kind(values: Any) -> str:
         return "dates"
     if found == "mixed" and not all(isinstance(value, str | bool | int | float) for value in values.dropna()):
         return "mixed objects"
-    for name, kinds in (("numbers", _NUMBERS), ("text", _TEXT), ("levels", _LEVELS), ("dates", dates.TYPES)):
+    for name, kinds in (("numbers", _NUMBERS), ("text", _TEXT), ("levels", _LEVELS), ("dates", TYPES)):
         if found in kinds:
             return name
     return found
@@ -117,7 +164,7 @@ class Words:
 
     def dated(self) -> bool:
         """Returns whether nearly all of the words are dates or times."""
-        return dates.look_like_dates(self.levels, self.counts.tolist())
+        return look_like_dates(self.levels, self.counts.tolist())
 
     def stray(self) -> tuple[str, int] | None:
         """Returns the first word, and its row, of a column that is nearly all numbers; None for another column."""
@@ -158,3 +205,158 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+MOST_LEVELS = 50  # a column of text with more, of which more than half the rows have one of their own, names rows
+_NAMED = re.compile(r"(?i:unnamed: \d+|index|row_?(names?|number|id)?|.*[ _.-]id|id|uuid|guid)|[a-z]+I[dD]")
+
+
+def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
+    """Returns the features that name rows, with a sentence about each."""
+    # Text does with more than fifty levels, more than one for every two rows; whole numbers do where no two rows share
+    # one and the column is called an identifier (`id`, `row`, `index`, `customer_id`, `Unnamed: 0`). A column of text
+    # that is mostly numbers, or of dates, is none: it is an error of its own.
+    found = {}
+    for name in columns:
+        values, of = source.frame[name], kind(source.frame[name])
+        if of == "numbers":
+            if _NAMED.fullmatch(name) and values.dtype.kind in "iu" and MOST_LEVELS < len(values) == values.nunique():
+                found[name] = f"the column {name!r} numbers the rows, left out as an identifier"
+        elif of == "text":
+            column = words(values)
+            levels, present = len(column.levels), int(column.counts.sum())
+            number = column.counts[column.readable].sum()
+            if names_rows(levels, present) and not column.dated() and 2 * number <= present:
+                found[name] = (
+                    f"the column {name!r} has {levels} different texts in {present} rows, such as "
+                    f"{quoted(column.levels[0])}, left out as an identifier"
+                )
+    return found
+
+
+def names_rows(levels: int, present: int) -> bool:
+    """Returns whether so many levels in so many rows look like names of the rows."""
+    return levels > MOST_LEVELS and 2 * levels > present
+
+
+# A column becomes the days since the first training row, and \(\sin 2\pi p\) and \(\cos 2\pi p\) of the phases p of the
+# year, of the week (from Monday on), and, where a row has a time, of the day.
+
+
+_YEAR_FIRST = re.compile(r"([12]\d{3})[-/.](\d{1,2})[-/.](\d{1,2})(.*)")
+_YEAR_LAST = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.]([12]\d{3})(.*)")
+_SHORT_YEAR = re.compile(r"\d{1,2}/\d{1,2}/\d{2}(\D.*)?")
+_DAY_IN_NANOSECONDS = 86_400e9  # nanoseconds
+
+
+@dataclass(frozen=True)
+class DateColumn:
+    """How a column of dates is read."""
+
+    name: str  # the column
+    origin: float  # days from 1970-01-01 to the first row
+    times: bool  # whether rows have a time of the day
+    day_first: bool | None = None  # whether 3/4/2019 is the third of April; None where no date is written so
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the numbers that it becomes."""
+        periods = ("year", "week", *(("day",) if self.times else ()))
+        waves = (f"{self.name} ({wave} of the {period})" for period in periods for wave in ("sin", "cos"))
+        return (f"{self.name} (days)", *waves)
+
+
+def found_dates(source: Source, columns: Sequence[str]) -> tuple[DateColumn, ...]:
+    """Returns the columns of dates among some columns, and how each is read."""
+    found = []
+    for name in columns:
+        values = source.frame[name]
+        of = kind(values)
+        if of != "dates" and not (of == "text" and words(values).dated()):
+            continue
+        day_first = _day_first(source, name) if of == "text" else None
+        days = _days(source, name, day_first)
+        times = bool((days[~np.isnan(days)] % 1 > 0).any())
+        found.append(DateColumn(name, float(np.floor(np.nanmin(days))), times, day_first))
+    return tuple(found)
+
+
+def expanded(source: Source, dates: Sequence[DateColumn]) -> Source:
+    """Returns the table with numbers in the place of its columns of dates."""
+    import pandas as pd
+
+    by_name = {each.name: each for each in dates}
+    if not by_name:
+        return source
+    columns: dict[str, Any] = {}
+    for name in source.names:
+        if name in by_name:
+            columns |= zip(by_name[name].columns, _numbers(source, by_name[name]), strict=True)
+        else:
+            columns[name] = source.frame[name]
+    return replace(source, frame=pd.DataFrame(columns, index=source.frame.index))
+
+
+def _numbers(source: Source, of: DateColumn) -> list[np.ndarray]:
+    days = _days(source, of.name, of.day_first)
+    missing = np.isnan(days)
+    stamps = (np.where(missing, 0.0, days) * _DAY_IN_NANOSECONDS).astype("datetime64[ns]")
+    year = stamps.astype("datetime64[Y]")
+    first, following = ((year + shift).astype("datetime64[D]").astype(float) for shift in (0, 1))
+    phases = [(days - first) / (following - first), (days + 3.0) / 7.0, *([days] if of.times else [])]  # Thursday is 0
+    return [days - of.origin, *(wave(2 * np.pi * (phase % 1)) for phase in phases for wave in (np.sin, np.cos))]
+
+
+def _days(source: Source, name: str, day_first: bool | None) -> np.ndarray:
+    """Days since 1970-01-01, with their fractions, NaN where one is missing."""
+    import pandas as pd
+
+    values = source.frame[name]
+    if isinstance(values.dtype, pd.PeriodDtype):
+        values = values.dt.to_timestamp()
+    if kind(values) == "text":
+        column = words(values)
+        stamps = [_stamp(source, name, text, day_first) for text in column.levels]
+        return np.append(np.asarray(stamps, float), np.nan)[column.codes]
+    try:
+        stamps = pd.to_datetime(values, utc=True)
+    except (TypeError, ValueError) as error:
+        raise _no_date(source, name, str(values.dropna().iloc[0])) from error
+    whole = stamps.dt.tz_localize(None).astype("datetime64[ns]").to_numpy()
+    return np.where(np.isnat(whole), np.nan, whole.astype(np.int64) / _DAY_IN_NANOSECONDS)
+
+
+def _stamp(source: Source, name: str, text: str, day_first: bool | None) -> float:
+    import pandas as pd
+
+    written, last = text, _YEAR_LAST.fullmatch(text)
+    if found := _YEAR_FIRST.fullmatch(text):
+        written = f"{found[1]}-{int(found[2]):02d}-{int(found[3]):02d}{found[4]}"
+    elif last:
+        day, month = (last[1], last[2]) if day_first else (last[2], last[1])
+        written = f"{last[3]}-{int(month):02d}-{int(day):02d}{last[4]}"
+    elif not re.search(r"[12]\d{3}", text):
+        raise _no_date(source, name, text)
+    try:
+        return pd.Timestamp(pd.to_datetime(written, utc=True)).value / _DAY_IN_NANOSECONDS
+    except (TypeError, ValueError) as error:
+        raise _no_date(source, name, text) from error
+
+
+def _day_first(source: Source, name: str) -> bool | None:
+    """Whether dates that end in their year begin with the day; None where there are none."""
+    found = [match for text in words(source.frame[name]).levels if (match := _YEAR_LAST.fullmatch(text))]
+    if not found:
+        return None
+    day_first, month_first = any(int(each[1]) > 12 for each in found), any(int(each[2]) > 12 for each in found)
+    if day_first == month_first:
+        raise DataError(
+            f"{source.name} has dates such as {quoted(found[0][0])} in the column {name!r}, of which day and month "
+            "cannot be told apart; write them as year-month-day"
+        )
+    return day_first
+
+
+def _no_date(source: Source, name: str, text: str) -> DataError:
+    way = "write the year with four digits" if _SHORT_YEAR.fullmatch(text) else "write it as year-month-day"
+    return DataError(f"{source.name} has {quoted(text)} in the column {name!r} of dates, which is no date; {way}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.data.date_features import DateColumn
+from lamu.data.columns import DateColumn
 from lamu.data.imputation import Joint
 from lamu.data.reading import Reading
 from lamu.data.wording import DataError, listed, quoted

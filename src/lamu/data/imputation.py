@@ -1,5 +1,43 @@
 """Missing values as draws given the rest of their row, from one joint distribution of the training rows."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DRAWS", "Completions", "Joint", "learn_joint", "uniforms"]
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Inputs of rows to predict: one for a row that is complete, and one for each draw of what another lacks."""
+
+    x: np.ndarray  # inputs `[completions, columns]`
+    row: np.ndarray  # the row that each is of, in ascending order, `[completions]`
+    # How far the prediction of a completion is moved, in standard deviations between the completions of its row: not
+    # zero where a word is new, which may do more than the known words do. `[completions]`.
+    spread: np.ndarray
+
+    @classmethod
+    def of(cls, x: np.ndarray) -> Completions:
+        """Returns rows that lack nothing."""
+        return cls(x, np.arange(len(x)), np.zeros(len(x)))
+
+    @property
+    def complete(self) -> bool:
+        """Whether each row has one completion."""
+        return len(self.row) == self.rows
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.row[-1]) + 1 if len(self.row) else 0
+
+
 # \[ z_j = \Phi^{-1}\big(F_j(x_j)\big), \qquad (z_1, \ldots, z_D, c, t) \sim \mathcal N(\mu, \Sigma), \qquad
 #    p(x_{\text{mis}} \mid x_{\text{obs}}) = \mathcal N\big(\mu_m + \Sigma_{mo} \Sigma_{oo}^{-1} (z_o - \mu_o),
 #    \Sigma_{mm} - \Sigma_{mo} \Sigma_{oo}^{-1} \Sigma_{om}\big) \]
@@ -17,16 +55,6 @@
 # A category that no training row has is a new one: it is drawn from the known categories with equal probabilities,
 # whatever their frequencies, since each known category is one observation of what a category does.
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any
-
-import numpy as np
-
-__all__ = ["DRAWS", "Joint", "learn_joint", "uniforms"]
 
 DRAWS = 128  # completions of a row to predict: the 5 % and 95 % quantiles of so many hold 89 %
 _BITS = 30

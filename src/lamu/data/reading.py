@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from lamu.data.columns import Words, kind, numbers, words
-from lamu.data.identifiers import names_rows
-from lamu.data.placeholders import placeholders, sentinels
+from lamu.data.columns import Words, kind, names_rows, numbers, words
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, counted, listed, plural, quoted
-from lamu.data.written_numbers import FACTORS, Written, written
+from lamu.data.written_numbers import FACTORS, Written, placeholders, sentinels, written
 
 __all__ = ["Reading", "read_again", "read_cells"]
 

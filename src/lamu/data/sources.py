@@ -15,13 +15,146 @@ from typing import Any
 
 import numpy as np
 
-from lamu.data import bundled
 from lamu.data.naming import names_of
-from lamu.data.spelling import nearest
-from lamu.data.wording import DataError, listed, plural, quoted
+from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.data.written_numbers import is_code
 
-__all__ = ["MISSING", "Source", "open_source"]
+__all__ = ["MISSING", "Source", "columns", "image_folder", "load", "names", "open_source"]
+
+
+# For each name: the factor that takes x to its scale, and the dtype of y (whole numbers are classes).
+_SETS: dict[str, tuple[float, type[np.generic]]] = {
+    "breast_cancer": (1.0, np.int32),
+    "diabetes": (1.0, np.float32),
+    "digits": (1.0 / 16.0, np.int32),  # pixels are 0 to 16
+    "iris": (1.0, np.int32),
+    "wine": (1.0, np.int32),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names that `load` knows.
+
+    Examples:
+        >>> from lamu import data
+        >>> data.names()
+        ('breast_cancer', 'diabetes', 'digits', 'iris', 'wine')
+    """
+    return tuple(_SETS)
+
+
+def load(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a bundled real data set.
+
+    | name | rows | columns | target |
+    |---|---|---|---|
+    | `"breast_cancer"` | 569 | 30 | binary: 0 malignant, 1 benign |
+    | `"diabetes"` | 442 | 10 | regression: progression after a year |
+    | `"digits"` | 1797 | 64 | ten classes; x are 8 by 8 pixels in [0, 1] |
+    | `"iris"` | 150 | 4 | three classes |
+    | `"wine"` | 178 | 13 | three classes |
+
+    Args:
+        name: one of `names()`.
+
+    Returns:
+        x, float32 `[rows, columns]`, and y, `[rows]`: int32 for classes and binary targets, float32 for regression.
+
+    Raises:
+        ValueError: for an unknown name; the message has the nearest one.
+
+    Examples:
+        >>> from lamu import data
+        >>> x, y = data.load("digits")
+        >>> x.shape, x.dtype, float(x.max()), y.dtype
+        ((1797, 64), dtype('float32'), 1.0, dtype('int32'))
+    """
+    content, factor, dtype = _read(name)
+    return (np.asarray(content.data) * factor).astype(np.float32), np.asarray(content.target).astype(dtype)
+
+
+def columns(name: str) -> tuple[str, ...]:
+    """Returns the names of the columns of x of a bundled set."""
+    return tuple(str(column) for column in _read(name)[0].feature_names)
+
+
+def _read(name: str):
+    if name not in _SETS:
+        raise ValueError(f"there is no bundled data set {name!r}; {nearest(name, _SETS)}")
+    from sklearn import datasets
+
+    return getattr(datasets, f"load_{name}")(), *_SETS[name]
+
+
+_TYPES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+def image_folder(
+    path: str | os.PathLike[str], size: tuple[int, int] | None = None, mode: str = "RGB"
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Reads `path/class/image.png` as arrays, classes and images in the order of their names.
+
+    Args:
+        path: the folder, which has a folder of images for each class.
+        size: height and width to which images are scaled; None where all have one size.
+        mode: "RGB", or "L" for grey images.
+
+    Returns:
+        Images `[N, height, width, channels]` from 0 to 1, float32; the number of each one's class, `[N]`; and the names
+        of the classes.
+
+    Raises:
+        DataError: for a path that is no folder of folders of images, an image that cannot be read, or images of several
+            sizes where no size is given.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from PIL import Image
+        >>> from lamu.data import image_folder
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> for name, grey in (("dark", 0), ("light", 255)):
+        ...     (root / name).mkdir()
+        ...     Image.fromarray(np.full((4, 6), grey, np.uint8)).save(root / name / "0.png")
+        >>> x, y, classes = image_folder(root, mode="L")
+        >>> x.shape, y.tolist(), classes
+        ((2, 4, 6, 1), [0, 1], ('dark', 'light'))
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    root = Path(path)
+    if not root.is_dir():
+        raise DataError(f"{str(path)!r} is no folder; give one that has a folder of images for each class")
+    found = {
+        folder.name: [file for file in sorted(folder.iterdir()) if file.suffix.lower() in _TYPES]
+        for folder in sorted(root.iterdir())
+        if folder.is_dir()
+    }
+    classes = tuple(name for name, files in found.items() if files)
+    if not classes:
+        raise DataError(
+            f"{str(path)!r} has no folders of images ({listed([kind[1:] for kind in _TYPES])}); put the images of each "
+            "class in a folder of its name"
+        )
+    images, labels = [], []
+    for number, name in enumerate(classes):
+        for file in found[name]:
+            try:
+                with Image.open(file) as opened:
+                    image = opened.convert(mode)
+                    image = image if size is None else image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+            except (UnidentifiedImageError, OSError) as error:
+                raise DataError(f"{str(file)!r} is no image that can be read; save it again, or take it out") from error
+            array = np.asarray(image, np.float32) / 255
+            if images and array.shape[:2] != images[0].shape[:2]:
+                raise DataError(
+                    f"{str(file)!r} has the size {array.shape[:2]}, and images before it {images[0].shape[:2]}; give "
+                    "size=(height, width)"
+                )
+            images.append(array[..., None] if array.ndim == 2 else array)
+            labels.append(number)
+    return np.stack(images), np.array(labels, np.int32), classes
+
 
 # The words that mean a missing value. "None" is not among them: it is a level of more than one questionnaire.
 MISSING = ("", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
@@ -58,7 +191,7 @@ def open_source(data: Any, text: Collection[str] = (), separator: str | None = N
         return _frame(data)
     if not isinstance(data, str | os.PathLike):
         raise DataError(f"{quoted(data)} is no table; give {KNOWN}, a frame of pandas or polars, or a bundled set")
-    if str(data) in bundled.names():
+    if str(data) in names():
         return _bundled(str(data))
     path = Path(data)
     try:
@@ -73,7 +206,7 @@ def open_source(data: Any, text: Collection[str] = (), separator: str | None = N
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
             raise DataError(f"there is no file {str(path)!r}; check the path")
-        raise DataError(f"there is no file and no bundled set {str(path)!r}; {nearest(str(path), bundled.names())}")
+        raise DataError(f"there is no file and no bundled set {str(path)!r}; {nearest(str(path), names())}")
     kind = next((kind for kind in TYPES if path.name.lower().endswith(kind)), None)
     if kind is None:
         raise DataError(f"{str(path)!r} has the unknown type {path.suffix!r}; give {KNOWN}")
@@ -90,8 +223,8 @@ def open_source(data: Any, text: Collection[str] = (), separator: str | None = N
 def _bundled(name: str) -> Source:
     import pandas as pd
 
-    x, y = bundled.load(name)
-    frame = pd.DataFrame(x, columns=list(bundled.columns(name)))
+    x, y = load(name)
+    frame = pd.DataFrame(x, columns=list(columns(name)))
     frame["target"] = y
     return Source(f"the bundled set {name!r}", frame, "target")
 

@@ -11,8 +11,9 @@ import numpy as np
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.naming import aligned
+from lamu.data.wording import quoted
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "read"]
 
 
 class Stream:
@@ -105,3 +106,26 @@ class Stream:
         for batch in self:
             return batch.padded(max(size, batch.mask.shape[0]))
         raise ValueError("the data holds no batch; give at least one")
+
+
+def read(data: Any, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
+    """Returns data as rows."""
+    if isinstance(data, Arrays | Stream):
+        return data
+    if isinstance(data, str | bytes):
+        raise TypeError(
+            f"the data are the text {quoted(data)}; give arrays, for instance lamu.data.load('iris'), or the columns "
+            "of pandas.read_csv(path)"
+        )
+    if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
+        return Arrays.to_fit(aligned(data, columns))
+    if isinstance(data, Iterable) and not _is_array(data):
+        return Stream(data, columns)
+    raise TypeError(
+        f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches"
+    )
+
+
+def _is_array(data: Any) -> bool:
+    """Whether this is an array or a frame; a data set of Hugging Face has a shape too, and yields rows or batches."""
+    return hasattr(data, "shape") and (hasattr(data, "dtype") or hasattr(data, "columns"))

@@ -13,20 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from lamu.data.beside import beside as read_beside
-from lamu.data.completions import Completions
-from lamu.data.date_features import DateColumn, expanded, found_dates
+from lamu.data.arrays import refuse_missing
+from lamu.data.columns import DateColumn, expanded, found_dates, identifiers
 from lamu.data.encoding import TASKS, Encoding
-from lamu.data.features import Features, matched, told
-from lamu.data.identifiers import identifiers
-from lamu.data.inputs import completions, learn, transform
-from lamu.data.missing import refuse_missing
+from lamu.data.imputation import Completions
+from lamu.data.inputs import Features, completions, learn, matched, told, transform
 from lamu.data.precision import origin_and_unit
 from lamu.data.reading import read_again, read_cells
 from lamu.data.sources import Source, open_source
-from lamu.data.spelling import nearest
+from lamu.data.targets import beside as read_beside
 from lamu.data.targets import decide, targets
-from lamu.data.wording import DataError, listed, plural
+from lamu.data.wording import DataError, listed, nearest, plural
 
 __all__ = ["TASKS", "Table", "match", "read"]
 

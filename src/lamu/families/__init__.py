@@ -1,28 +1,17 @@
 """Beliefs: the families q(θ), one file each."""
 
-from lamu.families.bernoulli import Bernoulli, Binary
-from lamu.families.beta import Beta, Dirichlet
-from lamu.families.categorical import Categorical
-from lamu.families.draws import Draws
-from lamu.families.ensemble import Ensemble
+from lamu.families.chains import GaussianChain, MarkovChain, ParallelGaussianChain, ParallelMarkovChain
 from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters
-from lamu.families.gamma import Exponential, Gamma, InverseGamma
 from lamu.families.gaussian import Gaussian
-from lamu.families.gaussian_chain import GaussianChain
 from lamu.families.interface import Family
-from lamu.families.markov_chain import MarkovChain
 from lamu.families.matrix_normal import MatrixNormal
 from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
-from lamu.families.multivariate_normal import MultivariateNormal
-from lamu.families.normal_gamma import NormalGamma
-from lamu.families.parallel_chains import ParallelGaussianChain, ParallelMarkovChain
-from lamu.families.partial import PartialBelief
-from lamu.families.parts import Parts
-from lamu.families.point import Point
-from lamu.families.poisson import Poisson
-from lamu.families.product import Product
+from lamu.families.normal_wishart import MultivariateNormal, NormalGamma, NormalWishart, Wishart
+from lamu.families.points import Draws, Ensemble, Point
+from lamu.families.probabilities import Bernoulli, Beta, Binary, Categorical, Dirichlet
+from lamu.families.products import PartialBelief, Parts, Product
+from lamu.families.rates import Exponential, Gamma, InverseGamma, Poisson
 from lamu.families.von_mises import VonMises
-from lamu.families.wishart import NormalWishart, Wishart
 
 __all__ = [
     "Bernoulli",

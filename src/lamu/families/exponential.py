@@ -1,5 +1,239 @@
 """Exponential families: one file a family, and the mathematics that is the same for all of them."""
 
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.flatten_util import ravel_pytree
+
+from lamu import tree
+from lamu.operators import Dense, Diagonal
+from lamu.operators.interface import retracted
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = [
+    "Domain",
+    "ExpectationParameters",
+    "ExponentialFamily",
+    "NaturalParameters",
+    "Positive",
+    "PositiveDefinite",
+    "Real",
+    "increasing_root",
+    "natural_from_expectation",
+]
+
+
+@dataclass(frozen=True)
+class Domain(abc.ABC):
+    """The set that holds one textbook parameter."""
+
+    # How many trailing axes of the parameter belong to one member of the family; the others are batch axes.
+    event: int = 0
+
+    def fault(self, value: Any, belief: Any) -> str | None:
+        """Returns what is wrong with a concrete value, as the end of a sentence; None for a sound or a traced one."""
+        if isinstance(value, Tracer):
+            return None
+        return self._fault(np.asarray(value), belief)
+
+    @abc.abstractmethod
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+        """Returns a point of the domain that agrees with `value + rate · direction` to the first order in the rate."""
+
+    @abc.abstractmethod
+    def _fault(self, value: np.ndarray, belief: Any) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Real(Domain):
+    """Every finite number."""
+
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+        # Returns the straight step.
+        return value + tree.cast(rate, value) * direction
+
+    def _fault(self, value: np.ndarray, belief: Any) -> str | None:
+        return _first(value, np.isfinite(value), "is not finite")
+
+
+@dataclass(frozen=True)
+class Positive(Domain):
+    """Numbers above a floor, zero unless the belief says otherwise."""
+
+    # With s the distance from the floor, the step is \(s + \rho d + \rho^2 d^2 / (2 s)\) and so never below \(s/2\).
+
+    above: Callable[[Any], float] | None = None
+
+    def floor(self, belief: Any) -> float:
+        """Returns the number that the parameter must exceed."""
+        return 0.0 if self.above is None else self.above(belief)
+
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+        # Returns the second-order retraction.
+        floor = self.floor(belief)
+        return floor + retracted(Diagonal(value - floor), Diagonal(direction), rate).values
+
+    def _fault(self, value: np.ndarray, belief: Any) -> str | None:
+        floor = self.floor(belief)
+        sound = np.isfinite(value) & (value > floor)
+        return _first(value, sound, "is not positive and finite" if floor == 0.0 else f"is not above {floor:g}")
+
+
+@dataclass(frozen=True)
+class PositiveDefinite(Domain):
+    r"""Symmetric positive definite matrices; the step is \(S + \rho D + \tfrac12 \rho^2 D S^{-1} D\)."""
+
+    event: int = 2
+
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+        # Returns the second-order retraction.
+        symmetric = (direction + jnp.swapaxes(direction, -1, -2)) / 2.0
+        member = lambda s, d: retracted(Dense(s), Dense(d), rate).matrix
+        return jnp.vectorize(member, signature="(n,n),(n,n)->(n,n)")(value, symmetric)
+
+    def _fault(self, value: np.ndarray, belief: Any) -> str | None:
+        if value.ndim < 2 or value.shape[-1] != value.shape[-2]:
+            return f"is of shape {value.shape}, and no square matrix"
+        if not np.all(np.isfinite(value)):
+            return _first(value, np.isfinite(value), "is not finite")
+        size = np.max(np.abs(value))
+        away = np.abs(value - np.swapaxes(value, -1, -2))
+        if np.max(away) > 1e3 * np.finfo(value.dtype).eps * size:
+            at = np.unravel_index(np.argmax(away), away.shape)
+            other = (*at[:-2], at[-1], at[-2])
+            return f"is not symmetric: {value[at]:.6g} at {_place(at)}, {value[other]:.6g} at {_place(other)}"
+        try:
+            np.linalg.cholesky(value.astype(np.float64))
+        except np.linalg.LinAlgError:
+            least = np.min(np.linalg.eigvalsh(value.astype(np.float64)))
+            return f"is not positive definite: its least eigenvalue is {least:.6g}"
+        return None
+
+
+def _first(value: np.ndarray, sound: Any, fault: str) -> str | None:
+    """Returns the sentence about the first unsound entry."""
+    if np.all(sound):
+        return None
+    at = tuple(np.argwhere(np.logical_not(sound))[0])
+    where = f"has {value[at]:.6g} at {_place(at)}, which" if at else f"{value[()]:.6g}"
+    return f"{where} {fault}"
+
+
+def _place(index: Any) -> str:
+    return f"[{', '.join(str(i) for i in index)}]"
+
+
+# The step is \(\lambda + F^{-1}(\mu - \nabla A(\lambda))\), taken by the family's retraction, which cannot leave the
+# domain, and halved until the objective falls. The result is differentiated by the implicit function theorem.
+
+
+STEPS = 200
+
+
+class _Search(NamedTuple):
+    """Where the search is: at λ, with the objective's value there, Newton's direction and its slope, and the rate."""
+
+    taken: Array
+    natural: Array
+    value: Array
+    direction: Array
+    slope: Array
+    rate: Array
+
+
+def natural_from_expectation(family: Any, values: Any) -> Any:
+    r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN where there is none."""
+    components = values if len(family.events) > 1 else (values,)
+    structure = jax.tree.structure(components[0])
+    found = [_leaf(family, leaves) for leaves in zip(*map(jax.tree.leaves, components), strict=True)]
+    natural = tuple(jax.tree.unflatten(structure, component) for component in zip(*found, strict=True))
+    return natural if len(family.events) > 1 else natural[0]
+
+
+def _leaf(family: Any, components: tuple[Array, ...]) -> tuple[Array, ...]:
+    shapes = [(a.shape[: a.ndim - e], a.shape[a.ndim - e :]) for a, e in zip(components, family.events, strict=True)]
+    batch = shapes[0][0]
+    members = tuple(a.reshape(-1, *event) for a, (_, event) in zip(components, shapes, strict=True))
+    solved = jax.vmap(lambda *mu: _member(family, mu))(*members)
+    return tuple(a.reshape(batch + event) for a, (_, event) in zip(solved, shapes, strict=True))
+
+
+def _member(family: Any, components: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Solves for one member, by its vector of λ."""
+    packed = components if len(family.events) > 1 else components[0]
+    mu, unravel = ravel_pytree(packed)
+    A = lambda natural: family.partition(unravel(natural), ())
+    gradient = jax.grad(A)
+    tolerance = 100.0 * jnp.finfo(mu.dtype).eps
+
+    def search(residual: Callable[[Array], Array], start: Array) -> Array:
+        target = gradient(start) - residual(start)
+
+        def step(at: _Search) -> _Search:
+            belief = family.from_natural(unravel(at.natural), ())
+            tried = ravel_pytree(belief.retract(unravel(at.direction), at.rate).to_natural())[0]
+            value = A(tried) - tried @ target
+            slack = tolerance * (1.0 + jnp.abs(at.value))
+            falls = value <= at.value - 1e-4 * at.rate * at.slope + jnp.where(jnp.isfinite(slack), slack, 0.0)
+            downhill = target - gradient(tried)
+            direction = jnp.linalg.solve(jax.hessian(A)(tried), downhill)
+            moved = _Search(at.taken, tried, value, direction, downhill @ direction, jnp.ones_like(at.rate))
+            shortened = at._replace(rate=at.rate / 2.0)
+            chosen = jax.tree.map(lambda new, old: jnp.where(falls, new, old), moved, shortened)
+            return chosen._replace(taken=at.taken + 1)
+
+        def searching(at: _Search) -> Array:
+            far = jnp.any(jnp.abs(at.direction) > tolerance * (1.0 + jnp.abs(at.natural)))
+            return (at.taken < STEPS) & (far | (at.taken == 0)) & (at.rate > 1e-9)
+
+        nowhere = jnp.zeros_like(start)
+        infinity, one = jnp.full((), jnp.inf, start.dtype), jnp.ones((), start.dtype)
+        first = _Search(jnp.zeros((), jnp.int32), start, infinity, nowhere, 0.0 * one, one)
+        end = jax.lax.while_loop(searching, step, first)
+        solved = jnp.all(
+            jnp.abs(end.direction) <= jnp.maximum(jnp.sqrt(tolerance), 1e-4) * (1.0 + jnp.abs(end.natural))
+        )
+        return jnp.where(solved, end.natural, jnp.nan)
+
+    start = jax.lax.stop_gradient(ravel_pytree(family.guess(packed).to_natural())[0])
+    natural = jax.lax.custom_root(lambda natural: gradient(natural) - mu, start, search, _solve)
+    made = unravel(natural)
+    return made if len(family.events) > 1 else (made,)
+
+
+def _solve(linear: Callable[[Array], Array], target: Array) -> Array:
+    return jnp.linalg.solve(jax.jacobian(linear)(jnp.zeros_like(target)), target)
+
+
+def increasing_root(function: Callable[[Array], Array], target: Array, low: float, high: float) -> Array:
+    """Returns the t in [low, high] at which an elementwise increasing function is `target`, by bisection."""
+
+    def search(excess: Callable[[Array], Array], start: Array) -> Array:
+        def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+            below, above = bounds
+            middle = (below + above) / 2.0
+            short = excess(middle) < 0
+            return jnp.where(short, middle, below), jnp.where(short, above, middle)
+
+        below, above = jax.lax.fori_loop(0, 64, halve, (jnp.full_like(start, low), jnp.full_like(start, high)))
+        return (below + above) / 2.0
+
+    def divide(linear: Callable[[Array], Array], right: Array) -> Array:
+        return right / linear(jnp.ones_like(right))
+
+    return jax.lax.custom_root(lambda t: function(t) - target, jnp.zeros_like(target), search, divide)
+
+
 # \[ q(\theta) = h(\theta) \exp\big( \langle \lambda, T(\theta) \rangle - A(\lambda) \big), \qquad
 #    \mu = E_q[T(\theta)] = \nabla A(\lambda) \]
 #
@@ -19,25 +253,6 @@
 # **Matrices.** The statistic of a symmetric matrix is the full matrix, paired by the trace, off-diagonal entries
 # counted
 # twice as they stand. **The simplex.** A Categorical belief is minimal: λ and μ leave the last category out.
-
-from __future__ import annotations
-
-import abc
-import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, cast
-
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from lamu import tree
-from lamu.families.domains import Domain
-from lamu.families.newton import natural_from_expectation
-from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
-
-__all__ = ["ExpectationParameters", "ExponentialFamily", "NaturalParameters"]
 
 
 class ExponentialFamily(abc.ABC):

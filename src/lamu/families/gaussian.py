@@ -24,10 +24,9 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.families.domains import Positive, PositiveDefinite
-from lamu.families.exponential import ExpectationParameters, ExponentialFamily, values_of
+from lamu.families.exponential import ExpectationParameters, ExponentialFamily, Positive, PositiveDefinite, values_of
 from lamu.operators import Dense, DenseBlocks, Diagonal, Operator, Scalar, Structure
-from lamu.operators.retraction import retracted
+from lamu.operators.interface import retracted
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 

@@ -2,21 +2,264 @@ r"""A location–scale belief: \(\theta = m + s z\), coordinate by coordinate, f
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.scipy.special import gammaln
 
-from lamu import tree
-from lamu.families.base_distributions import BaseDistribution, StandardNormal
+from lamu import fast_random, tree
+from lamu.constraints import Constraints, TransformedBelief
+from lamu.families.exponential import increasing_root
 from lamu.families.gaussian import Gaussian
+from lamu.families.points import Draws
+from lamu.families.products import Product
 from lamu.operators import Diagonal
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["LocationScale"]
+__all__ = [
+    "BaseDistribution",
+    "LocationScale",
+    "Quantile",
+    "Radial",
+    "StandardLaplace",
+    "StandardLogistic",
+    "StandardNormal",
+    "transformed",
+]
+
+
+@runtime_checkable
+class BaseDistribution(Protocol):
+    """A base distribution: the distribution of z, with density p(z)."""
+
+    symmetric: bool  # whether a sign may be changed at any coordinate without a change of the law
+
+    def draw(self, key: RandomKey, like: Params) -> Params:
+        """Returns z in the space of `like`."""
+        ...
+
+    def log_prob(self, z: Params) -> Array:
+        """Returns log p(z) in nats, a scalar."""
+        ...
+
+    def entropy(self, like: Params) -> Array:
+        """Returns the entropy of z in the space of `like`, in nats."""
+        ...
+
+    def centre(self, like: Params) -> Params:
+        """Returns E z."""
+        ...
+
+
+@record
+class StandardNormal:
+    r"""\(z \sim N(0, 1)\): a diagonal Gaussian belief."""
+
+    symmetric = True
+
+    def draw(self, key: RandomKey, like: Params) -> Params:
+        """Returns standard normal numbers."""
+        return tree.normal(key, like)
+
+    def log_prob(self, z: Params) -> Array:
+        """Returns the normal log density."""
+        return -(tree.dot(z, z) + tree.dimension(z) * math.log(2 * math.pi)) / 2
+
+    def entropy(self, like: Params) -> Array:
+        r"""Returns \(\tfrac D2 \log 2 \pi e\)."""
+        return jnp.asarray(tree.dimension(like) * (1 + math.log(2 * math.pi)) / 2)
+
+    def centre(self, like: Params) -> Params:
+        """Returns zero."""
+        return tree.zeros_like(like)
+
+
+@record
+class StandardLogistic:
+    r"""\(z = \log u - \log(1 - u)\), the logistic distribution: tails like those of a Laplace, smooth at the centre."""
+
+    symmetric = True
+
+    def draw(self, key: RandomKey, like: Params) -> Params:
+        """Returns logistic numbers, by the quantile function."""
+        return _from_centred(key, like, lambda c: 2 * jnp.arctanh(c))
+
+    def log_prob(self, z: Params) -> Array:
+        """Returns the logistic log density."""
+        return _sum(jax.tree.map(lambda a: -jnp.abs(a) - 2 * jnp.log1p(jnp.exp(-jnp.abs(a))), z))
+
+    def entropy(self, like: Params) -> Array:
+        """Returns two nats a coordinate."""
+        return jnp.asarray(2.0 * tree.dimension(like))
+
+    def centre(self, like: Params) -> Params:
+        """Returns zero."""
+        return tree.zeros_like(like)
+
+
+@record
+class StandardLaplace:
+    r"""\(p(z) = \tfrac12 e^{-|z|}\)."""
+
+    symmetric = True
+
+    def draw(self, key: RandomKey, like: Params) -> Params:
+        """Returns Laplace numbers, by the quantile function."""
+        return _from_centred(key, like, lambda c: -jnp.sign(c) * jnp.log1p(-jnp.abs(c)))
+
+    def log_prob(self, z: Params) -> Array:
+        """Returns the Laplace log density."""
+        return _sum(jax.tree.map(lambda a: -jnp.abs(a) - math.log(2.0), z))
+
+    def entropy(self, like: Params) -> Array:
+        """Returns 1 + log 2 nats a coordinate."""
+        return jnp.asarray((1 + math.log(2.0)) * tree.dimension(like))
+
+    def centre(self, like: Params) -> Params:
+        """Returns zero."""
+        return tree.zeros_like(like)
+
+
+@record
+class Quantile:
+    r"""Any law of independent coordinates, by its inverse distribution function: \(z = F^{-1}(u)\), u uniform."""
+
+    # Density and entropy follow from it, with \(Q = F^{-1}\):
+    #
+    # \[ \log p(z) = -\log Q'(F(z)), \qquad H = \int_0^1 \log Q'(u)\, du \]
+    #
+    # the first with F by bisection, the second by quadrature.
+
+    # Q, increasing, elementwise on arrays of numbers in (0, 1), by JAX. A belief that is to be saved needs a record
+    # with `__call__` here, since functions are not written to disk.
+    function: Callable[[Any], Any] = static()
+
+    def __post_init__(self) -> None:
+        with jax.ensure_compile_time_eval():
+            seen = np.asarray(self.function(jnp.linspace(0.01, 0.99, 99)))
+        if not (np.isfinite(seen).all() and (np.diff(seen) > 0).all()):
+            raise ValueError(
+                f"{self.function!r} does not increase on (0, 1), so it is no quantile function; give an inverse "
+                "distribution function, for instance lambda u: jnp.log(u) - jnp.log1p(-u)"
+            )
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether Q(u) = −Q(1 − u), as far as can be seen on a grid."""
+        with jax.ensure_compile_time_eval():
+            grid = jnp.linspace(0.01, 0.5, 50)
+            gap = np.asarray(self.function(grid) + self.function(1 - grid))
+        return bool(np.abs(gap).max() < 1e-4)
+
+    def draw(self, key: RandomKey, like: Params) -> Params:
+        """Returns Q of uniform numbers."""
+        return _from_centred(key, like, lambda c: self.function((1 + c) / 2))
+
+    def log_prob(self, z: Params) -> Array:
+        """Returns −log Q′ at F(z)."""
+
+        def leaf(a: Array) -> Array:
+            wide = _reach(a.dtype)
+            t = increasing_root(lambda t: self.function(jax.nn.sigmoid(t)), a, -wide, wide)
+            return -jnp.log(self._slope(jax.nn.sigmoid(t)))
+
+        return _sum(jax.tree.map(leaf, z))
+
+    def entropy(self, like: Params) -> Array:
+        """Returns the entropy by the trapezoidal rule in the logit of u, whose tails fall exponentially."""
+        return tree.dimension(like) * self._integral(lambda u: jnp.log(self._slope(u)))
+
+    def centre(self, like: Params) -> Params:
+        """Returns the mean of z, by the same rule."""
+        mean = self._integral(self.function)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(mean, leaf.shape).astype(leaf.dtype), like)
+
+    def _slope(self, u: Array) -> Array:
+        return jax.jvp(self.function, (u,), (jnp.ones_like(u),))[1]
+
+    def _integral(self, of: Callable[[Array], Array]) -> Array:
+        dtype = jnp.result_type(float)
+        t = jnp.linspace(-_reach(dtype), _reach(dtype), 4001, dtype=dtype)
+        weight = jax.nn.sigmoid(t) * jax.nn.sigmoid(-t)
+        return jnp.sum(of(jax.nn.sigmoid(t)) * weight) / jnp.sum(weight)
+
+
+@record
+class Radial:
+    r"""\(z = \frac{e}{\lVert e \rVert}\, r\) for each leaf, e standard normal, r a standard normal number."""
+
+    # A Gaussian in D dimensions has its mass in a shell of radius \(\sqrt D\), away from its mean; here the distance
+    # from the mean is of order one, whatever D is, and draws do not lose what the mean knows. With n coordinates in a
+    # leaf and \(R = \lVert z \rVert\):
+    #
+    # \[ \log p(z) = \log \Gamma(\tfrac n2) - \tfrac n2 \log \pi - \tfrac12 \log 2\pi - \tfrac12 R^2 - (n - 1) \log R \]
+    #
+    # Source: Farquhar, Osborne & Gal (2020).
+
+    symmetric = True
+
+    def draw(self, key: RandomKey, like: Params) -> Params:
+        """Returns directions times distances."""
+        first, second = jax.random.split(key)
+        radius = tree.normal(second, jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), like))
+        return jax.tree.map(lambda e, r: e * (r / _norm(e)), tree.normal(first, like), radius)
+
+    def log_prob(self, z: Params) -> Array:
+        """Returns the log density."""
+
+        def leaf(a: Array) -> Array:
+            radius = _norm(a)
+            return self._constant(a) - radius**2 / 2 - (a.size - 1) * jnp.log(radius)
+
+        return _sum(jax.tree.map(leaf, z))
+
+    def entropy(self, like: Params) -> Array:
+        """Returns the entropy, with E log R = −(γ + log 2)/2."""
+        mean_log = -(np.euler_gamma + math.log(2.0)) / 2
+        return _sum(jax.tree.map(lambda a: (a.size - 1) * mean_log + 0.5 - self._constant(a), like))
+
+    def centre(self, like: Params) -> Params:
+        """Returns zero."""
+        return tree.zeros_like(like)
+
+    def _constant(self, a: Array) -> Array:
+        n = jnp.asarray(a.size / 2, a.dtype)
+        return gammaln(n) - n * math.log(math.pi) - math.log(2 * math.pi) / 2
+
+
+def _from_centred(key: RandomKey, like: Params, function: Callable[[Array], Array]) -> Params:
+    return jax.tree.map(
+        lambda k, leaf: function(_centred(k, jnp.shape(leaf), jnp.result_type(leaf))), tree.keys_like(key, like), like
+    )
+
+
+def _centred(key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Uniform numbers in (−1, 1), symmetric and never an end."""
+    words = fast_random.bits(key, math.prod(shape)).view(jnp.int32)
+    if jnp.dtype(dtype) == jnp.float64:
+        return ((words.astype(jnp.float64) + 0.5) * 2.0**-31).reshape(shape)
+    return (((words >> 8).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)).reshape(shape).astype(dtype)
+
+
+def _reach(dtype: Any) -> float:
+    """The largest logit whose probability still differs from one in the dtype."""
+    return 30.0 if jnp.dtype(dtype) == jnp.float64 else 12.0
+
+
+def _norm(a: Array) -> Array:
+    return jnp.sqrt(jnp.sum(a * a))
+
+
+def _sum(terms: Any) -> Array:
+    leaves = [jnp.sum(leaf) for leaf in jax.tree.leaves(terms)]
+    return jnp.sum(jnp.stack(leaves)) if leaves else jnp.zeros(())
 
 
 @record
@@ -28,7 +271,7 @@ class LocationScale:
 
     location: Params  # m, a point of parameter space
     scale: Params  # s, a positive vector of the space
-    # The distribution of z, one of `lamu.families.base_distributions`.
+    # The distribution of z, one of `lamu.families.location_scale`.
     base_distribution: BaseDistribution = StandardNormal()
 
     kind = "location-scale"
@@ -74,3 +317,17 @@ class LocationScale:
     def _log_scale(self) -> Array:
         ones: Any = jax.tree.map(jnp.ones_like, self.scale)
         return tree.dot(jax.tree.map(jnp.log, self.scale), ones)
+
+
+def transformed(belief: Any, constraints: Constraints) -> Any:
+    """Returns the belief about θ = g(u) of one about u, which stands at `network`; draws become draws."""
+    if isinstance(belief, Draws):
+        return replace(belief, samples=_constrained(constraints, belief.samples))
+    if isinstance(belief, Product):
+        return Product({**belief.factors, "network": TransformedBelief(belief.factors["network"], constraints)})
+    return TransformedBelief(belief, constraints, part="network")
+
+
+@jax.jit
+def _constrained(constraints: Constraints, samples: Params) -> Params:
+    return {**samples, "network": constraints.constrain(samples["network"])[0]}

@@ -21,9 +21,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.families.categorical import Categorical
 from lamu.families.exponential import ExpectationParameters, NaturalParameters
 from lamu.families.gaussian import Gaussian
+from lamu.families.probabilities import Categorical
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import i0e
 
 from lamu.dtype_policy import lenient
-from lamu.families.domains import Domain, Positive, Real
-from lamu.families.exponential import ExponentialFamily, sample_leaves, total
+from lamu.families.exponential import Domain, ExponentialFamily, Positive, Real, sample_leaves, total
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 

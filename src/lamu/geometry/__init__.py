@@ -1,9 +1,18 @@
 """The arrow of the rule: how a precision moves towards its target, and groups that act on a belief."""
 
-from lamu.geometry.arrows import Accumulation, FamilyGeometry, Geometry, Guarded, Retraction, Straight
-from lamu.geometry.bounded import Bounded, Shortened
-from lamu.geometry.compressed import Compressed
-from lamu.geometry.factorwise import Factorwise, Shifted
+from lamu.geometry.arrows import (
+    Accumulation,
+    Bounded,
+    Compressed,
+    Factorwise,
+    FamilyGeometry,
+    Geometry,
+    Guarded,
+    Retraction,
+    Shifted,
+    Shortened,
+    Straight,
+)
 from lamu.geometry.groups import (
     Additive,
     Affine,
@@ -11,10 +20,12 @@ from lamu.geometry.groups import (
     ExcitatoryInhibitory,
     FullAffine,
     Group,
+    LogNormal,
     Multiplicative,
+    Multiplied,
     Placement,
+    Rayleigh,
 )
-from lamu.geometry.noise import LogNormal, Multiplied, Rayleigh
 
 __all__ = [
     "Accumulation",

@@ -1,21 +1,40 @@
 r"""How the rule moves: a precision S towards its target H, or λ towards \(-\nabla_\mu E_q[\ell]\)."""
 
-# Along the straight line of the rule, bent to stay positive, or without forgetting. With \(\lambda_2 = -\tfrac12 S\)
-# and \(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) the two are one step.
-
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.families import Gaussian, MultivariateNormal, Product
-from lamu.operators.retraction import retracted
-from lamu.record import record
+from lamu.operators import LowRank, LowRankEigen, Scalar
+from lamu.operators.interface import retracted
+from lamu.operators.stale_factors import StaleFactors
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params
 
-__all__ = ["Accumulation", "FamilyGeometry", "Geometry", "Guarded", "Retraction", "Straight"]
+__all__ = [
+    "Accumulation",
+    "Bounded",
+    "Compressed",
+    "Factorwise",
+    "FamilyGeometry",
+    "Geometry",
+    "Guarded",
+    "Retraction",
+    "Shifted",
+    "Shortened",
+    "Straight",
+    "largest_share",
+]
+
+
+# Along the straight line of the rule, bent to stay positive, or without forgetting. With \(\lambda_2 = -\tfrac12 S\)
+# and \(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) the two are one step.
 
 
 @runtime_checkable
@@ -186,3 +205,253 @@ class Accumulation:
     def step(self, belief: Any, target: Any, rate: Any) -> Any:
         """Returns the belief of λ + ρ λ′."""
         return belief.with_natural(self.move(belief.to_natural(), target, rate))
+
+
+@record
+class Bounded:
+    r"""Another arrow, at the largest share of its rate for which the belief changes by at most ε nats.
+
+    \[ \rho' = \max\Big\{ t\rho : t \in [0, 1],\; \tfrac12 \big( \mathrm{tr}(S S_t^{-1}) - D + \log\det S_t - \log\det
+       S \big) \le \epsilon \Big\}, \qquad S_t = \mathrm{move}_{t\rho}(S, H) \]
+
+    which is \(KL(q_t \,\|\, q)\) of Gaussians about one mean, whatever the scale of S. Where the bound is loose the
+    other arrow is followed to the bit. Since a belief on the boundary of the cone is infinitely far, no step leaves it.
+    The share is found by bisection where the bound is tight, with one determinant and trace for each bit of the dtype.
+
+    A `Scalar` does not know how many coordinates it stands for: there ε is for one of them. `Shortened` bounds what the
+    mean's move adds.
+
+    Attributes:
+        base: the other arrow.
+        epsilon: ε, in nats.
+
+    Raises:
+        ValueError: for a bound that is not positive.
+
+    Source: Schulman et al. (2015) for the constraint; Lin, Schmidt & Khan (2020) for the problem that it solves.
+
+    Examples:
+        >>> from lamu.geometry.arrows import Bounded
+        >>> from lamu.operators import Scalar
+        >>> float(Bounded(epsilon=10.0).move(Scalar(2.0), Scalar(4.0), 0.5).value)
+        3.0
+        >>> 0.0 < float(Bounded(epsilon=0.1).move(Scalar(1.0), Scalar(-9.0), 0.5).value) < 1.0
+        True
+    """
+
+    base: Geometry = Straight()
+    epsilon: Number = 0.1
+
+    stays_positive = True
+
+    def __post_init__(self) -> None:
+        _require_positive(self.epsilon)
+
+    @property
+    def departure(self) -> str:
+        """The base's departure, and this one."""
+        return f"{self.base.departure}, bounded divergence" if self.base.departure else "bounded divergence"
+
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+        """Returns the precision after the largest share of the base's step that the bound allows."""
+        like = precision.some_vector()
+        before = precision.logdet(like)
+
+        def divergence(share: Any) -> Array:
+            new = self.base.move(precision, target, share * rate).factored()
+            excess = new.trace_solve(precision, like) - tree.dimension(like) + new.logdet(like) - before
+            return jnp.where(new.is_positive(like), excess / 2, jnp.nan)
+
+        share = largest_share(divergence, self.epsilon)
+        # At the whole step the rate is the rate itself, and not its product with one in another dtype.
+        moved = self.base.move(precision, target, share * rate)
+        whole = self.base.move(precision, target, rate)
+        return jax.tree.map(lambda a, b: jnp.where(share >= 1, b, a), moved, whole)
+
+
+@record
+class Shortened:
+    r"""A metric whose direction is shortened where the mean's move would change the belief by too much.
+
+    \[ d \leftarrow \min\Big(1, \sqrt{2 \epsilon / d^\top P d}\Big)\, d \]
+
+    so that \(\tfrac12 d^\top P d \le \epsilon\): at rate ρ and concentration κ the mean's move adds
+    \(\kappa \rho^2 \tfrac12 d^\top P d \le \kappa \rho^2 \epsilon\) to \(KL(q_{\text{new}} \,\|\, q_{\text{old}})\),
+    with the new precision in the place of the old. Unlike a clipped direction it keeps its direction.
+
+    Attributes:
+        base: the metric.
+        epsilon: ε, in nats a row.
+
+    Raises:
+        ValueError: for a bound that is not positive.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.update_rules import Inverse
+        >>> from lamu.geometry.arrows import Shortened
+        >>> from lamu.operators import Scalar
+        >>> d = Shortened(Inverse(), 0.125).direction(Scalar(4.0), {"w": jnp.asarray(8.0)}, 1, 0.1)["w"]
+        >>> float(d), float(4.0 * d**2 / 2)
+        (0.25, 0.125)
+    """
+
+    base: Any
+    epsilon: Number = 0.1
+
+    def __post_init__(self) -> None:
+        _require_positive(self.epsilon)
+
+    @property
+    def is_precision(self) -> bool:
+        """Whether the base metric treats the scale as a precision."""
+        return self.base.is_precision
+
+    @property
+    def departure(self) -> str:
+        """The base's departure, and this one."""
+        return f"{self.base.departure}, shortened steps" if self.base.departure else "shortened steps"
+
+    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+        """Returns the base's direction, or as much of it as the bound allows."""
+        direction = self.base.direction(precision, gradient, count, rate)
+        length = tree.dot(direction, precision.matvec(direction)) / 2
+        far = length > tree.cast(self.epsilon, length)
+        share = jnp.sqrt(tree.cast(self.epsilon, length) / jnp.where(far, length, jnp.ones_like(length)))
+        return tree.scale(direction, jnp.where(far, share, jnp.ones_like(share)))
+
+
+def largest_share(divergence: Callable[[Any], Array], epsilon: Number) -> Array:
+    """Returns the largest t in [0, 1] at which a divergence that grows from zero is at most ε, by bisection."""
+    whole = divergence(jnp.ones(()))
+    bound = jnp.asarray(epsilon, whole.dtype)
+
+    def halved(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        within = divergence(middle) <= bound
+        return jnp.where(within, middle, low), jnp.where(within, high, middle)
+
+    def search() -> Array:
+        # In floating numbers the ends meet after as many halvings as the mantissa has bits.
+        steps = jnp.finfo(whole.dtype).nmant + 4
+        return jax.lax.fori_loop(0, steps, halved, (jnp.zeros_like(whole), jnp.ones_like(whole)))[0]
+
+    return jax.lax.cond(whole <= bound, lambda: jnp.ones_like(whole), search)
+
+
+def _require_positive(epsilon: Any) -> None:
+    if not isinstance(epsilon, Tracer) and not epsilon > 0:
+        raise ValueError(f"a bound of {epsilon!r} nats would stop every step; give a positive one")
+
+
+@record
+class Compressed:
+    r"""The straight step, projected: the nearest \(U U^\top\) of the old rank, with the diagonal of S kept.
+
+    \[ S' = (1 - \rho) S + \rho H, \qquad S \leftarrow U U^\top + D, \qquad \mathrm{diag}\, S = \mathrm{diag}\, S' \]
+
+    where U has the leading eigenvectors of the columns of S′, \([\sqrt{1-\rho}\, U, \sqrt{\rho}\, W]\), times the roots
+    of their eigenvalues. D takes up what the other columns held on the diagonal, so it stays positive for ρ ≤ 1.
+
+    Source: Mishkin et al. (2018), algorithm 1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry.arrows import Compressed
+        >>> from lamu.operators import LowRank
+        >>> S = LowRank(jnp.array([[1.0, 0.0]]), jnp.ones(2))
+        >>> H = LowRank(jnp.array([[0.0, 2.0]]), jnp.ones(2))
+        >>> moved = Compressed().move(S, H, 0.5)
+        >>> (moved.root**2).round(2).tolist(), moved.values.round(2).tolist()
+        ([[0.0, 2.0]], [1.5, 1.0])
+    """
+
+    departure = "projection back to the rank"
+    stays_positive = True
+
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+        """Returns (1 − ρ) S + ρ H, compressed to the rank of S, and factored where S is."""
+        moved = LowRank(precision.root, precision.values).toward(target, rate)
+        return moved.factored() if isinstance(precision, LowRankEigen) else moved
+
+
+@record
+class Factorwise:
+    r"""Each factor along a straight line of its own, and decompositions once in a while.
+
+    \[ A \leftarrow A + \rho\,(A' - A), \qquad B \leftarrow B + \rho\,(B' - B), \qquad
+       \delta \leftarrow \delta + \rho\,(\delta' - \delta) \]
+
+    The rule would move \(A \otimes B + \delta I\) itself, out of the structure; this is the projection that returns.
+    Positive factors stay positive. The directions of steps and the draws come from the factors of at most `every` steps
+    ago, whose eigendecomposition costs a cube of a layer's width.
+
+    Attributes:
+        every: after how many steps the factors are decomposed anew.
+
+    Raises:
+        ValueError: unless `every` is a positive integer.
+
+    Source: Martens & Grosse (2015), section 5; Zhang et al. (2018), algorithm 2.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry.arrows import Factorwise
+        >>> from lamu.operators import Kronecker
+        >>> from lamu.operators.stale_factors import StaleFactors
+        >>> S, H = StaleFactors.of(Kronecker(jnp.eye(1), jnp.eye(1))), Kronecker(3.0 * jnp.eye(1), jnp.eye(1))
+        >>> float(Factorwise().move(S, H, 0.5).fresh.input_factor[0, 0])
+        2.0
+    """
+
+    every: int = static(default=100)
+
+    departure = "factors averaged apart"
+    stays_positive = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"every={self.every!r} is no number of steps; give a positive integer")
+
+    def move(self, precision: StaleFactors, target: Any, rate: Any) -> StaleFactors:
+        """Returns the precision with its factors a step of the given rate closer to the target's."""
+        fresh = jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision.fresh, target)
+        return precision.moved(fresh, self.every)
+
+
+@record
+class Shifted:
+    r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), for any operator that takes a multiple of I in exactly.
+
+    S itself is untouched, and stays a precision.
+
+    Attributes:
+        damping: γ, in the units of a precision a row.
+
+    Raises:
+        ValueError: for a negative damping.
+
+    Source: Levenberg (1944); Zhang et al. (2018), section 3.3 (external damping).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry.arrows import Shifted
+        >>> from lamu.operators import Kronecker
+        >>> one = jnp.ones((1, 1))
+        >>> float(Shifted(1.0).direction(Kronecker(one, 3.0 * one), 2.0 * one, 1, 0.1)[0, 0])
+        0.5
+    """
+
+    damping: Number
+
+    departure = "damping"
+    is_precision = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.damping, int | float) and self.damping < 0:
+            raise ValueError(f"damping={self.damping!r} would lengthen steps; give a number that is not negative")
+
+    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+        """Returns (S + γ I)⁻¹ g."""
+        return precision.add(Scalar(self.damping)).solve(gradient)

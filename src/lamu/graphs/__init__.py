@@ -5,28 +5,19 @@ their prior; a row's own have one of the factors here. `lamu.Graph(program)` is 
 """
 
 from lamu.graphs import models
-from lamu.graphs.bernoulli import Bernoulli
-from lamu.graphs.bernoulli_logits import BernoulliLogits
-from lamu.graphs.beta import Beta
-from lamu.graphs.categorical import Categorical
 from lamu.graphs.circuit import Circuit
-from lamu.graphs.dirichlet import Dirichlet
+from lamu.graphs.elimination import Coordinate, ExactElimination, Local
 from lamu.graphs.expressions import StickBreaking
 from lamu.graphs.factor import Factor
-from lamu.graphs.gamma import Gamma, InverseGamma
-from lamu.graphs.gaussian_chain import GaussianChain
 from lamu.graphs.graph import Graph
-from lamu.graphs.half_cauchy import HalfCauchy
-from lamu.graphs.learned_prior import LearnedPrior
-from lamu.graphs.local import Coordinate, ExactElimination, Local
-from lamu.graphs.markov import Markov
-from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.network import exp
-from lamu.graphs.normal import Normal
-from lamu.graphs.poisson import Poisson
+from lamu.graphs.normal_factors import MultivariateNormal, Normal
+from lamu.graphs.positive_factors import Gamma, HalfCauchy, InverseGamma, Poisson
 from lamu.graphs.potential import AtMean, Potential, Quadrature
-from lamu.graphs.program import Program
+from lamu.graphs.probability_factors import Bernoulli, BernoulliLogits, Beta, Categorical, Dirichlet
+from lamu.graphs.program import LearnedPrior, Program
 from lamu.graphs.rotation import Rotation
+from lamu.graphs.series_factors import GaussianChain, Markov
 from lamu.graphs.words import Words
 
 __all__ = [

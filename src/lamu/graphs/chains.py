@@ -6,7 +6,7 @@
 #    y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 #
 # The encoder's proposal makes the large moves, and those of categories. Where much is missing it is next to never
-# accepted, because what was drawn for the holes ties z down; the trajectory (`lamu.graphs.trajectories`) moves latents
+# accepted, because what was drawn for the holes ties z down; the trajectory (`lamu.graphs.elimination`) moves latents
 # that are real numbers with the holes summed out, by a step that each row's warm-up finds. The limit is \(p(z,
 # y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A draw that is not finite, or has
 # no density, is not accepted.
@@ -23,17 +23,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.data.incomplete import Incomplete
+from lamu.data.arrays import Incomplete
 from lamu.dtype_policy import lenient
-from lamu.graphs.elimination import eliminated, first_local
+from lamu.graphs.elimination import (
+    ACCEPTED,
+    FIRST_STEP,
+    Local,
+    Proposal,
+    eliminated,
+    first_local,
+    real_latents,
+    trajectory,
+)
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
-from lamu.graphs.learned_prior import LearnedPrior
-from lamu.graphs.local import Local
 from lamu.graphs.potential import Potential
-from lamu.graphs.program import Site
-from lamu.graphs.proposals import Proposal
-from lamu.graphs.trajectories import ACCEPTED, FIRST_STEP, real_latents, trajectory
+from lamu.graphs.program import LearnedPrior, Site
 from lamu.typing import Array, RandomKey
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]

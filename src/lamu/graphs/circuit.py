@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.bernoulli import refuse_other_than_events
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument
+from lamu.graphs.probability_factors import refuse_other_than_events
 from lamu.graphs.statistics import Chance, Counts, Simplex
 from lamu.record import record
 from lamu.typing import Array

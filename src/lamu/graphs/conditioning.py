@@ -12,7 +12,7 @@ from lamu.graphs.network import applications
 from lamu.graphs.potential import AtMean, Potential
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import Numbers, Statistics, Vectors
-from lamu.likelihoods.fixed_dispersion import FixedDispersion
+from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.operators import Diagonal
 from lamu.typing import Params
 

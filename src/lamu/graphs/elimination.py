@@ -1,20 +1,369 @@
-r"""Elimination of a row's latents, one local after the other, before the row's loss is evaluated."""
+"""Elimination of a row's latents, one local after the other, before the row's loss is evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
+from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, shape_of
-from lamu.graphs.local import Coordinate, Eliminated, ExactElimination, Local, bound_at
+from lamu.graphs.joint import Row, log_joint, shape_of
 from lamu.graphs.network import applications
+from lamu.graphs.statistics import Numbers, Series, Vectors
+from lamu.record import record, static
+from lamu.sizes import sized
+from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["eliminated", "first_local", "require_key", "require_summed", "settled"]
+__all__ = [
+    "ACCEPTED",
+    "FIRST_STEP",
+    "Coordinate",
+    "Eliminated",
+    "ExactElimination",
+    "Independent",
+    "Local",
+    "Proposal",
+    "Reshaped",
+    "Rest",
+    "eliminated",
+    "first_local",
+    "real_latents",
+    "require_key",
+    "require_summed",
+    "settled",
+    "trajectory",
+]
+
+
+class Proposal(ABC):
+    r"""A belief \(q(z \mid y)\) about one or more latents of a row, as a chain of rows uses it."""
+
+    # `names`: of the latents.
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The latents that it is about."""
+
+    @abstractmethod
+    def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
+        """Returns values of the latents by name, and the log density of all of them in nats."""
+
+    @abstractmethod
+    def log_prob(self, values: Mapping[str, Any]) -> Array:
+        """Returns the log density of given values in nats, a scalar."""
+
+
+@record
+class Independent(Proposal):
+    r"""\(\prod_k q_k(z_k \mid y)\), a belief by the name of each latent."""
+
+    beliefs: Any  # with `sample`, or `draw`, and `log_prob`
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        # The names of the beliefs.
+        return tuple(self.beliefs)
+
+    def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
+        # Returns a draw of each, and the sum of the log densities.
+        drawn = {
+            name: _draw(belief, jax.random.fold_in(key, number))
+            for number, (name, belief) in enumerate(self.beliefs.items())
+        }
+        return {name: value for name, (value, _) in drawn.items()}, _sum([log_q for _, log_q in drawn.values()])
+
+    def log_prob(self, values: Mapping[str, Any]) -> Array:
+        # Returns the sum of the log densities.
+        return _sum([belief.log_prob(values[name]) for name, belief in self.beliefs.items()])
+
+
+@record
+class Reshaped:
+    """A belief about a vector as one about an array with the same entries."""
+
+    belief: Any  # about the vector
+    shape: tuple[int, ...] = static()  # of the array
+
+    def draw(self, key: RandomKey) -> tuple[Array, Array]:
+        """Returns an array and its log density in nats."""
+        vector, log_q = _draw(self.belief, key)
+        return jnp.reshape(vector, self.shape), log_q
+
+    def log_prob(self, value: Array) -> Array:
+        """Returns the log density of an array in nats."""
+        return self.belief.log_prob(jnp.reshape(value, -1))
+
+
+def _draw(belief: Any, key: RandomKey) -> tuple[Any, Array]:
+    """Returns a draw and its log density, which a flow has on the way."""
+    if hasattr(belief, "draw"):
+        return belief.draw(key)
+    value = belief.sample(key)
+    return value, belief.log_prob(value)
+
+
+def _sum(terms: list[Array]) -> Array:
+    return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
+
+
+# For given statistics of what all rows share, the best belief about a latent z is conjugate,
+#
+# \[ \lambda_z = \tfrac1T\, \partial F / \partial \mu_z, \qquad
+#    \max_q \big( \tfrac1T E_q[\log p] + H(q) \big) = \tfrac1T F|_{\mu_z = 0} + A(\lambda_z) \]
+#
+# with A the log of the integral of \(e^{\langle\lambda, T(z)\rangle}\): a log-sum-exp for a category, the log-partition
+# for a Gaussian. At \(T(\theta)\) the same line is the exact log density of the row. Latents that meet in a factor have
+# no such line and take turns. The temperature divides log p, never the entropy.
+
+
+Eliminated = tuple[Array, dict[str, Any]]
+Rest = Callable[[Row, Environment, Any], Eliminated]
+
+
+class Local(ABC):
+    r"""How a latent of a row leaves: in closed form, by turns, or by draws of a belief of its own.
+
+    A local takes its latent z out of the row. What is left once z has a value is for `rest`, so that locals nest:
+
+    \[ \max_q \tfrac1T E_q[\log p(x, z)] + H(q) \ge
+       E_{q(z)}\big[ \mathrm{rest}(x, z) - \log q(z) \big] \]
+
+    A local of one's own is a record with `eliminated`; one with a network defines `init` too.
+
+    Attributes:
+        random: whether a row's bound is a function of a key.
+        given: the latents that must have values before this one leaves.
+        counts: whether a row's bound depends on the training step.
+        has_density: whether its belief has one, so that a chain can correct draws of it.
+        taught: whether it learns from rows that hold the latent's value, a category, in all of them, too.
+        tells_by_units: whether it says what each unit of its latent tells of a row (`unit_divergences`).
+    """
+
+    random: ClassVar[bool] = False
+    has_density: ClassVar[bool] = True
+    taught: ClassVar[bool] = False
+    tells_by_units: ClassVar[bool] = False
+    counts: bool | Any = False
+    given: tuple[str, ...] | Any = ()
+
+    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+        """Returns parameters of the local's own, at `params["network"]["local"][name]`; none by default.
+
+        They have no prior, and belong in a block of an optimiser.
+
+        Args:
+            key: a random key.
+            name: the latent.
+            row: a row, for shapes.
+            at: the statistics of what all rows share.
+        """
+        del key, name, row, at
+        return {}
+
+    def weighed(self) -> Local:
+        """Returns the local under which a row's value is the log of an unbiased estimate of its density.
+
+        Importance sampling averages such estimates. Itself by default, for locals that are exact or do not draw.
+
+        Raises:
+            TypeError: where a row's value is no density.
+        """
+        return self
+
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the local's belief about its latent, to be drawn from; of λ by default. Arguments as of `eliminated`.
+
+        It depends on the row and on the key alone, and not on a value of the latent.
+        """
+        return Independent({name: self.eliminated(name, own, row, at, key, rest)[1][name].belief()})
+
+    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+        r"""Returns \(KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit of the latent in nats, `[units]`.
+
+        None where it has no closed form by units; always so by default. Arguments as of `eliminated`.
+        """
+        del name, own, row, at, key, rest
+        return None
+
+    @abstractmethod
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the row's log density, or a bound of it, in nats, and λ of every latent that left, by name.
+
+        Where `at.values_only` the bound alone is asked for, and λ may be left out.
+
+        Args:
+            name: the latent.
+            own: the local's parameters.
+            row: the row: `row.known` has the statistics of what is observed, `row.data` the values as they came,
+                `row.observed` which entries are there, where some are missing; `row.given(name, value)` is the row with
+                a value for the latent.
+            at: the statistics of what all rows share.
+            key: a random key of the row, to be split between the local's draws and `rest`; None where nothing is drawn.
+            rest: what takes the other latents out of a row, a function of row, statistics and key with the same result.
+        """
+
+
+@record
+class ExactElimination(Local):
+    r"""Latents that do not meet leave in closed form, \(F(0)/T + \sum_z A(\lambda_z)\), a smooth function of the rest.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.ExactElimination()
+        ExactElimination()
+    """
+
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the exact posterior of all latents."""
+        natural = self.eliminated(name, own, row, at, key, rest)[1]
+        return Independent({name: part.belief() for name, part in natural.items()})
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the log density, exact at T(θ), and λ of every latent: all leave at once."""
+        value, slopes = jax.value_and_grad(lambda latent: row.log_joint(at, latent))(row.zeros(at))
+        natural = _tied(tree.scale(slopes, 1.0 / row.temperature), row)
+        with lenient():
+            bound: Any = sum((part.log_partition() for part in natural.values()), value / row.temperature)
+            return bound, natural
+
+
+@record
+@sized
+class Coordinate(Local):
+    r"""Latents that meet take turns, each at its best for the others, until they no longer move.
+
+    \[ \lambda_z \leftarrow \tfrac1T\, \partial F / \partial \mu_z, \qquad \mu_z \leftarrow E_{q_z}[T(z)] \]
+
+    They start at their priors in every step. The gradient of the bound in what the rows share holds them fixed, which
+    is exact at their optimum (the envelope theorem).
+
+    Attributes:
+        sweeps: how often each is updated, at most.
+        tolerance: the largest change of λ, relative to one more than its size, at which the iteration stops.
+
+    Source: Hoffman, Blei, Wang & Paisley (2013), section 2.2.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.Coordinate(sweeps=20).tolerance
+        0.0001
+    """
+
+    sweeps: int = static(default=50)
+    tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.sweeps < 1:
+            raise ValueError(f"sweeps={self.sweeps!r} update nothing; ask for at least one")
+
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the beliefs about all latents where they no longer move."""
+        return Independent({name: part.belief() for name, part in self.settled(row, at).items()})
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the bound, and λ of every latent: all take turns.
+
+        Raises:
+            TypeError: for a latent that a network or a likelihood depends on, whose best belief has no closed form.
+        """
+        natural = self.settled(row, at)
+        return bound_at(natural, row, at), natural
+
+    def settled(self, row: Row, at: Environment) -> dict[str, Any]:
+        """Returns λ of every latent where they no longer move, which no gradient passes.
+
+        Args:
+            row: the row.
+            at: the statistics of what all rows share.
+
+        Raises:
+            TypeError: for a latent that a network or a likelihood depends on, whose best belief has no closed form.
+        """
+        _require_closed(row)
+        at, row = jax.lax.stop_gradient((at, row))
+        row = row.evaluated(at)
+
+        def updated(natural: dict[str, Any], moments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            for site in row.latent:
+                others = dict(moments)
+                slope = jax.grad(lambda own, name=site.name, rest=others: row.log_joint(at, {**rest, name: own}))(
+                    moments[site.name]
+                )
+                one = _tied({site.name: tree.scale(slope, 1.0 / row.temperature)}, row)[site.name]
+                natural = {**natural, site.name: one}
+                moments = {**moments, site.name: site.kind.under(one.belief())}
+            return natural, moments
+
+        def going(state: Any) -> Array:
+            count, _, _, change = state
+            return (count < self.sweeps) & (change > self.tolerance)
+
+        def once(state: Any) -> Any:
+            count, natural, moments, _ = state
+            new, moments = updated(natural, moments)
+            moved = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b) / (1.0 + jnp.abs(b))), new, natural)
+            return count + 1, new, moments, jnp.max(jnp.stack(jax.tree.leaves(moved)))
+
+        natural, moments = self._first(row, at)
+        change = jnp.full((), jnp.inf, jnp.result_type(jax.tree.leaves(natural)[0]))
+        return jax.lax.while_loop(going, once, (jnp.zeros((), jnp.int32), natural, moments, change))[1]
+
+    @staticmethod
+    def _first(row: Row, at: Environment) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns λ and moments of the latents at their own priors, one after the other."""
+        natural, moments, zeros = {}, {}, row.zeros(at)
+        for site in row.latent:
+            here = row.environment(at, {**zeros, **moments})
+
+            def own(x: Any, site: Any = site, here: Environment = here) -> Array:
+                return log_joint((site,), Environment({**here.statistics, site.name: x}, here.inputs, here.temperature))
+
+            one = tree.scale(jax.grad(own)(zeros[site.name]), 1.0 / row.temperature)
+            natural[site.name] = _tied({site.name: one}, row)[site.name]
+            moments[site.name] = site.kind.under(natural[site.name].belief())
+        return natural, moments
+
+
+def bound_at(natural: dict[str, Any], row: Row, at: Environment) -> Array:
+    r"""Returns the row's bound in nats at beliefs about all of its latents, \(\tfrac1T E_q[\log p] + H(q)\)."""
+    moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
+    with lenient():
+        entropy = sum((part.log_partition() for part in natural.values()), -tree.dot(natural, moments))
+        return row.log_joint(at, moments) / row.temperature + entropy
+
+
+def _require_closed(row: Row) -> None:
+    """Raises a TypeError where a latent is an argument of what no message goes through."""
+    latents = {site.name for site in row.latent}
+    for site in row.latent:
+        if not site.factor.conjugate:
+            raise TypeError(
+                f"the best belief about {site.name!r} has no closed form under a {type(site.factor).__name__}; name a "
+                f"local that draws it, Graph(program, local={{{site.name!r}: ...}})"
+            )
+    for site in row.sites:
+        called = frozenset().union(*(call.names for call in applications(site.factor)))
+        open_to = latents & (called if site.factor.exact else site.factor.names)
+        if open_to:
+            name = sorted(open_to)[0]
+            raise TypeError(
+                f"the best belief about {name!r} has no closed form, because {site.name!r} depends on it through a "
+                f"network or a likelihood; name a local that draws it, Graph(program, local={{{name!r}: ...}})"
+            )
+
+
+def _tied(natural: dict[str, Any], row: Row) -> dict[str, Any]:
+    """Returns λ with what a row knows of a category that other rows miss."""
+    return {
+        name: tree.add(part, row.evidence[name]) if name in row.evidence else part for name, part in natural.items()
+    }
 
 
 def eliminated(
@@ -80,3 +429,51 @@ def require_summed(local: Mapping[str, Local], row: Row) -> None:
             f"the latents {names} of a row meet, and their sum has no closed form at a point; use vmp(), svi() or "
             "em(), observe one of them, or name a local that draws one, Graph(program, local={...})"
         )
+
+
+# \[ H(z, r) = -\log p(y_\mathrm{obs}, z) + \tfrac12 \lVert r \rVert^2, \qquad r \sim N(0, I) \]
+#
+# A few leapfrog steps and Metropolis' rule: \(p(z \mid y_\mathrm{obs})\) is left as it is. Entries that are missing are
+# no part of it, so that what was drawn for them does not hold z back.
+#
+# Source: Neal (2011), "MCMC using Hamiltonian dynamics", section 5.3.2.1.
+
+
+FIRST_STEP = 0.1  # of the leapfrog, where a warm-up begins; latents have priors about as wide as one
+ACCEPTED = 0.8  # the share of trajectories that a warm-up aims at
+_LEAPS = 5
+_JITTER = 0.2  # of the step, so that no trajectory is a whole turn
+
+
+def real_latents(local: Mapping[str, Local], row: Row) -> tuple[str, ...]:
+    """Returns the names of the latents with a local of their own that are real numbers with a density."""
+    real = (Numbers, Vectors, Series)
+    own = [site for site in row.latent if site.name in local and local[site.name].has_density]
+    return tuple(site.name for site in own if issubclass(site.kind, real))
+
+
+def trajectory(log_density: Callable[[Any], Array], z: Any, log_step: Array, key: RandomKey) -> tuple[Any, Array]:
+    """Returns where a trajectory from z ends, or z where it is not accepted, and the chance that it was."""
+    of_momentum, of_step, of_choice = jax.random.split(key, 3)
+    slope = jax.value_and_grad(log_density)
+    momentum = jax.tree.map(
+        lambda k, leaf: jax.random.normal(k, leaf.shape, leaf.dtype), tree.keys_like(of_momentum, z), z
+    )
+    jitter = jax.random.uniform(of_step, (), log_step.dtype, 1.0 - _JITTER, 1.0 + _JITTER)
+    step = jnp.exp(log_step) * jitter
+
+    def leap(state: Any, _: None) -> tuple[Any, None]:
+        z, r, _, gradient = state
+        r = tree.add(r, gradient, step / 2)
+        z = tree.add(z, r, step)
+        value, gradient = slope(z)
+        return (z, tree.add(r, gradient, step / 2), value, gradient), None
+
+    before, gradient = slope(z)
+    there, r, after, _ = jax.lax.scan(leap, (z, momentum, before, gradient), None, length=_LEAPS)[0]
+    ratio = after - before + (tree.dot(momentum, momentum) - tree.dot(r, r)) / 2
+    nowhere = jnp.isnan(before) | (before == -jnp.inf)  # a state without a density is left
+    ratio = jnp.where(nowhere, jnp.where(jnp.isfinite(after), 0.0, -jnp.inf), ratio)
+    chance = jnp.where(jnp.isfinite(after) & ~jnp.isnan(ratio), jnp.exp(jnp.minimum(ratio, 0.0)), 0.0)
+    accepted = jax.random.uniform(of_choice, (), chance.dtype) < chance
+    return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), there, z), chance

@@ -12,9 +12,9 @@ from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
 from lamu.families import Gaussian, Product
 from lamu.graphs.expressions import Environment
+from lamu.graphs.factor import Known
 from lamu.graphs.joint import dtype_of, in_dtype, log_joint, shape_of
-from lamu.graphs.normal import NormalFactor
-from lamu.graphs.prior import Known
+from lamu.graphs.normal_factors import NormalFactor
 from lamu.graphs.program import Site
 from lamu.operators import Diagonal, Scalar
 from lamu.priors import Normal, Prior

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.data.incomplete import Incomplete
+from lamu.data.arrays import Incomplete
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.network import applications

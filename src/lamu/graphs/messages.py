@@ -12,25 +12,90 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.conjugate_target import MessageTarget
 from lamu.constraints import Constraints
+from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Product
-from lamu.graphs.best_start import best_start
-from lamu.graphs.condensed import condensed
-from lamu.graphs.elimination import eliminated, require_key, settled
+from lamu.graphs.elimination import Eliminated, Local, eliminated, require_key, settled
 from lamu.graphs.expressions import Environment
-from lamu.graphs.groups import independent_groups
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
-from lamu.graphs.lengths import in_blocks, over_rows
-from lamu.graphs.local import Eliminated
-from lamu.graphs.network import NetworkSite
-from lamu.graphs.parameters import first_dispersions, likelihoods_of
+from lamu.graphs.network import NetworkSite, applications
+from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
 from lamu.graphs.program import Site
-from lamu.graphs.start import first_beliefs
+from lamu.graphs.reading import in_blocks, over_rows
+from lamu.graphs.start import best_start, first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["GraphMessages"]
+__all__ = ["GraphMessages", "condensed", "independent_groups"]
+
+
+def independent_groups(sites: tuple[Site, ...]) -> tuple[tuple[str, ...], ...]:
+    """Returns the shared variables in groups that no factor brings together, in the order of the program."""
+    # Given the latents of the rows, the variables of a group are independent: one step updates all of them.
+    beside: dict[str, set[str]] = {site.name: set() for site in sites if not site.in_rows}
+    for site in sites:
+        meeting = set(beside) & {site.name, *site.factor.names}
+        for name in meeting:
+            beside[name] |= meeting - {name}
+    groups: list[list[str]] = []
+    for name in beside:
+        group = next((g for g in groups if not beside[name] & set(g)), None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    return tuple(tuple(group) for group in groups)
+
+
+# \[ \sum_i w_i\, b(y_i) = \sum_j w'_j\, b(y'_j) \quad\text{for every quadratic } b, \qquad
+#    \sum_j w'_j = \sum_i w_i,\; \sum_j w'_j y'_j = \sum_i w_i y_i,\;
+#    \sum_j w'_j y'_j y_j'^\top = \sum_i w_i y_i y_i^\top \]
+#
+# 2 D rows do, at the mean plus and minus the scaled eigenvectors of the scatter. Gaussian latents with one observed
+# vector are such rows: their covariance is that of every row, and their mean linear in y.
+
+
+def condensed(sites: tuple[Site, ...], local: Mapping[str, Local], batch: Batch) -> Batch | None:
+    """Returns fewer rows that stand for all of a batch, or None where the bound of a row is not quadratic."""
+    drawn = any(each.random for each in local.values())
+    if drawn or not _quadratic(sites, batch):
+        return None
+    ((name, y),) = batch.y.items()
+    rows, D = y.shape
+    if rows <= 2 * D:
+        return None
+    weight = jnp.asarray(batch.mask * batch.weight, y.dtype)
+    total = jnp.sum(weight)
+    mean = weight @ y / total
+    away = (y - mean[None]) * jnp.sqrt(weight)[:, None]
+    sizes, directions = jnp.linalg.eigh(away.T @ away)
+    steps = directions.T * jnp.sqrt(jnp.maximum(sizes, 0.0) * D / total)[:, None]
+    ones = jnp.ones(2 * D, y.dtype)
+    same = lambda leaf: jnp.broadcast_to(leaf[:1], (2 * D, *leaf.shape[1:]))
+    return Batch(
+        x=same(batch.x),
+        y={name: jnp.concatenate([mean[None] + steps, mean[None] - steps])},
+        mask=ones * (batch.count / (2 * D)),
+        weight=ones * (total / batch.count),
+    )
+
+
+def _quadratic(sites: tuple[Site, ...], batch: Batch) -> bool:
+    """Whether rows observe one vector without holes, and everything in them is Gaussian with shared precisions."""
+    if len(batch.y) != 1 or batch.offset is not None:
+        return False
+    (name,) = batch.y
+    latent = {site.name for site in sites} - {name}
+    gaussian = all(isinstance(site.factor, NormalFactor | MultivariateNormalFactor) for site in sites)
+    called = any(True for _ in applications(sites))  # a network is linear in nothing
+    if name not in {site.name for site in sites} or not gaussian or called:
+        return False
+    fixed = not any(site.factor.arguments["precision"].names & {name, *latent} for site in sites)
+    alone = all(len({site.name, *site.factor.names} & latent) < 2 and name not in site.factor.names for site in sites)
+    y: Any = batch.y[name]
+    return fixed and alone and not isinstance(y, Incomplete) and y.ndim == 2 and jnp.issubdtype(y.dtype, jnp.floating)
+
 
 G = TypeVar("G", bound="GraphMessages")
 

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lamu.data.arrays import Arrays
+from lamu import memory
+from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
-from lamu.families import Parts, Point, Product
+from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
+from lamu.graphs.chains import ancestral, chains_of_rows, with_values
+from lamu.graphs.elimination import eliminated, first_local, require_key
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, dtype_of, in_dtype, value_of
-from lamu.graphs.row_blocks import over_blocks
+from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of, value_of
+from lamu.graphs.normal_factors import LocatedNormal, NormalFactor
+from lamu.graphs.positive_factors import PoissonFactor
+from lamu.graphs.potential import Potential
+from lamu.graphs.probability_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor
+from lamu.graphs.program import Site
+from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
+from lamu.record import record
 from lamu.typing import Array, RandomKey
 
-__all__ = ["completed", "expected_statistics", "local_beliefs", "row_log_prob", "row_log_weights"]
+__all__ = [
+    "IDLE_BELOW",
+    "DrawnEntries",
+    "completed",
+    "completed_by_draws",
+    "divergences_of_units",
+    "expected_statistics",
+    "idle_units",
+    "law_of",
+    "local_beliefs",
+    "needs_draws",
+    "new_rows",
+    "row_log_prob",
+    "row_log_weights",
+]
 
 
 def local_beliefs(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
@@ -127,3 +154,228 @@ def _mixed(site: Any, row: Row, at: Environment, moments: dict[str, Any]) -> tup
     means, variances = jax.vmap(given)(jnp.eye(p.shape[-1], dtype=p.dtype))
     mean = jnp.tensordot(p, means, 1)
     return mean, jnp.tensordot(p, variances + means**2, 1) - mean**2
+
+
+IDLE_BELOW = 0.01  # nats a row
+_DRAWS = 32  # of what all rows share
+
+
+def divergences_of_units(
+    graph: Any, statistics: Mapping[str, Any], data: Mapping[str, Any], key: RandomKey
+) -> dict[str, Array]:
+    r"""Returns \(KL(q(z_j \mid y_i) \,\|\, p(z_j))\) of every row and unit in nats, `[rows, units]`, by latent."""
+    # Latents leave one after the other; each term is given a draw of those before. Locals without a belief whose
+    # divergence has a closed form by units are left out.
+    local, at, dtype = graph.local or {}, Environment(dict(statistics)), dtype_of(statistics)
+    telling = {name for name, each in local.items() if each.tells_by_units}
+    if not telling:
+        return {}
+    sites = in_dtype(graph.in_rows, dtype)
+
+    def one(data: Mapping[str, Any], key: RandomKey) -> dict[str, Array]:
+        row, told = Row.of(sites, graph.columns, data, 1.0, dtype), {}
+        while telling & {site.name for site in row.latent}:
+            of_terms, of_proposal, of_draw, key = jax.random.split(key, 4)
+            name, first, others = first_local(local, row)
+            own, rest = at.statistics.get("local", {}).get(name, {}), partial(eliminated, others)
+            terms = first.unit_divergences(name, own, row, at, of_terms, rest)
+            if terms is not None:
+                told[name] = terms
+            if not telling & {site.name for site in row.latent if site.name != name}:
+                break
+            proposal = first.proposal(name, own, row, at, of_proposal, rest)
+            row = with_values(row, proposal.draw(of_draw)[0])
+        return told
+
+    count = len(jax.tree.leaves(data)[0])
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count, dtype=jnp.int32))
+    return jax.jit(jax.vmap(one))(dict(data), keys)
+
+
+def idle_units(graph: Any, belief: Any, rows: Batch) -> dict[str, tuple[int, int]]:
+    """Returns how many units of each latent carry less than 0.01 nats a row, and of how many, where there are some."""
+    # Nothing of several runs or of a chain: each has units of its own, and the average of their weights is no encoder.
+    if isinstance(belief, Draws | Ensemble | Mixture):
+        return {}
+    of_theta, of_rows = jax.random.split(jax.random.key(0))
+    statistics = expected_statistics(graph, belief, _DRAWS, of_theta)
+    terms = divergences_of_units(graph, statistics, rows.y, of_rows)
+    weight = np.asarray(rows.mask * rows.weight)
+    nats = {name: np.average(np.asarray(part), axis=0, weights=weight) for name, part in terms.items()}
+    counts = {name: (int(np.sum(part < IDLE_BELOW)), part.size) for name, part in nats.items()}
+    return {name: count for name, count in counts.items() if count[0]}
+
+
+# \[ p(y_\mathrm{mis} \mid y_\mathrm{obs}) \approx \frac1S \sum_s p(y_\mathrm{mis} \mid z_s, \theta_s), \qquad
+#    \theta_s \sim q(\theta), \quad z_s \sim p(z \mid y_\mathrm{obs}, \theta_s) \]
+
+
+_WARMUP = 50  # sweeps of a chain before its draws are kept
+
+
+@record
+class DrawnEntries:
+    """One variable of some rows by draws: what is observed, and the law of what is not, given each draw."""
+
+    value: Any  # `[N, ...]`, some value where an entry is missing
+    observed: Any  # whether each entry is there; None where all are, of which the rest is None too
+    law: Likelihood | None  # of one entry
+    f: Any  # the outputs of the law, `[S, N, entries, outputs]`
+    dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
+
+
+def needs_draws(graph: Any) -> bool:
+    """Whether what is missing in rows has no closed form: latents are drawn, or networks or likelihoods stand below."""
+    drawn = any(local.random or not local.has_density for local in (graph.local or {}).values())
+    return drawn or bool(graph.networks) or any(isinstance(site.factor, Potential) for site in graph.in_rows)
+
+
+def completed_by_draws(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
+    """Returns every observed variable of rows by name."""
+    # Of a point one chain a row makes all draws; of another belief every draw of θ has chains of its own. What the
+    # observed entries of a row say of θ is left out: the belief is about θ as the training rows left it.
+    of_theta, of_rows = jax.random.split(key)
+    theta, graph = _values(graph, belief, samples, of_theta), graph.at_values()
+    count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
+    each = -(-samples // count)
+    holes = {name: part for name, part in rows.y.items() if isinstance(part, Incomplete)}
+    size = 2 * each * count * sum(memory.bytes_of(part.value) for part in holes.values())
+    memory.demand(size, f"{each * count:,} draws of all rows", "ask for fewer samples, or for fewer rows at a time")
+    compute = lambda data, first: _chains(graph, theta, data, jax.random.clone(of_rows), first, each, count)
+    drawn = over_blocks(compute, rows.y, axis=1) if holes else {}
+    told = {}
+    for site in graph.in_rows:
+        part = rows.y.get(site.name)
+        if site.name in holes:
+            told[site.name] = DrawnEntries(part.value, part.observed, law_of(site), *drawn[site.name])
+        elif part is not None:
+            told[site.name] = DrawnEntries(part, None, None, None, None)
+    return told
+
+
+def new_rows(graph: Any, belief: Any, n: int, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
+    """Returns the variables that no other one of a row depends on, of n rows of which nothing is observed, by name."""
+    if graph.columns:
+        raise TypeError(
+            f"a row has the input {graph.columns[0]!r}, which no model draws; give rows by name, with NaN for what is "
+            "to be predicted"
+        )
+    of_theta, of_rows = jax.random.split(key)
+    theta, graph = _values(graph, belief, samples, of_theta), graph.at_values()
+    count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
+    needed = frozenset().union(*(site.factor.names for site in graph.in_rows))
+    last = tuple(site for site in graph.in_rows if site.name not in needed)
+    laws = {site.name: law_of(site) for site in last}
+
+    def of_blocks(rows: Any, first: Array) -> Any:
+        return _ancestral(graph, theta, last, jax.random.clone(of_rows), first, len(rows), samples, count)
+
+    one = jax.eval_shape(lambda rows, first: of_blocks(rows, first), jnp.zeros(1), jnp.zeros((), jnp.int32))
+    memory.demand(n * memory.bytes_of(one), f"{samples:,} draws of {n:,} rows", "ask for fewer rows at a time")
+    drawn = over_blocks(of_blocks, jnp.zeros(n), axis=1)
+    told = {}
+    for site in last:
+        f, dispersions = drawn[site.name]
+        shape = (n, *(_shape(site) or (f.shape[2],)))
+        told[site.name] = DrawnEntries(
+            jnp.zeros(shape, f.dtype), jnp.zeros(shape, bool), laws[site.name], f, dispersions
+        )
+    return told
+
+
+def law_of(site: Site) -> Likelihood:
+    """Returns the law of one entry of a variable, as a likelihood."""
+    factor = site.factor
+    if isinstance(factor, Potential):
+        return factor.of_entry
+    if isinstance(factor, CategoricalFactor):
+        return Categorical(shape_of(site)[-1])
+    law = _LAWS.get(type(factor))
+    if law is None:
+        raise TypeError(
+            f"{site.name!r} is missing, and a {type(factor).__name__.removesuffix('Factor')} has no law of one entry; "
+            "draw it by lamu.latent.generate(posterior, n), or leave it out of the rows"
+        )
+    return law()
+
+
+def _values(graph: Any, belief: Any, samples: int, key: RandomKey) -> Any:
+    """Returns T of draws of θ, along a leading axis: one of a point."""
+    return jax.vmap(graph.values_of)(belief.draws(key, samples))
+
+
+@partial(jax.jit, static_argnames=("each", "count"))
+def _chains(graph: Any, theta: Any, data: Any, key: RandomKey, first: Array, each: int, count: int) -> Any:
+    """Returns f and dispersions of every variable with holes, `[S, N, ...]`."""
+    names = [name for name, part in data.items() if isinstance(part, Incomplete)]
+
+    def of_theta(i: Array) -> Any:
+        statistics = jax.tree.map(lambda leaf: leaf[i], theta)
+        at, local = Environment(dict(statistics)), graph.local or {}
+        sites = {site.name: site for site in in_dtype(graph.in_rows, dtype_of(statistics))}
+
+        def kept(row: Row, here: Environment, missing: dict[str, Any], values: dict[str, Any]) -> Any:
+            told = {name: _entries(sites[name], here) for name in missing}
+            labels = [name for name in names if name not in missing]
+            if labels:
+                natural = eliminated(local, row, at, require_key(local, None))[1]
+                for name in labels:
+                    told[name] = (jax.nn.log_softmax(natural[name].probabilities)[None], {})
+            return told
+
+        return chains_of_rows(graph, statistics, data, jax.random.fold_in(key, i), kept, each, _WARMUP, first)
+
+    drawn = jax.lax.map(of_theta, jnp.arange(count))  # [count, N, each, ...]
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 1).reshape(-1, leaf.shape[1], *leaf.shape[3:]), drawn)
+
+
+@partial(jax.jit, static_argnames=("rows", "samples", "count"))
+def _ancestral(
+    graph: Any, theta: Any, last: Any, key: RandomKey, first: Array, rows: int, samples: int, count: int
+) -> Any:
+    """Returns f and dispersions of variables of new rows, `[S, N, ...]`."""
+
+    def one(s: Array, row: Array) -> Any:
+        statistics = jax.tree.map(lambda leaf: leaf[s % count], theta)
+        here = ancestral(graph, statistics, jax.random.fold_in(jax.random.fold_in(key, s), row))[1]
+        return {site.name: _entries(site, here) for site in in_dtype(last, dtype_of(statistics))}
+
+    return jax.lax.map(
+        lambda s: jax.vmap(lambda row: one(s, row))(first + jnp.arange(rows, dtype=first.dtype)), jnp.arange(samples)
+    )
+
+
+def _entries(site: Site, here: Environment) -> tuple[Array, Any]:
+    """Returns the outputs of every entry's law, `[entries, outputs]`, and its parameters."""
+    factor = site.factor
+    if isinstance(factor, Potential):
+        return factor.entries(here)
+    with lenient():
+        mean, variance = factor.predicted(here)
+        shape = _shape(site)
+        if shape is not None and not isinstance(factor, CategoricalFactor):
+            mean, variance = jnp.broadcast_to(mean, shape), jnp.broadcast_to(variance, shape)
+    if isinstance(factor, CategoricalFactor):
+        return jnp.log(mean).reshape(-1, mean.shape[-1]), {}
+    f = jnp.reshape(mean, (-1, 1))
+    law = _LAWS.get(type(factor))
+    if law is Gaussian:
+        return f, {"log_scale": jnp.log(jnp.reshape(variance, (-1, 1))) / 2}
+    if law is Bernoulli:
+        return jnp.log(f) - jnp.log1p(-f), {}
+    return jnp.log(f), {}
+
+
+def _shape(site: Site) -> tuple[int, ...] | None:
+    """Returns the shape of the entries, without the axis of categories."""
+    return site.shape[:-1] if site.shape is not None and site.kind is Categories else site.shape
+
+
+# The laws of one entry, of the factors that may miss some.
+_LAWS: dict[Any, Any] = {
+    NormalFactor: Gaussian,
+    LocatedNormal: Gaussian,
+    BernoulliFactor: Bernoulli,
+    BernoulliLogitsFactor: Bernoulli,
+    PoissonFactor: Poisson,
+}

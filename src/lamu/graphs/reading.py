@@ -2,23 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from lamu.data.arrays import Arrays
-from lamu.data.incomplete import Incomplete
-from lamu.data.spelling import nearest
+from lamu import memory
+from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.stream import Stream
+from lamu.data.wording import nearest
 from lamu.graphs.expressions import Environment, Indexed, Input, Variable
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
+from lamu.typing import Array
 
-__all__ = ["read", "require_observed"]
+__all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed"]
+
+
+def associative(scan: str) -> bool:
+    """Returns whether a series is run by associative scans."""
+    if scan not in ("sequential", "associative"):
+        raise ValueError(f'scan={scan!r} is not known; give "sequential" or "associative"')
+    return scan == "associative"
+
+
+# Documents come padded to the longest. Sorted by length and in blocks, a block needs the padding of its own longest row
+# alone, and what an iteration reads again and again is small enough for a processor's cache.
+
+
+ROWS = 64
+WIDTHS = 8
+_ROWS_AT_ONCE = 256  # rows whose gradients are taken together: enough for two threads, and few enough for a cache
+
+
+def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, Any]) -> Any:
+    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, in blocks where lengths differ."""
+    documents = _documents(data)
+    rows = jax.tree.leaves(data)[0].shape[0]
+    if not documents or rows <= ROWS:
+        return jax.vmap(function)(data)
+    longest = max(data[f"{name}.counts"].shape[1] for name in documents)
+    widths = sorted({-(-longest * part // WIDTHS) for part in range(1, WIDTHS + 1)})
+    length = jnp.max(jnp.stack([_length(data[f"{name}.counts"]) for name in documents]), axis=0)
+    order = jnp.argsort(length)
+    padded = jnp.concatenate([order, jnp.broadcast_to(order[-1:], (-rows % ROWS,))]).reshape(-1, ROWS)
+
+    def at_width(width: int) -> Callable[[Mapping[str, Any]], Any]:
+        ours = {f"{name}.{part}" for name in documents for part in ("ids", "counts")}
+
+        def cut(block: Mapping[str, Any]) -> Any:
+            return jax.vmap(function)({name: leaf[:, :width] if name in ours else leaf for name, leaf in block.items()})
+
+        return cut
+
+    def of_block(places: Array) -> Any:
+        block = jax.tree.map(lambda leaf: leaf[places], dict(data))
+        place = jnp.searchsorted(jnp.asarray(widths), jnp.max(length[places]))
+        return jax.lax.switch(place, [at_width(width) for width in widths], block)
+
+    back = jnp.argsort(order)
+    results = jax.lax.map(of_block, padded)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[back], results)
+
+
+def in_blocks(function: Callable[..., Any], data: Mapping[str, Any], *beside: Any) -> Any:
+    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, documents in blocks of some rows."""
+    # Gradients pass, and so all blocks have one width: what the words of a document are looked up in fills a cache, and
+    # not the memory.
+    if not _documents(data) or len(jax.tree.leaves(data)[0]) <= _ROWS_AT_ONCE:
+        return jax.vmap(function)(data, *beside)
+    return jax.lax.map(lambda row: function(*row), (dict(data), *beside), batch_size=_ROWS_AT_ONCE)
+
+
+def _documents(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of the documents of a row."""
+    return tuple(name.removesuffix(".counts") for name in data if name.endswith(".counts"))
+
+
+def _length(counts: Array) -> Array:
+    """Returns the place after the last word of every row."""
+    return jnp.max(jnp.where(counts > 0, jnp.arange(1, counts.shape[1] + 1), 0), axis=1)
+
+
+_MOST = 4096  # rows at a time: more are no faster
+_ARRAYS_AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
+
+
+def over_blocks(function: Callable[[Any, Array], Any], data: Any, axis: int = 0) -> Any:
+    """Returns the function of all rows, in blocks of one size that fit in `lamu.memory.budget()`."""
+    leaves = jax.tree.leaves(data)
+    count, zero = leaves[0].shape[0], jnp.zeros((), jnp.int32)
+    if any(isinstance(leaf, Tracer) for leaf in leaves):
+        return function(data, zero)
+    most = min(count, _MOST)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((most, *leaf.shape[1:]), jnp.asarray(leaf).dtype), data)
+    taken = _ARRAYS_AT_ONCE * memory.largest_array(function, shapes, zero)
+    rows = most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
+    if rows >= count:
+        return function(data, zero)
+    parts = []
+    for start in range(0, count, rows):
+        # The last block begins early enough to be whole, so that one compiled program serves all.
+        begin = min(start, count - rows)
+        block = jax.tree.map(lambda leaf: jnp.asarray(leaf)[begin : begin + rows], data)  # noqa: B023  (at once)
+        result = function(block, jnp.asarray(begin, jnp.int32))
+        cut = lambda leaf: jax.lax.slice_in_dim(leaf, start - begin, rows, axis=axis)  # noqa: B023  (at once)
+        parts.append(jax.tree.map(cut, result))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 
 def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays | Stream:

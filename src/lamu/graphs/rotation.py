@@ -27,9 +27,8 @@ from lamu.data.batch import Batch
 from lamu.families import Gamma, MultivariateNormal
 from lamu.graphs.expressions import Constant, Variable
 from lamu.graphs.expressions.products import Sum, Times
-from lamu.graphs.multivariate_normal import MultivariateNormalFactor
-from lamu.graphs.normal import NormalFactor
-from lamu.graphs.prior import Known
+from lamu.graphs.factor import Known
+from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
 from lamu.graphs.program import Site
 from lamu.record import record, static
 from lamu.typing import Array

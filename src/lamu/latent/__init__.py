@@ -14,12 +14,11 @@ from lamu.latent.bounds import (
     StickingTheLanding,
     WarmUp,
 )
-from lamu.latent.class_sweep import analogies
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
 from lamu.latent.each_step import EachStep
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
-from lamu.latent.generation import generate, impute, reconstruct
+from lamu.latent.generation import analogies, generate, impute, reconstruct
 from lamu.latent.labelled_share import oversample_labelled
 from lamu.latent.locals import (
     Amortised,
@@ -41,9 +40,8 @@ from lamu.latent.locals import (
     Smoother,
     SummedOut,
 )
-from lamu.latent.posterior_rows import row_joint
 from lamu.latent.priors import AutoregressiveBernoulli, FlowPrior, MixturePrior, TransitionPrior, VampPrior
-from lamu.latent.units import UnitDivergences, unit_divergences
+from lamu.latent.row_proposals import UnitDivergences, row_joint, unit_divergences
 
 __all__ = [
     "ELBO",

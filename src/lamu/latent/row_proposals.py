@@ -1,13 +1,9 @@
 """Importance weights from a proposal that is fitted to every row, where an encoder's belief is none."""
 
-# A weight \(p(y, z) / q(z)\) says something of \(p(y)\) where q has mass wherever the posterior has. An encoder is not
-# asked for that on rows unlike those it has learned from. Here q is a multivariate t about the mode of \(\log p(y,
-# z)\), found by Newton's method, with the curvature there as its precision: exact in shape for linear Gaussian
-# decoders, and with heavier tails than theirs.
-
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,14 +11,97 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.graphs.chains import drawn_latents, with_values
+from lamu.graphs.chains import drawn_latents, log_proposal, with_values
 from lamu.graphs.expressions import Environment
+from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of
-from lamu.graphs.queries import expected_statistics
-from lamu.graphs.statistics import Numbers, Vectors
-from lamu.typing import Array, RandomKey
+from lamu.graphs.queries import IDLE_BELOW, divergences_of_units, expected_statistics
+from lamu.graphs.statistics import Categories, Numbers, Vectors
+from lamu.latent.bounds import Joint
+from lamu.latent.locals import Delta
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["can_propose", "fitted_log_weights"]
+__all__ = ["UnitDivergences", "can_propose", "fitted_log_weights", "row_joint", "unit_divergences"]
+
+
+class _RowOfPosterior(Joint):
+    """p(y, z) of a row, all latents by name."""
+
+    def __init__(self, row: Row, at: Environment) -> None:
+        self.row, self.at = row, at
+
+    def log_likelihood(self, z: Params, key: RandomKey | None) -> Array:
+        # Returns log p(y, z): the prior is a factor like the others.
+        del key
+        return with_values(self.row, z).log_joint(self.at, {})
+
+    def log_prior(self, z: Params) -> Array:
+        # Returns zero.
+        return jnp.zeros((), dtype_of(z))
+
+
+class _BeliefOfRow:
+    """q(z | y) of the locals of a row, all latents by name."""
+
+    def __init__(self, local: Mapping[str, Any], row: Row, at: Environment, key: RandomKey) -> None:
+        self.local, self.row, self.at, self.key = local, row, at, key
+
+    def sample(self, key: RandomKey) -> dict[str, Any]:
+        """Returns a draw."""
+        return drawn_latents(self.local, self.row, self.at, key)[0]
+
+    def log_prob(self, z: Mapping[str, Any]) -> Array:
+        """Returns log q in nats."""
+        return log_proposal(self.local, self.row, self.at, jax.random.clone(self.key), z)
+
+
+def row_joint(posterior: Any, row: Any) -> tuple[Joint, Any]:
+    r"""Returns \(p(y, z)\) of one row as a function of its latents by name, and \(q(z \mid y)\) of its locals.
+
+    Together they are what `lamu.scores.annealed_importance` anneals between. θ is at the belief's mean.
+
+    Args:
+        posterior: of a `lamu.Graph` whose latents are numbers.
+        row: data of one row, arrays `[1, ...]` by name.
+
+    Raises:
+        TypeError: for a model that is no graph, a category among the latents, or a local whose belief has no density.
+        ValueError: for more than one row.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> graph = lamu.latent.models.VAE(2, 5)
+        >>> posterior = lamu.fit(graph, {"y": jnp.eye(5)}, lamu.algorithms.adam(0.01), steps=20).posterior
+        >>> joint, belief = lamu.latent.row_joint(posterior, {"y": jnp.eye(5)[:1]})
+        >>> lamu.scores.annealed_importance(joint, belief, jax.random.key(0), temperatures=50).value < 0
+        True
+    """
+    graph = posterior.model
+    if not isinstance(graph, Graph):
+        raise TypeError(f"latents of rows are those of a lamu.Graph, and this is the posterior of {graph.name}")
+    data = graph.read(row).y
+    count = len(jax.tree.leaves(data)[0])
+    if count != 1:
+        raise ValueError(f"the data have {count} rows, and the joint density is of one; give arrays [1, ...]")
+    statistics = expected_statistics(graph, posterior.belief, 32, jax.random.clone(posterior.key))
+    dtype, local = dtype_of(statistics), graph.local or {}
+    sites = in_dtype(graph.at_values().in_rows, dtype)
+    one = Row.of(sites, graph.columns, jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], data), 1.0, dtype)
+    for site in one.latent:
+        if site.kind is Categories:
+            raise TypeError(f"the latent {site.name!r} is a category, which no path moves; put it in the data")
+        if site.name in local and not local[site.name].has_density:
+            raise TypeError(f"the local of {site.name!r} has no density; use Amortised(network)")
+    at = Environment(dict(statistics))
+    return _RowOfPosterior(one, at), _BeliefOfRow(local, one, at, jax.random.key(0))
+
+
+# A weight \(p(y, z) / q(z)\) says something of \(p(y)\) where q has mass wherever the posterior has. An encoder is not
+# asked for that on rows unlike those it has learned from. Here q is a multivariate t about the mode of \(\log p(y,
+# z)\), found by Newton's method, with the curvature there as its precision: exact in shape for linear Gaussian
+# decoders, and with heavier tails than theirs.
+
 
 _FREEDOM = 5.0  # degrees of freedom of the t distribution
 _STEPS, _AT_ONCE = 60, 128  # Newton steps, and rows at a time
@@ -129,3 +208,87 @@ def _log_t(squared: Array, precision: Array) -> Array:
 
 def _finite(value: Array) -> Array:
     return jnp.where(jnp.isfinite(value), value, jnp.full_like(value, -jnp.inf))
+
+
+@record
+class UnitDivergences:
+    r"""\(E_y\, KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit j of a latent, in nats a row.
+
+    As text it counts the idle units, which carry less than 0.01 nats: the decoder does without them.
+
+    Attributes:
+        nats: `[units]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.latent import UnitDivergences
+        >>> print(UnitDivergences(jnp.array([2.5, 0.001, 0.7])))
+        3.20 nats a row; 1 of 3 units carries less than 0.01: 1
+    """
+
+    nats: Array
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """The numbers of the units below 0.01 nats a row."""
+        return tuple(int(j) for j in np.flatnonzero(np.asarray(self.nats) < IDLE_BELOW))
+
+    def __str__(self) -> str:
+        idle = self.idle
+        which = f": {', '.join(map(str, idle))}" if idle else ""
+        verb = "carries" if len(idle) == 1 else "carry"
+        told = f"{len(idle)} of {self.nats.size} units {verb} less than {IDLE_BELOW:g}{which}"
+        return f"{float(jnp.sum(self.nats)):.2f} nats a row; {told}"
+
+
+def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, UnitDivergences]:
+    r"""Returns what every unit of every amortised latent tells of a row, by the name of the latent.
+
+    \[ \frac1N \sum_i KL\big(q(z_j \mid y_i) \,\|\, p(z_j)\big) \]
+
+    With several layers each term is that of a layer given a draw of the ones above. θ is at the belief's mean.
+
+    Args:
+        posterior: of a `lamu.Graph` with encoders.
+        rows: data, arrays by name.
+        key: for the draws of the layers above.
+
+    Returns:
+        `UnitDivergences` by the name of every latent with an `Amortised`, `AmortisedBernoulli`, `Ladder`, `Refined` or
+        `Recurrent` local; of the last, whose units are those of every step, at one path a row. Latents whose divergence
+        has no closed form by units are left out: under flows, under a learned prior, and below a layer that is drawn
+        after them.
+
+    Raises:
+        TypeError: for a model that is no graph, a `Delta` code, or no latent with a closed form.
+
+    Source: Burda, Grosse & Salakhutdinov (2016), section 5.2 for the count of active units; Sønderby et al. (2016).
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> graph = lamu.latent.models.VAE(2, 5)
+        >>> posterior = lamu.fit(graph, {"y": jnp.eye(5)}, lamu.algorithms.adam(0.01), steps=20).posterior
+        >>> lamu.latent.unit_divergences(posterior, {"y": jnp.eye(5)}, jax.random.key(0))["z"].nats.shape
+        (2,)
+    """
+    graph = posterior.model
+    if not isinstance(graph, Graph):
+        raise TypeError(f"latents of rows are those of a lamu.Graph, and this is the posterior of {graph.name}")
+    local = graph.local or {}
+    for name, each in local.items():
+        if isinstance(each, Delta):
+            raise TypeError(
+                f"the code {name!r} of a Delta local is a point, which has no divergence; use Amortised(network)"
+            )
+    telling = [name for name, each in local.items() if each.tells_by_units]
+    if not telling:
+        raise TypeError("no latent of the model has an encoder; give the posterior of a lamu.Graph with Amortised")
+    of_theta, of_rows = jax.random.split(key)
+    statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
+    found = divergences_of_units(graph, statistics, graph.read(rows).y, of_rows)
+    if not found:
+        raise TypeError(
+            f"the divergence of {telling[0]!r} has no closed form by its units; it has one for a MeanField() belief "
+            "under a Normal prior, and for bits under a Bernoulli"
+        )
+    return {name: UnitDivergences(jnp.mean(terms, axis=0)) for name, terms in found.items()}

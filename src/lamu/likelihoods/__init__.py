@@ -1,30 +1,17 @@
 """Likelihoods: the distribution of a target given the network's outputs, one file a distribution."""
 
 from lamu.likelihoods import links
-from lamu.likelihoods.bernoulli import Bernoulli
-from lamu.likelihoods.beta import Beta
-from lamu.likelihoods.binomial import Binomial
-from lamu.likelihoods.categorical import Categorical
-from lamu.likelihoods.censored import IntervalCensored, LeftCensored, RightCensored
+from lamu.likelihoods.censored import IntervalCensored, LeftCensored, RightCensored, Tobit
+from lamu.likelihoods.classes import Bernoulli, Categorical, Ordinal, PlackettLuce
+from lamu.likelihoods.counts import NegativeBinomial, Poisson, ZeroInflated
 from lamu.likelihoods.dispersion import GammaDispersion, LogNormalDispersion
-from lamu.likelihoods.gamma import Gamma
-from lamu.likelihoods.gaussian import Gaussian
-from lamu.likelihoods.heteroscedastic import HeteroscedasticGaussian
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.multinomial import Multinomial
-from lamu.likelihoods.multivariate_gaussian import MultivariateGaussian
-from lamu.likelihoods.negative_binomial import NegativeBinomial
-from lamu.likelihoods.ordinal import Ordinal
-from lamu.likelihoods.per_position import PerPosition
-from lamu.likelihoods.plackett_luce import PlackettLuce
-from lamu.likelihoods.poisson import Poisson
-from lamu.likelihoods.quantile import Quantile
+from lamu.likelihoods.normal import Gaussian, HeteroscedasticGaussian, MultivariateGaussian
+from lamu.likelihoods.positive import Beta, Gamma, Weibull
+from lamu.likelihoods.real_valued import Quantile, StudentT, VonMises
 from lamu.likelihoods.scaled import Scaled
-from lamu.likelihoods.student_t import StudentT
-from lamu.likelihoods.tobit import Tobit
-from lamu.likelihoods.von_mises import VonMises
-from lamu.likelihoods.weibull import Weibull
-from lamu.likelihoods.zero_inflated import ZeroInflated
+from lamu.likelihoods.several_targets import PerPosition
+from lamu.likelihoods.trials import Binomial, Multinomial
 
 __all__ = [
     "Bernoulli",

@@ -1,4 +1,4 @@
-r"""A likelihood's dispersion: a positive number for each output, given, or learned as its logarithm with a prior."""
+"""A likelihood's dispersion: a positive number for each output, given, or learned as its logarithm with a prior."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from jax.core import Tracer
 from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 
-from lamu.likelihoods.independent import Independent
+from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.several_targets import Independent
+from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Dispersed", "DispersionPrior", "GammaDispersion", "LogNormalDispersion", "require_positive"]
+__all__ = [
+    "Dispersed",
+    "DispersionPrior",
+    "FixedDispersion",
+    "GammaDispersion",
+    "LogNormalDispersion",
+    "require_positive",
+]
 
 
 class DispersionPrior(ABC):
@@ -155,3 +164,36 @@ def require_positive(name: str, value: Any, advice: str) -> None:
         return
     if not 0.0 < value < float("inf"):
         raise ValueError(f"the {name} {value} is not positive and finite; {advice}")
+
+
+@record
+class FixedDispersion(LikelihoodWrapper):
+    r"""\(p(y \mid f, \phi)\) with φ given, and nothing left to learn beside f."""
+
+    base: Likelihood  # the likelihood
+    dispersion: Params  # φ, its parameters
+
+    check_training = Likelihood.check_training  # nothing is learned
+
+    def parameters(self, params: Params) -> Params:
+        # Returns φ.
+        return self.dispersion
+
+    def init(self, y: Any) -> Params:
+        return {}
+
+    def log_prior(self, params: Params) -> Array:
+        # Returns zero.
+        return jnp.asarray(0.0)
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        # Returns the parameters as they are: there are none to draw.
+        return params
+
+    def dispersion_information(self, params: Params) -> Params:
+        # Returns the parameters as they are: there are none.
+        return params
+
+    def widened(self, params: Params, factor: Any) -> Params:
+        # Returns the parameters as they are: there are none to widen.
+        return params

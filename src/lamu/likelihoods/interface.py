@@ -11,13 +11,21 @@ import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
-from lamu.likelihoods.given import LikelihoodOf
-from lamu.likelihoods.incomplete import cdf_of_count
-from lamu.likelihoods.tails import log_between, log_tails_of_density, log_tails_of_masses
+from lamu.likelihoods.tails import cdf_of_count, log_between, log_tails_of_density, log_tails_of_masses
+from lamu.record import record
 from lamu.supports import Classes, OpenRange, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Likelihood"]
+__all__ = ["Likelihood", "LikelihoodOf"]
+
+
+@record
+class LikelihoodOf:
+    r"""\(p(y \mid f)\) of outputs f that something else computes; what calling a likelihood returns."""
+
+    likelihood: Any  # p(y | f)
+    outputs: Any  # f
+
 
 _DRAWS, _AT_ONCE = 1024, 32  # of y, where a method is an average over them
 _FEW = 1e-2  # up to which a tail is integrated, as 1 − cdf has lost digits

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lamu.likelihoods.bernoulli import Bernoulli
-from lamu.likelihoods.beta import Beta
-from lamu.likelihoods.binomial import Binomial
-from lamu.likelihoods.categorical import Categorical
-from lamu.likelihoods.gamma import Gamma
-from lamu.likelihoods.gaussian import Gaussian
-from lamu.likelihoods.heteroscedastic import HeteroscedasticGaussian
+from lamu.likelihoods.censored import Tobit
+from lamu.likelihoods.classes import Bernoulli, Categorical, Ordinal
+from lamu.likelihoods.counts import NegativeBinomial, Poisson, ZeroInflated
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import ComplementaryLogLog, LogLog, Probit, Reciprocal, SquareRoot
-from lamu.likelihoods.negative_binomial import NegativeBinomial
-from lamu.likelihoods.ordinal import Ordinal
-from lamu.likelihoods.poisson import Poisson
-from lamu.likelihoods.quantile import Quantile
-from lamu.likelihoods.student_t import StudentT
-from lamu.likelihoods.tobit import Tobit
-from lamu.likelihoods.von_mises import VonMises
-from lamu.likelihoods.weibull import Weibull
-from lamu.likelihoods.zero_inflated import ZeroInflated
+from lamu.likelihoods.normal import Gaussian, HeteroscedasticGaussian
+from lamu.likelihoods.positive import Beta, Gamma, Weibull
+from lamu.likelihoods.real_valued import Quantile, StudentT, VonMises
+from lamu.likelihoods.trials import Binomial
 
 __all__ = ["LIKELIHOODS"]
 

@@ -1,10 +1,4 @@
-"""Logarithms of both tails of a distribution, where 1 − cdf has no digits left: by quadrature of the density."""
-
-# A tail is integrated outwards from its end, on the side of the mode where the smaller probability is; the other tail
-# is its complement. The nodes are those of the exp–sinh rule, whose scale is that of the integrand at the end: one rule
-# for normal, exponential and algebraic decay, differentiable in every parameter (JAX's `betainc` is not).
-#
-# Source: Takahasi & Mori (1974).
+"""Special functions of distributions: both tails in logarithms, factorials, and incomplete gamma and beta functions."""
 
 from __future__ import annotations
 
@@ -17,21 +11,210 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid, softplus
-from jax.scipy.special import logsumexp
+from jax.scipy.special import betainc, gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
 
-from lamu.likelihoods.factorials import log_gamma_ratio, log_prob_of_count, stirling
-from lamu.likelihoods.normal_tails import log1mexp
 from lamu.typing import Array
 
 __all__ = [
     "Tails",
+    "cdf_of_beta",
+    "cdf_of_count",
+    "cdf_of_gamma",
+    "log1mexp",
     "log_between",
+    "log_choose",
+    "log_gamma_ratio",
+    "log_normal_cdf",
+    "log_normal_interval",
+    "log_normal_pdf",
+    "log_prob_of_count",
     "log_tails_of_beta",
     "log_tails_of_density",
     "log_tails_of_gamma",
     "log_tails_of_masses",
     "log_tails_of_student",
+    "stirling",
 ]
+
+
+# JAX's `log_ndtr` has the value, but its derivative is a difference of large numbers, wrong by factors at x = −10⁴ in
+# float32. Here everything below −5 follows from one continued fraction of positive terms, and its derivatives are
+# finite and right out there.
+
+
+_TAIL, _DEPTH = 5.0, 12  # from where on the fraction is taken, and how many of its terms: below 1e-16 there
+_LOG_ROOT = 0.5 * math.log(2 * math.pi)
+
+
+def log_normal_pdf(x: Array) -> Array:
+    r"""Returns \(\log \phi(x) = -x^2/2 - \log \sqrt{2\pi}\)."""
+    return -0.5 * x**2 - _LOG_ROOT
+
+
+def log_normal_cdf(x: Array) -> Array:
+    r"""Returns \(\log \Phi(x)\), with derivatives that are finite and right in float32 from −10⁴ to 10⁴."""
+    # Selections, and not minima and maxima: those halve the derivative where both are the same, as at x = 0.
+    far, right = x < -_TAIL, x > 0
+    tail = log_normal_pdf(x) - jnp.log(_hazard(jnp.where(far, x, -_TAIL)))
+    left = jnp.log(ndtr(jnp.where(far | right, 0.0, x)))
+    return jnp.where(far, tail, jnp.where(right, jnp.log1p(-ndtr(-jnp.where(right, x, 1.0))), left))
+
+
+def log_normal_interval(a: Array, b: Array) -> Array:
+    r"""Returns \(\log(\Phi(b) - \Phi(a))\) for a < b."""
+    # Both ends are reflected to the side on which the smaller probabilities are, and their ratio is taken as the
+    # exponential of \((b - a)(a + b)/2\), which has the digits that a difference of two squares loses.
+    reflect = a + b > 0
+    a, b = jnp.where(reflect, -b, a), jnp.where(reflect, -a, b)
+    # Where b is in the tail a is too, and Φ(a)/Φ(b) has a form without the squares; elsewhere the logarithms do.
+    deep = b < -_TAIL
+    in_tail = 0.5 * (b - a) * (a + b) + jnp.log(_hazard(jnp.where(deep, b, -_TAIL)))
+    in_tail = in_tail - jnp.log(_hazard(jnp.where(deep, a, -_TAIL)))
+    ratio = jnp.where(deep, in_tail, log_normal_cdf(a) - log_normal_cdf(b))
+    return log_normal_cdf(b) + log1mexp(ratio)
+
+
+def log1mexp(x: Array) -> Array:
+    r"""Returns \(\log(1 - e^x)\) for x < 0; an x that rounds to zero counts as one of that rounding."""
+    x = jnp.minimum(x, -(jnp.finfo(x.dtype).eps ** 2))
+    small = x > -math.log(2)
+    return jnp.where(
+        small, jnp.log(-jnp.expm1(jnp.where(small, x, -1.0))), jnp.log1p(-jnp.exp(jnp.where(small, -1.0, x)))
+    )
+
+
+def _hazard(x: Array) -> Array:
+    """Returns φ(x)/Φ(x) for x ≤ −5."""
+    t = fraction = -x
+    for n in range(_DEPTH, 0, -1):
+        fraction = t + n / fraction
+    return fraction
+
+
+# The log density of a count of 10⁶ is of order −8, and log 10⁶! is 10⁷, where neighbouring numbers of float32 are one
+# apart.
+
+
+_LARGE = 20.0  # from where on three terms of the series have an error below 1e-12
+
+
+def stirling(y: Array) -> Array:
+    r"""Returns \(\log y! - y \log y + y\), which grows like \(\tfrac12 \log(2 \pi y)\)."""
+    large = y >= _LARGE
+    z, few = jnp.where(large, y, _LARGE), jnp.where(large, 0.0, y)
+    series = 0.5 * jnp.log(2 * math.pi * z) + _remainder(z)
+    return jnp.where(large, series, gammaln(few + 1.0) - xlogy(few, few) + few)
+
+
+def log_choose(n: Array, y: Array) -> Array:
+    r"""Returns \(\log \binom{n}{y}\)."""
+    rest, some = n - y, jnp.maximum(n, 1.0)
+    return stirling(n) - stirling(y) - stirling(rest) - xlogy(y, y / some) - xlogy(rest, rest / some)
+
+
+def log_gamma_ratio(y: Array, a: Array) -> Array:
+    r"""Returns \(\log \Gamma(y + a) - \log \Gamma(y + 1)\)."""
+    large = y >= _LARGE
+    z, few = jnp.where(large, y, _LARGE), jnp.where(large, 0.0, y)
+    more = a - 1.0
+    series = more * jnp.log(z + 1.0) + (z + a - 0.5) * jnp.log1p(more / (z + 1.0)) - more
+    series = series + _remainder(z + a) - _remainder(z + 1.0)
+    return jnp.where(large, series, gammaln(few + a) - gammaln(few + 1.0))
+
+
+def log_prob_of_count(y: Array, mean: Array, log_mean: Array) -> Array:
+    r"""Returns the Poisson log density \(y \log \mu - \mu - \log y!\), by the excess of log μ over log y."""
+    some = jnp.where(y > 0, y, 1.0)
+    excess = log_mean - jnp.log(some)
+    near = (jnp.abs(excess) < 1.0) & (y > 0)
+    small = jnp.where(near, excess, 0.0)
+    deviance = jnp.where(near, some * (jnp.expm1(small) - small), mean - y - y * excess)
+    return -deviance - stirling(y)
+
+
+def _remainder(z: Array) -> Array:
+    """Returns the remainder of Stirling's formula for log Γ, of a large number."""
+    return (1 / 12 - (1 / 360 - 1 / (1260 * z**2)) / z**2) / z
+
+
+# JAX's series for the first takes as many terms as the root of its argument, and has no end in float32 where
+# neighbouring terms cannot be told apart; its continued fraction for the second has errors of a percent in float32
+# where an argument is 10⁴, and is no number above. Large arguments go to approximations, good to 10⁻⁵ where they begin
+# and better above.
+
+
+_SMALL = 10.0  # up to which shape a beta function is nearly a gamma function
+
+
+def cdf_of_count(y: Array, mean: Array) -> Array:
+    r"""Returns P(Y ≤ y) of Poisson counts, \(Q(y + 1, \mu)\)."""
+    # Source: Wilson & Hilferty (1931), for large arguments.
+    a = y + 1.0
+    large = jnp.maximum(a, mean) > _most(mean.dtype)
+    near = gammaincc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, mean))
+    return jnp.where(large, ndtr(-_cube_root(a, mean)), near)
+
+
+def cdf_of_gamma(a: Array, x: Array) -> Array:
+    r"""Returns P(Y ≤ x) of a gamma distributed target of shape a and rate one, \(P(a, x)\)."""
+    # Source: Wilson & Hilferty (1931), for large shapes.
+    most = _most(x.dtype)
+    large = a > most
+    # Far above the mean of any other shape everything is below.
+    near = gammainc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, jnp.minimum(x, 4.0 * most)))
+    return jnp.where(large, ndtr(_cube_root(a, x)), near)
+
+
+def cdf_of_beta(a: Array, b: Array, log_odds: Array) -> Array:
+    r"""Returns the regularised incomplete beta function \(I_x(a, b)\), \(\log(x/(1 - x))\) being given."""
+    # Source: Wise (1950), where one of both is large and the other below 10; Peizer & Pratt (1968), where both are
+    # above.
+    x, rest = sigmoid(log_odds), sigmoid(-log_odds)
+    large = jnp.maximum(a, b) > _most(x.dtype)
+    near = betainc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, b), x)
+    both = ndtr(_normal(jnp.maximum(a, _SMALL), jnp.maximum(b, _SMALL), x, rest))
+    few, many, first = jnp.minimum(a, b), jnp.maximum(a, b), a < b
+    rate = many + (few - 1.0) / 2.0
+    by_gamma = cdf_of_gamma(few, rate * jnp.logaddexp(0.0, jnp.where(first, log_odds, -log_odds)))
+    by_gamma = jnp.where(first, by_gamma, 1.0 - by_gamma)
+    return jnp.where(large, jnp.where(few < _SMALL, by_gamma, both), near)
+
+
+def _most(dtype: Any) -> float:
+    """Up to where JAX's functions have the digits of their dtype, nearly, and end."""
+    return 1e5 if dtype == jnp.float64 else 1e3
+
+
+def _cube_root(a: Array, x: Array) -> Array:
+    """The deviation from the mean of a cube root of a gamma distributed number, which is nearly normal."""
+    return 3.0 * jnp.sqrt(a) * (jnp.cbrt(x / a) - 1.0 + 1.0 / (9.0 * a))
+
+
+def _normal(a: Array, b: Array, x: Array, rest: Array) -> Array:
+    """The normal deviation of a beta distribution function, by Peizer and Pratt."""
+    above, below, n = b - 0.5, a - 0.5, a + b - 1.0
+    # The same difference twice, of which one has no digits where x is near zero, and the other near one.
+    away = jnp.where(x < 0.5, (n + 1 / 3) * x - (a - 1 / 3), (b - 1 / 3) - (n + 1 / 3) * rest)
+    away = away + 0.02 * (x / b - rest / a + (x - 0.5) / (n + 1.0))
+    skew = 1.0 + x * _skew(above / (n * rest)) + rest * _skew(below / (n * x))
+    return away * jnp.sqrt(jnp.maximum(skew, 0.0) / ((n + 1 / 6) * x * rest))
+
+
+def _skew(z: Array) -> Array:
+    r"""\((1 - z^2 + 2 z \log z) / (1 - z)^2\), near one by its series."""
+    u = z - 1.0
+    near = jnp.abs(u) < 0.2
+    small, far = jnp.where(near, u, 0.0), jnp.where(near, 2.0, z)
+    series = sum(2.0 * (-small) ** (k - 2) / (k * (k - 1)) for k in range(3, 14))
+    return jnp.where(near, series, (1.0 - far**2 + 2.0 * far * jnp.log(far)) / (1.0 - far) ** 2)
+
+
+# A tail is integrated outwards from its end, on the side of the mode where the smaller probability is; the other tail
+# is its complement. The nodes are those of the exp–sinh rule, whose scale is that of the integrand at the end: one rule
+# for normal, exponential and algebraic decay, differentiable in every parameter (JAX's `betainc` is not).
+#
+# Source: Takahasi & Mori (1974).
+
 
 Tails = tuple[Array, Array]  # log P(Y ≤ y) and log P(Y > y)
 

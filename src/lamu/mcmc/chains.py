@@ -2,26 +2,367 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from lamu import tree
+from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.mcmc.collect import posterior_from_draws
-from lamu.mcmc.init import started
-from lamu.mcmc.kernel import TransitionInfo
-from lamu.mcmc.log_target import LogTarget
-from lamu.mcmc.rounding import rounding_complaints
-from lamu.mcmc.warm_up import Adaptation, schedule
+from lamu.density import Density
+from lamu.dtype_policy import lenient
+from lamu.families import Draws
+from lamu.mcmc.convergence_warnings import UnreliableChains, complaints
 from lamu.objective import Objective
+from lamu.objective.microbatching import parts_of
 from lamu.posterior import Posterior
+from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
-from lamu.typing import RandomKey
+from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Chains", "ChainsState", "require_blackjax", "require_lengths"]
+__all__ = [
+    "Adaptation",
+    "Chain",
+    "Chains",
+    "ChainsState",
+    "Kernel",
+    "LogTarget",
+    "TransitionInfo",
+    "apart",
+    "far_away",
+    "metropolis",
+    "posterior_from_draws",
+    "require_blackjax",
+    "require_lengths",
+    "rounding",
+    "rounding_complaints",
+    "started",
+]
+
+
+@record
+class LogTarget:
+    r"""The function \(-\ell(\theta)/T\) of the parameters, in nats, and in JAX's default float."""
+
+    # Of a density with constraints it is \(\log p(g(u))/T + \log |\partial g/\partial u|\): no temperature divides a
+    # Jacobian.
+
+    objective: Objective  # the loss
+    batch: Batch  # all the data
+    network_state: Any  # the network's state, which no draw changes
+    parts: int = static(default=1)  # in how many parts the rows are summed
+
+    @classmethod
+    def of(cls, objective: Objective, batch: Batch, network_state: Any, params: Params, runs: int) -> LogTarget:
+        """Returns the target, its rows summed in parts where a gradient of all of them would hold too much."""
+        parts = parts_of(objective.model, batch, network_state, params, runs, looped=True)
+        return cls(objective, batch, network_state, parts)
+
+    def __call__(self, params: Params) -> Array:
+        """Returns the log of the target."""
+        model, likely = self.objective.model, self.objective.likelihood_power * self.objective.concentration
+        if isinstance(model, Density):
+            # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
+            value = model.log_target(params, likely)
+            return value.astype(jnp.result_type(float))
+        value = self.objective.log_target(params, self.batch, self.network_state, self.parts)
+        value = value.astype(jnp.result_type(float))
+        return value + self.objective.untempered_volume(params).astype(value.dtype) if model.transforms else value
+
+    def rows(self, params: Params, chosen: Array) -> Array:
+        r"""Returns what rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each."""
+        some = jax.tree.map(lambda leaf: leaf[chosen], self.batch)
+        model = self.objective.model.tempered(self.objective.temperature)
+        values, _ = model.log_likelihood(params, self.network_state, some)
+        factor = (some.mask * some.weight).astype(values.dtype)
+        # A padded row counts nothing, even where it is infinite.
+        counted = jnp.where(factor > 0, values, jnp.zeros_like(values)) * factor
+        return counted.astype(jnp.result_type(float)) * self._per_row
+
+    def log_prior(self, params: Params) -> Array:
+        r"""Returns the prior's share of the log of the target, \(\log p(\theta) / T\), with a density's Jacobian."""
+        prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
+        if not self.objective.model.transforms:
+            return prior
+        return prior + self.objective.untempered_volume(params).astype(prior.dtype)
+
+    @property
+    def _per_row(self) -> Any:
+        """Rows stand for N, where N is said to be another number than that of the rows."""
+        count = jnp.maximum(self.batch.count, 1).astype(jnp.result_type(float))
+        power = self.objective.likelihood_power / self.objective.temperature
+        return self.objective.data_size / count * power
+
+
+@record
+class Chain:
+    """The state of a chain."""
+
+    position: Params  # the parameters, in JAX's default float
+    log_density: Any  # the log of the target there, in nats, up to a constant
+    gradient: Any = None  # its gradient there, in the kernel's own shape; None for a kernel that takes none
+
+    @classmethod
+    def at(cls, position: Params, target: LogTarget) -> Chain:
+        """Returns a chain with its gradient as one vector."""
+        vector, unravel = tree.ravel(position)
+        value, gradient = jax.value_and_grad(lambda v: target(unravel(v)))(vector)
+        return cls(position, value, gradient)
+
+
+@record
+class TransitionInfo:
+    """The result of a transition: the new positions, and statistics of how they were reached."""
+
+    position: Params  # the parameters, leaves `[chains, ...]`
+    # Numbers by name, `[chains]`: "log_density" in nats; "acceptance", a probability; and, where paths are followed,
+    # "energy" and "energy_error" in nats, "divergent" and "gradients".
+    statistics: dict[str, Any]
+
+
+class Kernel(Protocol):
+    """A way to move a chain that leaves the target as it is, or nearly so."""
+
+    geometry: str | Any  # how it moves, in words
+
+    @property
+    def replicas(self) -> int:
+        """How many points a chain holds; one, unless overridden."""
+        return 1
+
+    def begin(self, position: Params, target: LogTarget) -> Chain:
+        """Returns a chain at a position."""
+        ...
+
+    def move(
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
+    ) -> tuple[Chain, dict[str, Any]]:
+        """Returns the chain after one transition, and its statistics, with "acceptance" among them."""
+        ...
+
+
+def metropolis(key: RandomKey, log_ratio: Array, new: Any, old: Any) -> tuple[Any, Array]:
+    r"""Returns the new state with probability \(\min(1, r)\), else the old one, and that probability."""
+    probability = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+    accepted = jax.random.bernoulli(key, probability)
+    return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old), probability
+
+
+# \[ \sqrt{\tfrac{1}{2K} \sum_k \big(f(\theta + \delta_k) - f(\theta)\big)^2} \]
+#
+# with f the log of the target in nats and δ one or two units in the last place of every coordinate. Numbers so near
+# have one log density, up to rounding: targets near a million in single precision have differences of nats, be it that
+# the sum over rows cancels or that a coordinate has no numbers between which the log density changes by less.
+
+
+_NEIGHBOURS, _CHAINS = 8, 4
+_FAR = 1e5  # from where chains start, between -1 and 1 as a rule
+_LARGEST = 0.3  # nats: an acceptance is off by a factor of 1.35
+
+
+def rounding_complaints(key: RandomKey, objective: Objective, network_state: Any, last: Params, data: Any) -> list[str]:
+    """Returns why draws in single precision cannot be trusted, with the remedy; an empty list where they can."""
+    dtype = jnp.result_type(float)
+    if jnp.finfo(dtype).bits > 32 or not isinstance(data, Arrays):
+        return []
+    some = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[:_CHAINS], dtype), last)
+    one = jax.tree.map(lambda leaf: leaf[0], some)
+    target = LogTarget.of(objective, data.full(), network_state, one, 1)
+    largest = float(np.max(np.asarray(rounding(key, target, some))))
+    if not largest > _LARGEST:
+        return []
+    return [
+        f"numbers that {jnp.dtype(dtype).name} holds side by side differ by {largest:.2g} nats in their log density "
+        f"where the chains are ({_LARGEST} is the limit), so that rounding decides what is accepted: the targets, the "
+        "inputs or the variables are too large or too far from zero for single precision; centre and scale them "
+        '(y - y.mean()), or call jax.config.update("jax_enable_x64", True) first'
+    ]
+
+
+@jax.jit
+def rounding(key: RandomKey, target: LogTarget, positions: Params) -> Array:
+    """Returns the rounding of the log of a target at some positions, in nats, one number each."""
+
+    def near(key: RandomKey, position: Params) -> Params:
+        keys = tree.keys_like(key, position)
+
+        def leaf(value: Array, key: RandomKey) -> Array:
+            sign, far = jax.random.split(key)
+            step = jax.random.rademacher(sign, value.shape, value.dtype)
+            step = step * jax.random.randint(far, value.shape, 1, 3).astype(value.dtype)
+            return value + step * (0.5 * jnp.finfo(value.dtype).eps) * jnp.abs(value)
+
+        return jax.tree.map(leaf, position, keys)
+
+    def of_chain(chain: tuple[RandomKey, Params]) -> Array:
+        key, position = chain
+        here = target(position)
+        neighbours = jax.random.split(key, _NEIGHBOURS)
+        away = jax.lax.map(lambda key: target(near(key, position)) - here, neighbours)
+        return jnp.sqrt(jnp.mean(away**2) / 2.0)
+
+    count = jax.tree.leaves(positions)[0].shape[0]
+    return jax.lax.map(of_chain, (jax.random.split(key, count), positions))
+
+
+def far_away(samples: Params) -> list[str]:
+    """Returns the advice to centre targets, where draws that cannot be trusted lie far from where chains start."""
+    for path, leaf in zip(tree.paths(samples), jax.tree.leaves(samples), strict=True):
+        place = float(np.max(np.abs(np.median(np.asarray(leaf[:, -1], np.float64), axis=0)), initial=0.0))
+        if place > _FAR:
+            name = path.removeprefix("network/")
+            return [
+                f"the draws of {name} are near {place:.2g}, far from where chains start; centre and scale the targets "
+                "and the inputs (y - y.mean()), or give start="
+            ]
+    return []
+
+
+_APART = 2.0  # as far as NumPyro and Stan start their chains from zero
+
+
+def started(key: RandomKey, start: Any, objective: Objective, batch: Batch) -> tuple[Params, Any]:
+    """Returns where one chain starts, as the real numbers that it runs in, and the network's state."""
+    init_key, draw_key = jax.random.split(key)
+    fresh, network_state = objective.model.init(init_key, batch)
+    if start is None:
+        return fresh, network_state
+    given, state = (start.belief.sample(draw_key), start.network_state) if hasattr(start, "belief") else (start, {})
+    given = objective.model.unconstrained(given)
+    if tree.paths(given) != tree.paths(fresh) or [jnp.shape(leaf) for leaf in jax.tree.leaves(given)] != [
+        jnp.shape(leaf) for leaf in jax.tree.leaves(fresh)
+    ]:
+        raise ValueError(
+            f"start has the leaves {_shapes(given)} and the model {_shapes(fresh)}; give a posterior of this model"
+        )
+    position = jax.tree.map(lambda old, new: jnp.array(new, old.dtype, copy=True), fresh, given)
+    return position, state if jax.tree.leaves(state) else network_state
+
+
+def apart(key: RandomKey, positions: Params, density: Density) -> Params:
+    """Returns the starts of chains that look for modes: all but the first away from the one point that they share."""
+    # Each real coordinate u moves by a uniform number within \(\pm 2 \max(1, |u|)\); a chain stays where the log
+    # density or its gradient would not be finite.
+
+    def moved(key: RandomKey, position: Params) -> Params:
+        keys = tree.keys_like(key, position)
+        far = lambda leaf, key: (
+            leaf + _APART * jnp.maximum(jnp.abs(leaf), 1) * jax.random.uniform(key, leaf.shape, leaf.dtype, -1.0, 1.0)
+        )
+        new = jax.tree.map(far, position, keys)
+        value, slope = jax.value_and_grad(lambda at: density.log_target(at, 1.0))(new)
+        finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in [value, *jax.tree.leaves(slope)]]).all()
+        return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, position)
+
+    chains = jax.tree.leaves(positions)[0].shape[0]
+    others = jax.vmap(moved)(jax.random.split(key, chains), positions)
+    return jax.tree.map(lambda old, new: jnp.concatenate([old[:1], new[1:]]), positions, others)
+
+
+def _shapes(params: Params) -> str:
+    leaves = zip(tree.paths(params), jax.tree.leaves(params), strict=True)
+    return ", ".join(f"{path} {jnp.shape(leaf)}" for path, leaf in leaves)
+
+
+def posterior_from_draws(
+    key: RandomKey,
+    objective: Objective,
+    network_state: Any,
+    trace: Any,
+    known: list[str] | None = None,
+    warns: bool = True,
+) -> Posterior:
+    """Returns collected draws as a belief, leaves `[chains, draws, ...]`."""
+    # Draws of a density with constraints come back constrained.
+    if trace is None:
+        raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
+    chains_first = jax.tree.map(_swapped, trace)
+    if isinstance(chains_first, TransitionInfo):
+        belief = Draws(chains_first.position, chains_first.statistics)
+    else:
+        belief = Draws(chains_first)
+    reasons = (known or complaints(belief, objective.model)) if warns else []
+    if reasons:
+        reasons += [] if known else far_away(belief.samples)
+        # Five calls up is whoever called `fit`, whose line the warning is to name.
+        warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
+    return objective.model.constrained(
+        Posterior(objective.model, belief, network_state, Sampled(), key, temperature=objective.temperature)
+    )
+
+
+def _swapped(leaf: Any) -> Any:
+    """Returns draws with the chains first: of files a view; of an array a copy by NumPy, as programs take a while."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.swapaxes(0, 1)
+    return leaf.swapaxes(0, 1) if isinstance(leaf, Tracer) else jax.device_put(np.asarray(leaf).swapaxes(0, 1))
+
+
+@record
+class Adaptation:
+    """What one chain has learned of its step size and its mass matrix."""
+
+    step_size: Any  # blackJAX's state of dual averaging
+    mass: Any  # blackJAX's state of the variances
+
+    @classmethod
+    def begin(cls, dimension: int, target: float) -> Adaptation:
+        """Returns a step size of one and unit variances."""
+        with lenient():
+            made = _averaging(target)[0](1.0), _variances()[0](dimension)
+        return cls(*jax.tree.map(_typed, made))
+
+    def size(self, warming: Any) -> Array:
+        """Returns the step size: that of the moment in the warm-up, and the average over it thereafter."""
+        return jnp.exp(jnp.where(warming, self.step_size.log_step_size, self.step_size.log_step_size_avg))
+
+    def after(self, stage: Array, window_ends: Array, target: float, acceptance: Array, position: Params) -> Adaptation:
+        """Returns what is known after one more transition of the warm-up."""
+        step_init, step_update, step_final = _averaging(target)
+        _, mass_update, mass_final = _variances()
+        with lenient():
+            adapted = step_update(self.step_size, acceptance)
+            gathered = _where(stage == 1, mass_update(self.mass, position), self.mass)
+            restarted = step_init(step_final(adapted))
+            return Adaptation(
+                _where(window_ends == 1, restarted, adapted), _where(window_ends == 1, mass_final(gathered), gathered)
+            )
+
+
+def schedule(warmup: int) -> Array:
+    """Returns stage and end of window of every transition of the warm-up, `[warmup, 2]`."""
+    from blackjax.adaptation.staged_adaptation import build_schedule
+
+    with lenient():
+        return jnp.asarray(build_schedule(warmup) if warmup else [[0, 0]], jnp.int32)
+
+
+def _averaging(target: float) -> Any:
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    return dual_averaging_adaptation(target)
+
+
+def _variances() -> Any:
+    from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
+
+    return mass_matrix_adaptation(is_diagonal_matrix=True)
+
+
+def _where(condition: Any, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b).astype(jnp.result_type(b)), new, old)
+
+
+def _typed(leaf: Any) -> Array:
+    # Both branches of the adaptation must have the state's dtypes from the first step on, or a scan would refuse it;
+    # and counts of fewer bits would make roots of fewer bits.
+    leaf = jnp.asarray(leaf)
+    return leaf.astype(jnp.result_type(float if jnp.issubdtype(leaf.dtype, jnp.floating) else int))
 
 
 @record

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.objective import AllParameters, BatchLoss, Objective
+from lamu.objective.curvature.products import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
-from lamu.objective.curvature.rows import row_losses
 from lamu.objective.microbatching import parts_of
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params

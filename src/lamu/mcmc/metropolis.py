@@ -8,13 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.mcmc.chains import Chains, require_lengths
-from lamu.mcmc.kernel import Chain, Kernel, metropolis
-from lamu.mcmc.log_target import LogTarget
-from lamu.record import record
+from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, metropolis, require_lengths
+from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["RandomWalk", "random_walk"]
+__all__ = ["Langevin", "RandomWalk", "mala", "random_walk", "ula"]
 
 
 @record
@@ -91,3 +89,147 @@ def random_walk(
     """
     require_lengths(chains, warmup, draws, target_acceptance, step_size, thinning)
     return Chains(RandomWalk(), chains, warmup, draws, float(target_acceptance), step_size, start, thinning)
+
+
+@record
+class Langevin(Kernel):
+    """The kernel of `mala` and `ula`."""
+
+    # Whether proposals are tested; where not, each is taken, and the acceptance is what a test would say.
+    adjusted: bool = static(default=True)
+
+    @property
+    def geometry(self) -> str:
+        """How it moves, in words."""
+        return "Langevin steps" if self.adjusted else "Langevin steps, unadjusted"
+
+    def begin(self, position: Params, target: LogTarget) -> Chain:
+        return Chain.at(position, target)
+
+    def move(
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
+    ) -> tuple[Chain, dict[str, Any]]:
+        noise_key, accept_key = jax.random.split(key)
+        vector, unravel = tree.ravel(chain.position)
+        noise = jax.random.normal(noise_key, vector.shape, vector.dtype)
+        drift = lambda at: 0.5 * step_size**2 * inverse_mass * at.gradient
+        there = vector + drift(chain) + step_size * jnp.sqrt(inverse_mass) * noise
+        proposal = self.begin(unravel(there), target)
+
+        def log_proposal(new: Array, old: Array, at: Chain) -> Array:
+            return -0.5 * jnp.sum((new - old - drift(at)) ** 2 / inverse_mass) / step_size**2
+
+        log_ratio = (
+            proposal.log_density
+            - chain.log_density
+            + log_proposal(vector, there, proposal)
+            - log_proposal(there, vector, chain)
+        )
+        tested, probability = metropolis(accept_key, log_ratio, proposal, chain)
+        if not self.adjusted:  # but in the warm-up, whose step sizes begin too large for steps without a test
+            tested = jax.tree.map(lambda a, b: jnp.where(warming, a, b), tested, proposal)
+        return tested, {"acceptance": probability}
+
+
+def mala(
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 1000,
+    target_acceptance: float = 0.6,
+    step_size: Any = None,
+    start: Any = None,
+) -> Chains:
+    r"""The Metropolis-adjusted Langevin algorithm on all the data: a step along the gradient with noise, and a test.
+
+    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\), by proposals that are accepted or not:
+
+    \[ \theta' = \theta + \tfrac{\eta^2}{2} M^{-1} \nabla\log\pi(\theta) + \eta M^{-1/2} z, \qquad
+       \text{accept with probability } \min\Bigl(1, \frac{\pi(\theta')\,q(\theta|\theta')}
+       {\pi(\theta)\,q(\theta'|\theta)}\Bigr) \]
+
+    η is a leapfrog step's: the same transition as `hmc`'s with one step (others write ε = η²/2). The warm-up learns η
+    by dual averaging and a diagonal M⁻¹ (the variances) in Stan's windows, for every chain by itself. One gradient of
+    all the data a transition and chain; refusals fall as η³.
+
+    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+
+    Args:
+        chains: how many chains, run side by side.
+        warmup: how many transitions adapt and are dropped.
+        draws: how many transitions are kept, for each chain.
+        target_acceptance: the acceptance that the step size aims at; 0.574 is best in many dimensions.
+        step_size: η, held, with M = 1; None where the warm-up learns both.
+        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's own start.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        ValueError: for fewer than one chain or draw, a negative warm-up, a rate outside (0, 1), or a step that is not
+            positive.
+        ModuleNotFoundError: where the step size is learned without the extra: `pip install "lamu[mcmc]"`.
+
+    Source: Besag (1994); Roberts & Tweedie (1996); the rate: Roberts & Rosenthal (1998).
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> density = lamu.LogDensity(lambda theta: -0.5 * theta**2, 0.0)
+        >>> fit = lamu.fit(density, None, lamu.mcmc.mala(chains=2, warmup=0, draws=50, step_size=1.0))
+        >>> fit.posterior.samples["network"].shape
+        (2, 50)
+    """
+    require_lengths(chains, warmup, draws, target_acceptance, step_size)
+    return Chains(Langevin(), chains, warmup, draws, float(target_acceptance), step_size, start)
+
+
+def ula(
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 1000,
+    target_acceptance: float = 0.99,
+    step_size: Any = None,
+    start: Any = None,
+) -> Chains:
+    r"""The unadjusted Langevin algorithm on all the data: MALA without its test, and so with a bias.
+
+    \[ \theta \leftarrow \theta + \tfrac{\eta^2}{2} M^{-1} \nabla\log\pi(\theta) + \eta M^{-1/2} z, \qquad
+       z \sim N(0, I) \]
+
+    What it draws from is not \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\): on a Gaussian of variance σ² it has
+    \(\sigma^2 / (1 - \eta^2 / (4 M \sigma^2))\), too wide by about \(\eta^2/4\) of itself for unit σ² M, and past η = 2
+    it has none. The warm-up takes the η at which a test would accept the stated share. One gradient of all the data a
+    transition and chain.
+
+    Departures from the rule: it is no row of the rule; it is what stochastic-gradient Langevin steps are of, with all
+    the data.
+
+    Args:
+        chains: how many chains, run side by side.
+        warmup: how many transitions adapt and are dropped.
+        draws: how many transitions are kept, for each chain.
+        target_acceptance: the share that a test would accept, to which the step size is adapted: nearer to one is less
+            bias and slower.
+        step_size: η, held, with M = 1; None where the warm-up learns both.
+        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's own start.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        ValueError: for fewer than one chain or draw, a negative warm-up, a rate outside (0, 1), or a step that is not
+            positive.
+        ModuleNotFoundError: where the step size is learned without the extra: `pip install "lamu[mcmc]"`.
+
+    Source: Parisi (1981); Roberts & Tweedie (1996); the bias: Vempala & Wibisono (2019).
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> density = lamu.LogDensity(lambda theta: -0.5 * theta**2, 0.0)
+        >>> fit = lamu.fit(density, None, lamu.mcmc.ula(chains=2, warmup=0, draws=50, step_size=0.5))
+        >>> fit.posterior.samples["network"].shape
+        (2, 50)
+    """
+    require_lengths(chains, warmup, draws, target_acceptance, step_size)
+    return Chains(Langevin(adjusted=False), chains, warmup, draws, float(target_acceptance), step_size, start)

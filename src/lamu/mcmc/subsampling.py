@@ -18,9 +18,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc
 
 from lamu import tree
-from lamu.mcmc.chains import Chains, require_lengths
-from lamu.mcmc.kernel import Chain, Kernel
-from lamu.mcmc.log_target import LogTarget
+from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, require_lengths
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.mcmc.chains import Chains
-from lamu.mcmc.diffusions import Langevin, mala, ula
-from lamu.mcmc.hamiltonian import Hamiltonian, hmc
-from lamu.mcmc.metropolis import RandomWalk, random_walk
-from lamu.mcmc.no_u_turn import NoUTurn, nuts
-from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
-from lamu.mcmc.stochastic_langevin import psgld, sgld
+from lamu.mcmc.hamiltonian import Hamiltonian, NoUTurn, hmc, nuts
+from lamu.mcmc.metropolis import Langevin, RandomWalk, mala, random_walk, ula
+from lamu.mcmc.stochastic_gradient import psgld, sghmc, sgld, sgnht
 from lamu.mcmc.subsampling import SequentialTest, Subsampled, minibatch_mh
 from lamu.mcmc.tempering import Replicas, parallel_tempering
 from lamu.protocol import Recipe

@@ -9,10 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.mcmc.chains import Chains, require_lengths
+from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, require_lengths
 from lamu.mcmc.hamiltonian import Hamiltonian
-from lamu.mcmc.kernel import Chain, Kernel
-from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.subsampling import Subsampled
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey

@@ -18,15 +18,20 @@
 # Weights that are no part of the belief (biases, a normaliser's scales) and dispersions are a point that moves beside
 # it.
 
-from lamu.natural_rule.algorithm import NaturalRule, NaturalState
-from lamu.natural_rule.bound import evidence_bound
-from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
-from lamu.natural_rule.discrete_expectations import Flips, Points, ZeroTemperature
-from lamu.natural_rule.falling_rate import FallingRate
-from lamu.natural_rule.gradient import natural_gradient
-from lamu.natural_rule.network_weights import GaussianStart, LatentStart, NetworkWeights, SignStart, Start
-from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
-from lamu.natural_rule.subject import Subject
+from lamu.natural_rule.algorithm import FallingRate, NaturalRule, NaturalState, evidence_bound, natural_gradient
+from lamu.natural_rule.network_weights import (
+    Flips,
+    GaussianStart,
+    LatentStart,
+    NetworkWeights,
+    ParameterSubset,
+    Points,
+    SignStart,
+    Start,
+    SubsetLoss,
+    ZeroTemperature,
+)
+from lamu.natural_rule.subject import ConjugateLoss, ConjugateParameters, Streamed, Subject
 
 __all__ = [
     "ConjugateLoss",

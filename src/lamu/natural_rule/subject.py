@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.conjugate_target import conjugate_target
 from lamu.data.batch import Batch
+from lamu.families.exponential import values_of
 from lamu.objective import Objective
 from lamu.predictives import PredictiveRule
-from lamu.typing import Params, RandomKey
+from lamu.predictives.conjugate import ConjugateRule
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Subject"]
+__all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 
 
 @runtime_checkable
@@ -51,3 +58,86 @@ class Subject(Protocol):
     def residual(self, belief: Any, direction: Any) -> Any:
         """Returns how far the step is from a fixed point of the rule in nats, for `lamu.protocol.Info`."""
         ...
+
+
+@record
+class ConjugateLoss:
+    r"""\(E_q[\bar\ell]\) of a target with exact messages on a batch, as a function of μ."""
+
+    # \[ \bar\ell = -\frac TB \sum_{i \in B} \max_{q(z_i)}
+    #    \Big( \tfrac1T E_q[\log p(x_i, z_i \mid \theta)] + H(q(z_i)) \Big) - \frac1N E_q[\log p(\theta)] \]
+    #
+    # without its last term where the prior enters the belief exactly. By the envelope theorem its gradient is that of
+    # \(E_q[\log p]\) at these q(z): \(-\kappa\nabla_\mu\bar\ell\) is λ of the best belief about a variable for given
+    # others. The temperature divides log p and not the entropy of z.
+
+    objective: Objective  # what fixes the scale
+    batch: Batch  # the rows
+    network_state: Any  # the target's state, empty
+    rest: Params  # the rest of the parameters: dispersions, where likelihoods of a graph learn some
+
+    def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+        """Returns the expected mean loss in nats a row, and the target's state."""
+        statistics = conjugate_target(self.objective.model).statistics(values_of(mu))
+        return self.at(statistics, key, rest.get("likelihood")), self.network_state
+
+    def at(self, statistics: Any, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
+        """Returns the mean loss at statistics, T(θ) or μ."""
+        target, objective = conjugate_target(self.objective.model), self.objective
+        known = objective.model.dispersion_log_prior(dispersions) if dispersions else 0.0
+        statistics = {**statistics, "likelihood": dispersions} if dispersions else statistics
+        T, power = objective.temperature, objective.likelihood_power
+        rows = self.batch.total(target.row_bounds(statistics, self.batch, T / power, key))
+        shared = target.shared_log_joint(statistics)
+        count = jnp.maximum(self.batch.count, 1).astype(rows.dtype)
+        return -T * rows / count - ((shared + known) / objective.data_size).astype(rows.dtype)
+
+
+@record
+class ConjugateParameters(Subject):
+    """What all rows of a target with exact messages share: θ of a `lamu.ConjugateModel`, the variables of a graph."""
+
+    family = "any conjugate family"
+    settles = True
+
+    @property
+    def predictive(self) -> PredictiveRule:
+        # The closed form; a graph fills in rows whatever the rule.
+        return ConjugateRule()
+
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
+        # Returns the target's first belief, and the dispersions that it learns beside it at a point.
+        target = conjugate_target(objective.model)
+        belief = target.first_belief(key, batch, objective.temperature)
+        return belief, {"network": {}, "likelihood": target.first_dispersions(batch)}, {}
+
+    def prior(self, objective: Objective, belief: Any) -> Any:
+        # Returns λ₀/T; zeros where the prior is in the loss.
+        return conjugate_target(objective.model).natural_prior(belief, objective.temperature)
+
+    def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> ConjugateLoss:
+        # Returns the expected mean loss on a batch, a function of μ.
+        return ConjugateLoss(objective, batch, network_state, rest)
+
+    def expected_log_prior(self, objective: Objective, belief: Any) -> Any:
+        # Returns the expected log density of the prior in nats, zero where it is in the loss.
+        return conjugate_target(objective.model).expected_log_prior(belief)
+
+    def residual(self, belief: Any, direction: Any) -> Any:
+        # Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats.
+        return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
+
+
+@record
+class Streamed(ConjugateParameters):
+    """The same, one batch after the other: the posterior of the rows before is the prior of the next."""
+
+    settles = False
+
+    def prior(self, objective: Any, belief: Any) -> Any:
+        # Returns the natural parameters of the belief.
+        return belief.to_natural()
+
+    def residual(self, belief: Any, direction: Any) -> float:
+        # Returns zero: a step of one is the posterior.
+        return 0.0

@@ -1,38 +1,22 @@
 """Networks f(θ, x): built-in architectures, and those of PyTorch, Flax, Equinox or one's own, as pure dictionaries."""
 
-from lamu.networks.augmented import Augmented, InputNoise
-from lamu.networks.batch_norm import BatchNorm
-from lamu.networks.columns import Columns, EncodedColumns
-from lamu.networks.convolutional import ConvNet
-from lamu.networks.convolutions import holds_convolutions, loops_well
-from lamu.networks.deconvolutional import DeconvNet
-from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
-from lamu.networks.embedded import Embedded
+from lamu.networks.convolutional import ConvNet, DeconvNet, holds_convolutions, loops_well
+from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise, draws_noise
+from lamu.networks.embedded import Embedded, OneHot, Tokens
 from lamu.networks.equinox import Equinox
-from lamu.networks.evaluated import Evaluated
-from lamu.networks.filter_response import FilterResponse
-from lamu.networks.group_norm import GroupNorm
-from lamu.networks.gru import GRU
+from lamu.networks.flax import NNX, Linen
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.kernel_features import KernelFeatures
-from lamu.networks.linen import Linen
-from lamu.networks.low_rank_adapter import LowRankAdapter
-from lamu.networks.lstm import LSTM
+from lamu.networks.low_rank_adapter import LowRankAdapter, read_safetensors, write_safetensors
 from lamu.networks.multilayer import MLP, Linear
-from lamu.networks.nnx import NNX
-from lamu.networks.one_hot import OneHot
-from lamu.networks.randomness import draws_noise
-from lamu.networks.readouts import EveryStep, LastStep, MeanOfSteps, Readout
-from lamu.networks.residual import ResNet
-from lamu.networks.safetensors import read_safetensors, write_safetensors
-from lamu.networks.standardised import Standardised
-from lamu.networks.tabular import TableNetwork
-from lamu.networks.tokens import Tokens
+from lamu.networks.normalisation import BatchNorm, FilterResponse, GroupNorm
+from lamu.networks.recurrent import GRU, LSTM, EveryStep, LastStep, MeanOfSteps, Readout
+from lamu.networks.residual import ResNet, WideResNet
+from lamu.networks.tabular import Columns, EncodedColumns, TableNetwork
 from lamu.networks.torch import Torch
-from lamu.networks.trained import Trained
 from lamu.networks.transformer import Transformer
 from lamu.networks.unet import UNet
-from lamu.networks.wide_residual import WideResNet
+from lamu.networks.wrapper import Augmented, Evaluated, InputNoise, Standardised, Trained
 
 __all__ = [
     "GRU",

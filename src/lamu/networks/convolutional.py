@@ -2,21 +2,129 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
 from lamu.networks.dropout import require_noise
 from lamu.networks.interface import Network, Normaliser
-from lamu.networks.multilayer import MLP, floating, require_normaliser, require_widths
-from lamu.networks.patches import convolve
+from lamu.networks.interface import outputs as outputs_of
+from lamu.networks.multilayer import (
+    ACTIVATIONS,
+    MLP,
+    floating,
+    initial_weights,
+    require_activation,
+    require_normaliser,
+    require_widths,
+)
 from lamu.record import record, static
+from lamu.shape_cache import once_a_shape
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["ConvNet"]
+__all__ = ["ConvNet", "DeconvNet", "channels_of", "convolve", "holds_convolutions", "loops_well"]
+
+
+@once_a_shape
+def holds_convolutions(network: Network, x: Any, outputs: int) -> bool:
+    """Whether a network convolves by the compiler's own operation, `jax.lax.conv_general_dilated`.
+
+    Its gradient is many times slower inside a compiled loop on a CPU, and it has no fast form under `vmap` there. The
+    built-in `ConvNet` is made of products, and does not hold any. Only shapes are traced: nothing is computed.
+
+    Args:
+        network: the network.
+        x: inputs `[batch, ...]`, or their `jax.ShapeDtypeStruct`.
+        outputs: the output width.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import ConvNet, holds_convolutions
+        >>> holds_convolutions(ConvNet(), jnp.zeros((1, 8, 8)), outputs=10)
+        False
+    """
+    x = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    mask = jax.ShapeDtypeStruct(x.shape[:1], x.dtype)
+    params, state = jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
+
+    def train(params: Params, state: Any, x: Array, key: Any, mask: Array) -> tuple[Array, Any]:
+        return outputs_of(network, params, state, x, key, True, mask)
+
+    jaxpr = jax.make_jaxpr(train)(params, state, x, key, mask)
+    return any(name == "conv_general_dilated" for name in _primitives(jaxpr))
+
+
+def loops_well(network: Network, x: Any, outputs: int) -> bool:
+    """Whether a gradient of the network is fast inside a compiled loop, and under `vmap` over parameters.
+
+    It is not where a CPU meets a convolution (8 to 25 times slower, as measured): such networks are run step by step,
+    and the members of an ensemble one after the other.
+
+    Args:
+        network: the network.
+        x: inputs `[batch, ...]`, or their `jax.ShapeDtypeStruct`.
+        outputs: the output width.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import MLP, loops_well
+        >>> loops_well(MLP((8,)), jnp.zeros((1, 3)), outputs=1)
+        True
+    """
+    return jax.default_backend() != "cpu" or not holds_convolutions(network, x, outputs)
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    """Yields the names of all operations, also of those inside loops, branches and functions with own derivatives."""
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        yield equation.primitive.name
+        for value in equation.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
+                    yield from _primitives(inner)
+
+
+# \[ y_{nijo} = \sum_{a b c} x_{n,\, i + a,\, j + b,\, c}\, K_{abco} \]
+#
+# is one product of the matrix of all patches with the kernel as a matrix. On a CPU the gradient of a convolution inside
+# a compiled loop takes many times what it takes outside; that of a product does not, a product under `vmap` is a
+# product again, and every mode of differentiation and every reader of a jaxpr knows it. The price is memory: the
+# patches are as large as the images times the area of the kernel.
+
+
+def channels_of(x: Array) -> int:
+    """Returns how many channels images have: one where there is no axis for them."""
+    if x.ndim not in (3, 4):
+        raise ValueError(
+            f"inputs of the shape {x.shape} are no images; give [batch, height, width] or "
+            "[batch, height, width, channels]"
+        )
+    return (*x.shape, 1)[3]
+
+
+def convolve(images: Array, kernel: Array, stride: int = 1, padding: str = "SAME") -> Array:
+    """Returns the images convolved with a kernel."""
+    # `padding`: "SAME" for zeros around the images, so that they keep their size, or "VALID" for none.
+    batch, height, width, _ = images.shape
+    tall, wide, channels, features = kernel.shape
+    lost = (0, 0) if padding == "SAME" else (tall - 1, wide - 1)
+    rows, columns = -(-(height - lost[0]) // stride), -(-(width - lost[1]) // stride)
+    missing = [
+        max((count - 1) * stride + size - given, 0)
+        for count, size, given in ((rows, tall, height), (columns, wide, width))
+    ]
+    padded = jnp.pad(images, ((0, 0), *((each // 2, each - each // 2) for each in missing), (0, 0)))
+    reach = [(count - 1) * stride + 1 for count in (rows, columns)]
+    offsets = [
+        padded[:, a : a + reach[0] : stride, b : b + reach[1] : stride] for a in range(tall) for b in range(wide)
+    ]
+    patches = jnp.stack(offsets, axis=3).reshape(-1, tall * wide * channels)
+    return (patches @ kernel.reshape(-1, features)).reshape(batch, rows, columns, features)
 
 
 @record
@@ -160,3 +268,118 @@ def _pool(x: Array) -> Array:
 
 def _larger(a: Array, b: Array) -> Array:
     return jnp.where((a > b) | jnp.isnan(a), a, b)  # what is no number stays seen
+
+
+@record
+@sized
+class DeconvNet(Network):
+    r"""A decoder of images: dense layers make a small image, and transposed convolutions of stride two enlarge it.
+
+    \[ h = a(\mathrm{MLP}(x)), \qquad h_{2i + a,\, 2j + b,\, o} \leftarrow
+       \sum_{u v c} h_{i + u,\, j + v,\, c}\, K^{(a, b)}_{uvco} + b_o, \quad a, b \in \{0, 1\} \]
+
+    The four kernels \(K^{(a, b)}\) of the pixels that one pixel becomes are the parts of one transposed kernel of twice
+    the size. They are one convolution of the small image with four times the features, dealt out to the pixels
+    (sub-pixel convolution), a product of patches with a matrix: fast on a CPU inside compiled loops, too. After the
+    last enlargement rows and columns beyond the shape are dropped.
+
+    Inputs are vectors `[batch, features]`; the outputs of a row lie side by side, pixel after pixel, as a likelihood of
+    images reads them: `outputs` is height times width, or a multiple, the channels. Parameters stand at `layers/j/...`
+    (dense) and `convolutions/i/kernel` (`[size, size, in, 4 * out]`), `convolutions/i/bias` (`[out]`).
+
+    Attributes:
+        shape: height and width of the images.
+        channels: the features of the images that are enlarged, from the smallest; each is doubled in size once.
+        widths: the widths of the hidden dense layers.
+        kernel: height and width of the kernels.
+        activation: "relu", "tanh", "gelu", "silu" or "erf".
+
+    Raises:
+        ValueError: for a shape, channels, widths or a kernel that are no positive integers, no channels, an unknown
+            activation, or outputs that cannot be dealt to the pixels.
+
+    Source: Shi, Caballero, Theis, Huszár, Aitken, Ledig & Wang (2016), "Is the deconvolution layer the same as a
+        convolutional layer?".
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import DeconvNet
+        >>> network, z = DeconvNet((28, 28), (16, 8), widths=(64,)), jnp.zeros((2, 10))
+        >>> params, state = network.init(jax.random.key(0), z, outputs=784)
+        >>> params["convolutions"][1]["kernel"].shape, params["layers"][1]["kernel"].shape
+        ((3, 3, 8, 4), (64, 784))
+        >>> network.apply(params, state, z, None, False)[0].shape
+        (2, 784)
+    """
+
+    shape: tuple[int, int] = static()
+    channels: tuple[int, ...] = static(default=(32, 16))
+    widths: tuple[int, ...] = static(default=(64,))
+    kernel: int = static(default=3)
+    activation: str = static(default="relu")
+
+    linear = False
+
+    @property
+    def head(self) -> str:
+        """The path pattern of the last layer."""
+        return f"convolutions/{len(self.channels) - 1}/*"
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "channels", "widths"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if len(self.shape) != 2:
+            raise ValueError(f"shape={self.shape!r} is no height and width; give for instance (28, 28)")
+        if not self.channels:
+            raise ValueError("channels=() enlarges nothing; give at least one number of features, or take MLP(widths)")
+        require_widths((*self.shape, *self.channels, *self.widths))
+        if not isinstance(self.kernel, int) or self.kernel < 1:
+            raise ValueError(f"a kernel of size {self.kernel!r} cannot be built; give a positive integer")
+        require_activation(self.activation)
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns fresh parameters for vectors like `x`, and the empty state."""
+        pixels = math.prod(self.shape)
+        if outputs % pixels:
+            raise ValueError(
+                f"{outputs} outputs cannot be dealt to {self.shape[0]} by {self.shape[1]} pixels; give the network the "
+                f"shape of the images, or outputs={pixels}"
+            )
+        dense_key, *keys = jax.random.split(key, len(self.channels) + 1)
+        dtype, draw = floating(x), initial_weights(self.activation)
+        dense, _ = self._dense.init(dense_key, x, math.prod(self._small) * self.channels[0])
+        convolutions = {}
+        features = (*self.channels[1:], outputs // pixels)
+        for index, (each, before, after) in enumerate(zip(keys, self.channels, features, strict=True)):
+            size = (self.kernel, self.kernel, before, 4 * after)
+            convolutions[index] = {"kernel": draw(each, size, dtype), "bias": jnp.zeros(after, dtype)}
+        return {**dense, "convolutions": convolutions}, {}
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
+        act = ACTIVATIONS[self.activation]
+        small, _ = self._dense.apply(params, {}, x, None, False)
+        hidden = jnp.reshape(small, (x.shape[0], *self._small, self.channels[0]))
+        for index in range(len(self.channels)):
+            part = params["convolutions"][index]
+            hidden = enlarged(convolve(act(hidden), part["kernel"])) + part["bias"][None, None, None]
+        return hidden[:, : self.shape[0], : self.shape[1]].reshape(x.shape[0], -1), state
+
+    @property
+    def _dense(self) -> MLP:
+        return MLP(self.widths, self.activation)
+
+    @property
+    def _small(self) -> tuple[int, int]:
+        """Height and width of the first image."""
+        height, width = (-(-side // 2 ** len(self.channels)) for side in self.shape)
+        return height, width
+
+
+def enlarged(images: Array) -> Array:
+    """Returns images of twice the size, whose pixels are dealt out from four groups of features."""
+    batch, height, width, features = images.shape
+    dealt = images.reshape(batch, height, width, 2, 2, features // 4)
+    return jnp.transpose(dealt, (0, 1, 3, 2, 4, 5)).reshape(batch, 2 * height, 2 * width, features // 4)

@@ -1,5 +1,52 @@
 """Noise on the units of a hidden layer: dropout, and its Gaussian twin with the same mean and variance."""
 
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import partial_eval
+
+from lamu.networks.interface import Network, outputs
+from lamu.record import record, static
+from lamu.shape_cache import once_a_shape
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Dropout", "GaussianDropout", "UnitNoise", "draws_noise", "require_noise"]
+
+
+@once_a_shape
+def draws_noise(network: Network, params: Params, state: Any, x: Any, train: bool = False) -> bool:
+    """Returns whether the outputs of a network depend on the key that it is given. Nothing is computed.
+
+    Args:
+        network: the network.
+        params: all its parameters.
+        state: its state.
+        x: inputs `[batch, ...]`.
+        train: in training mode.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import MLP, Dropout
+        >>> from lamu.networks.dropout import draws_noise
+        >>> def of(network, x=jnp.ones((1, 3))):
+        ...     return draws_noise(network, *network.init(jax.random.key(0), x, 1), x)
+        >>> of(MLP((8,))), of(MLP((8,), dropout=Dropout(0.1)))
+        (False, True)
+    """
+
+    def f(key: RandomKey, params: Params, state: Any, x: Array) -> Array:
+        return outputs(network, params, state, x, key, train, None)[0]
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    # A key may be read for draws that nobody uses: that of every row, where a module takes one and ignores it.
+    program = jax.make_jaxpr(f)(key, params, state, x).jaxpr
+    return partial_eval.dce_jaxpr(program, [True] * len(program.outvars))[1][0]
+
+
 # | on paper | in code |
 # |---|---|
 # | the share of units that are dropped, p | `rate` |
@@ -9,19 +56,6 @@
 # Both have mean one and variance \(p / (1 - p)\), so that a pass without a key, which is a pass without noise, uses the
 # mean of the units. Every row of a batch has its own noise, which depends on the key and the row's number alone, so
 # that padding changes nothing.
-
-from __future__ import annotations
-
-from abc import ABC, abstractmethod
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-
-from lamu.record import record, static
-from lamu.typing import Array, RandomKey
-
-__all__ = ["Dropout", "GaussianDropout", "UnitNoise", "require_noise"]
 
 
 class UnitNoise(ABC):

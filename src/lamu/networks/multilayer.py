@@ -9,14 +9,42 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
 from lamu.networks.dropout import require_noise
 from lamu.networks.interface import Network, Normaliser
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["MLP", "Linear", "floating", "require_normaliser", "require_widths"]
+__all__ = [
+    "ACTIVATIONS",
+    "MLP",
+    "Linear",
+    "floating",
+    "initial_weights",
+    "require_activation",
+    "require_normaliser",
+    "require_widths",
+]
+
+
+ACTIVATIONS = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "erf": jax.scipy.special.erf,
+}
+
+
+def require_activation(name: str) -> None:
+    """Raises a ValueError for an unknown activation."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")
+
+
+def initial_weights(activation: str) -> Any:
+    """Returns the initialiser of kernels: He normals for the rectifiers, Glorot (Xavier) normals for tanh and erf."""
+    return jax.nn.initializers.glorot_normal() if activation in ("tanh", "erf") else jax.nn.initializers.he_normal()
 
 
 @record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
@@ -10,10 +10,120 @@ import jax.numpy as jnp
 
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating, require_widths
-from lamu.networks.readouts import Readout, read_out, require_readout, steps_of
+from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Recurrent"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "EveryStep",
+    "LastStep",
+    "MeanOfSteps",
+    "Readout",
+    "Recurrent",
+    "read_out",
+    "require_readout",
+    "steps_of",
+]
+
+
+class Readout(ABC):
+    """What reaches the last layer of a network of sequences, as `LSTM(readout=...)` takes it."""
+
+    def at_each(self, outputs: int, steps: int) -> int:
+        """Returns how many outputs the last layer has, of those that the likelihood reads.
+
+        Args:
+            outputs: what the likelihood reads a row.
+            steps: the length of the sequences.
+        """
+        del steps
+        return outputs
+
+    @abstractmethod
+    def read(self, hidden: Array) -> Array:
+        """Returns the features that the last layer sees, of `[batch, steps, features]`."""
+
+
+@record
+class LastStep(Readout):
+    """The features of the last step alone, `[batch, features]`: one prediction a sequence.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import LastStep
+        >>> LastStep().read(jnp.arange(6.0).reshape(1, 3, 2)).tolist()
+        [[4.0, 5.0]]
+    """
+
+    def read(self, hidden: Array) -> Array:
+        return hidden[:, -1]
+
+
+@record
+class MeanOfSteps(Readout):
+    """The mean of the features over the steps, `[batch, features]`: one prediction a sequence.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import MeanOfSteps
+        >>> MeanOfSteps().read(jnp.arange(6.0).reshape(1, 3, 2)).tolist()
+        [[2.0, 3.0]]
+    """
+
+    def read(self, hidden: Array) -> Array:
+        return jnp.mean(hidden, axis=1)
+
+
+@record
+class EveryStep(Readout):
+    """The features of every step, `[batch, steps, features]`: a prediction at each, by the same last layer.
+
+    The outputs of a row lie side by side, step after step, as `likelihoods.PerPosition` reads them.
+
+    Raises:
+        ValueError: where the likelihood reads a number of outputs that cannot be dealt to the steps.
+
+    Examples:
+        >>> from lamu.networks import EveryStep
+        >>> EveryStep().at_each(outputs=12, steps=4)
+        3
+    """
+
+    def at_each(self, outputs: int, steps: int) -> int:
+        if outputs % steps:
+            raise ValueError(
+                f"{outputs} outputs cannot be dealt to {steps} steps; give targets of every step, for instance with "
+                f"likelihoods.PerPosition(Categorical(classes), ({steps},)), or readout=LastStep()"
+            )
+        return outputs // steps
+
+    def read(self, hidden: Array) -> Array:
+        return hidden
+
+
+def steps_of(x: Array) -> Array:
+    """Returns sequences with an axis of features."""
+    if x.ndim not in (2, 3):
+        raise ValueError(
+            f"inputs of the shape {x.shape} are no sequences; give [batch, steps] or [batch, steps, features]"
+        )
+    return x if x.ndim == 3 else x[..., None]
+
+
+def require_readout(readout: Any) -> None:
+    """Raises a TypeError for what is no readout."""
+    if not isinstance(readout, Readout):
+        raise TypeError(f"readout={readout!r} is no readout; give LastStep(), EveryStep() or MeanOfSteps()")
+
+
+def read_out(readout: Readout, layer: Params, hidden: Array) -> Array:
+    """Returns the outputs of a dense layer at what a readout gives, `[batch, outputs]`."""
+    features = readout.read(hidden)
+    bias = layer["bias"].reshape(*[1] * (features.ndim - 1), -1)
+    return (features @ layer["kernel"] + bias).reshape(hidden.shape[0], -1)
+
 
 _KERNEL, _RECURRENT = jax.nn.initializers.glorot_normal(), jax.nn.initializers.orthogonal()
 
@@ -88,3 +198,125 @@ class Recurrent(Network):
         start = self.start(jnp.zeros((hidden.shape[0], width), hidden.dtype))
         _, outputs = jax.lax.scan(lambda memory, at: self.step(cell, memory, at), start, jnp.moveaxis(drive, 1, 0))
         return jnp.moveaxis(outputs, 0, 1)
+
+
+@record
+@sized
+class GRU(Recurrent):
+    r"""A network of gated recurrent units: sequence in, a prediction at the last step or at every step out.
+
+    \[ \begin{aligned}
+        (r, z, n) &= W x_t + b, \qquad (r', z', n') = U h_{t-1}, \\
+        \tilde h_t &= \tanh\big(n + \sigma(r + r') \odot (n' + d)\big), \\
+        h_t &= \sigma(z + z') \odot h_{t-1} + (1 - \sigma(z + z')) \odot \tilde h_t
+    \end{aligned} \]
+
+    Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers; codes of tokens go through
+    `OneHot`. Parameters of layer i stand at `cells/i/input/kernel` (W, `[features, 3 * width]`), `cells/i/input/bias`
+    (b), `cells/i/recurrent/kernel` (U, `[width, 3 * width]`) and `cells/i/recurrent/bias` (d, `[width]`), the gates
+    side by side in the order reset, update, candidate; those of the last layer at `layers/0/...`. W starts as a Glorot
+    normal, U orthogonal, biases at zero.
+
+    Attributes:
+        widths: how many units each layer remembers.
+        readout: which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`.
+
+    Raises:
+        ValueError: for no width or one that is not a positive integer, inputs that are no sequences, or outputs that
+            cannot be dealt to every step.
+        TypeError: for a `readout` that is none.
+
+    Source: Cho et al. (2014), with the reset gate after the product as in cuDNN, Flax and PyTorch.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import GRU
+        >>> network, x = GRU((8,)), jnp.zeros((2, 5))
+        >>> params, state = network.init(jax.random.key(0), x, outputs=1)
+        >>> params["cells"][0]["input"]["kernel"].shape, network.apply(params, state, x, None, False)[0].shape
+        ((1, 24), (2, 1))
+    """
+
+    widths: tuple[int, ...] = static(default=(32,))
+    readout: Readout | Any = LastStep()
+
+    gates = 3
+
+    def biases(self, width: int, dtype: Any) -> dict[str, Array]:
+        """Returns zeros."""
+        return {"input": jnp.zeros(3 * width, dtype), "recurrent": jnp.zeros(width, dtype)}
+
+    def start(self, hidden: Array) -> Any:
+        """Returns zeros for h."""
+        return hidden
+
+    def step(self, cell: Params, memory: Any, drive: Array) -> tuple[Any, Array]:
+        """Returns h, twice."""
+        reset, update, candidate = jnp.split(drive, 3, axis=-1)
+        again_reset, again_update, again = jnp.split(memory @ cell["recurrent"]["kernel"], 3, axis=-1)
+        kept = jax.nn.sigmoid(update + again_update)
+        gated = jax.nn.sigmoid(reset + again_reset) * (again + cell["recurrent"]["bias"][None])
+        h = kept * memory + (1.0 - kept) * jnp.tanh(candidate + gated)
+        return h, h
+
+
+@record
+@sized
+class LSTM(Recurrent):
+    r"""A long short-term memory: sequence in, a prediction at the last step or at every step out.
+
+    \[ \begin{aligned}
+        (i, f, g, o) &= W x_t + U h_{t-1} + b, \\
+        c_t &= \sigma(f) \odot c_{t-1} + \sigma(i) \odot \tanh(g), \\
+        h_t &= \sigma(o) \odot \tanh(c_t)
+    \end{aligned} \]
+
+    Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers; codes of tokens go through
+    `OneHot`. Parameters of layer i stand at `cells/i/input/kernel` (W, `[features, 4 * width]`), `cells/i/input/bias`
+    (b) and `cells/i/recurrent/kernel` (U, `[width, 4 * width]`), the gates side by side in the order input, forget,
+    candidate, output; those of the last layer at `layers/0/...`. W starts as a Glorot normal, U orthogonal, b at zero
+    but for one at the forget gate.
+
+    Attributes:
+        widths: how many units each layer remembers.
+        readout: which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`.
+
+    Raises:
+        ValueError: for no width or one that is not a positive integer, inputs that are no sequences, or outputs that
+            cannot be dealt to every step.
+        TypeError: for a `readout` that is none.
+
+    Source: Hochreiter & Schmidhuber (1997), with the forget gate of Gers et al. (2000), whose bias starts at one
+    (Jozefowicz et al. 2015).
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import LSTM, EveryStep
+        >>> network, x = LSTM((8,), readout=EveryStep()), jnp.zeros((2, 5, 3))
+        >>> params, state = network.init(jax.random.key(0), x, outputs=5 * 4)
+        >>> params["cells"][0]["recurrent"]["kernel"].shape, params["layers"][0]["kernel"].shape
+        ((8, 32), (8, 4))
+        >>> network.apply(params, state, x, None, False)[0].shape
+        (2, 20)
+    """
+
+    widths: tuple[int, ...] = static(default=(32,))
+    readout: Readout | Any = LastStep()
+
+    gates = 4
+
+    def biases(self, width: int, dtype: Any) -> dict[str, Array]:
+        """Returns zeros, with ones at the forget gate."""
+        return {"input": jnp.zeros(4 * width, dtype).at[width : 2 * width].set(1.0)}
+
+    def start(self, hidden: Array) -> Any:
+        """Returns zeros for h and c."""
+        return hidden, hidden
+
+    def step(self, cell: Params, memory: Any, drive: Array) -> tuple[Any, Array]:
+        """Returns (h, c) and h."""
+        h, c = memory
+        i, f, g, o = jnp.split(drive + h @ cell["recurrent"]["kernel"], 4, axis=-1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h

@@ -7,17 +7,243 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lamu.networks.activations import ACTIVATIONS, require_activation
-from lamu.networks.columns import Columns, EncodedColumns
 from lamu.networks.interface import Network
 from lamu.networks.kernel_features import KernelFeatures
-from lamu.networks.multilayer import floating, require_widths
-from lamu.record import record, static
+from lamu.networks.multilayer import ACTIVATIONS, floating, require_activation, require_widths
+from lamu.record import measured, record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["TableNetwork"]
+__all__ = ["Columns", "EncodedColumns", "TableNetwork"]
+
+
+_HEAVY = 5.0  # standardised values beyond it make a column heavy-tailed
+_LIMIT = 3.0  # where the robust scaling of such a column levels off
+_MOST_PIECES = 512  # of all columns together, unless each needs the fewest
+_FEWEST, _MOST = 4, 16
+_WIDE = 256  # columns beyond which pieces would be most of a network, and rows seldom are so many
+
+
+@record
+class Columns:
+    r"""Two readings of the numbers x, both fixed before training: smooth ones z, and pieces p.
+
+    \[ z = \frac{u}{\sqrt{1 + (u/c)^2}}, \quad u = \frac{x - a}{b}, \qquad
+       p_t = 2 \operatorname{clip}\Big(\frac{x - q_t}{q_{t+1} - q_t}, 0, 1\Big) - m_t \]
+
+    a and b are mean and deviation; of a column with heavy tails median and interquartile range / 1.349, which is a
+    normal column's deviation (where it is zero, the median distance of the rows that are not at the median), and there
+    alone c is finite. The \(q_t\) are quantiles of the training rows, \(m_t\) the mean. Where nearly all quantiles of a
+    column are one value, such as zero, the \(q_t\) are that value, its neighbours, which make a step of it, and
+    quantiles of the other rows. Categories become vectors of zeros with a one among the smooth readings; an unknown one
+    is all zeros.
+
+    Attributes:
+        levels: one integer a column: 0 for a number, K for codes 1 to K of categories.
+        shift: a of each number.
+        scale: b of each number.
+        limit: c of each number, infinity where the scaling is plain.
+        owner: the column of x that each piece cuts.
+        lower: \(q_t\) of each piece.
+        width: \(q_{t+1} - q_t\) of each piece.
+        centre: \(m_t\) of each piece.
+
+    Source: Gorishniy, Rubachev & Babenko (2022), for the pieces, of which the paper's outermost go on beyond the
+    training rows; Holzmüller, Grinsztajn & Steinwart (2024), for the robust scaling with c = 3, there of every column
+    and by the interquartile range itself.
+
+    Examples:
+        >>> import numpy as np, jax.numpy as jnp
+        >>> from lamu.networks import Columns
+        >>> x = np.column_stack([np.arange(8.0), [1, 2, 1, 2, 1, 2, 1, 2]])
+        >>> columns = Columns.of(x, levels=(0, 2), pieces=2)
+        >>> smooth, pieces = columns.read(jnp.asarray(x[:2], jnp.float32))
+        >>> smooth.shape, pieces.shape
+        ((2, 3), (2, 2))
+    """
+
+    shift: Any
+    scale: Any
+    limit: Any = measured()
+    lower: Any
+    width: Any
+    centre: Any
+    levels: tuple[int, ...] = static()
+    owner: tuple[int, ...] = static()
+
+    @classmethod
+    def of(cls, x: Any, levels: tuple[int, ...] | None = None, pieces: int | None = None) -> Columns:
+        """Returns how the columns of training rows are read.
+
+        Args:
+            x: training inputs, `[N, D]`.
+            levels: one integer a column, 0 for a number; None where all are numbers.
+            pieces: of a column of numbers, at most; None for 4 to 16, fewer the more columns there are, and for none of
+                more than 256 columns.
+
+        Raises:
+            ValueError: for inputs that are no matrix, or levels that do not fit them.
+        """
+        x = np.asarray(x)
+        if x.ndim != 2:
+            raise ValueError(f"x has the shape {x.shape}; give one row of columns for each example")
+        known: tuple[int, ...] = (0,) * x.shape[1] if levels is None else tuple(int(count) for count in levels)
+        if len(known) != x.shape[1]:
+            raise ValueError(f"levels={known} are of {len(known)} columns and x has {x.shape[1]}; give one a column")
+        numbers = [column for column, count in enumerate(known) if not count]
+        if pieces is None:
+            fewer = int(np.clip(_MOST_PIECES // max(len(numbers), 1), _FEWEST, _MOST))
+            pieces = fewer if len(numbers) <= _WIDE else 0
+        # One column at a time in 64 bits: a large table, and all of its pieces, would be many times its own size.
+        scaling, cuts, centres = [], [], []
+        for column in numbers:
+            values = np.asarray(x[:, column], np.float64)
+            scaling.append(_scaling(values))
+            lower, width = _cuts(values, pieces)
+            cuts.append((column, lower, width))
+            centres += [2 * np.clip((values - a) / b, 0.0, 1.0).mean() for a, b in zip(lower, width, strict=True)]
+        shift, scale, limit = np.array(scaling, np.float64).reshape(-1, 3).T
+        owner = [column for column, lower, _ in cuts for _ in lower]
+        lower, width = (np.concatenate([cut[part] for cut in cuts]) if cuts else np.zeros(0) for part in (1, 2))
+        dtype = jax.dtypes.canonicalize_dtype(np.float64)
+        arrays = (part.astype(dtype) for part in (shift, scale, limit, lower, width, np.array(centres, np.float64)))
+        return cls(*arrays, levels=known, owner=tuple(owner))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The columns of numbers."""
+        return tuple(column for column, count in enumerate(self.levels) if not count)
+
+    @property
+    def smooth_width(self) -> int:
+        """How many smooth readings there are: one a number, and one a category."""
+        return len(self.numbers) + sum(self.levels)
+
+    @property
+    def piece_count(self) -> int:
+        """How many pieces there are."""
+        return len(self.owner)
+
+    @property
+    def numbers_with_pieces(self) -> int:
+        """How many columns are cut."""
+        return len(set(self.owner))
+
+    def encode(self, x: Array) -> tuple[EncodedColumns, Array]:
+        """Returns both readings side by side, `[batch, smooth_width + piece_count]`, and what reads them.
+
+        A training run takes every row many times, and a gather of encoded rows costs less than encoding them again.
+
+        Args:
+            x: inputs `[batch, D]`.
+
+        Examples:
+            >>> import jax.numpy as jnp
+            >>> from lamu.networks import Columns
+            >>> x = jnp.arange(8.0)[:, None]
+            >>> columns = Columns.of(x, pieces=2)
+            >>> encoded, readings = columns.encode(x)
+            >>> readings.shape, bool((encoded.read(readings)[1] == columns.read(x)[1]).all())
+            ((8, 3), True)
+        """
+        readings = jnp.concatenate(self.read(x), axis=1)
+        return EncodedColumns(self.smooth_width, self.piece_count, self.numbers_with_pieces), readings
+
+    def read(self, x: Array) -> tuple[Array, Array]:
+        """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
+
+        Args:
+            x: inputs `[batch, D]`.
+
+        Raises:
+            ValueError: for another number of columns.
+        """
+        if x.shape[1:] != (len(self.levels),):
+            raise ValueError(f"inputs have the shape {x.shape[1:]} a row, the network was made for {len(self.levels)}")
+        fixed = [
+            jax.lax.stop_gradient(jnp.asarray(part, x.dtype))[None]
+            for part in (self.shift, self.scale, self.limit, self.lower, self.width, self.centre)
+        ]
+        shift, scale, limit, lower, width, centre = fixed
+        u = (x[:, np.array(self.numbers, int)] - shift) / scale
+        parts = [u / jnp.sqrt(1.0 + (u / limit) ** 2)]
+        for column, count in enumerate(self.levels):
+            if count:
+                parts.append((x[:, column, None] == jnp.arange(1, count + 1, dtype=x.dtype)[None]).astype(x.dtype))
+        pieces = 2.0 * jnp.clip((x[:, np.array(self.owner, int)] - lower) / width, 0.0, 1.0) - centre
+        return jnp.concatenate(parts, axis=1), pieces
+
+
+@record
+class EncodedColumns:
+    """Columns that `Columns.encode` has read: smooth readings and pieces stand side by side.
+
+    Attributes:
+        smooth_width: how many smooth readings there are.
+        piece_count: how many pieces there are.
+        numbers_with_pieces: how many columns are cut.
+        feature_count: how many features of a kernel stand behind them.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import EncodedColumns
+        >>> smooth, pieces = EncodedColumns(smooth_width=1, piece_count=2, numbers_with_pieces=1).read(jnp.ones((4, 3)))
+        >>> smooth.shape, pieces.shape
+        ((4, 1), (4, 2))
+    """
+
+    smooth_width: int = static()
+    piece_count: int = static()
+    numbers_with_pieces: int = static()
+    feature_count: int = static(default=0)
+
+    def read(self, x: Array) -> tuple[Array, Array]:
+        """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
+
+        Args:
+            x: both side by side, and the features of a kernel behind them.
+        """
+        behind = self.smooth_width + self.piece_count
+        return x[:, : self.smooth_width], x[:, self.smooth_width : behind]
+
+
+def _scaling(values: np.ndarray) -> tuple[float, float, float]:
+    """Shift, scale and limit of a column."""
+    mean, deviation = values.mean(), values.std()
+    if not deviation > 0:
+        return mean, 1.0, np.inf
+    if set(np.unique(values)) <= {0.0, 1.0}:
+        return mean, max(deviation, 0.25), np.inf  # scaled by a tiny deviation, the rare value would stand far out
+    if np.abs(values - mean).max() <= _HEAVY * deviation:
+        return mean, deviation, np.inf
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    spread = (high - low) / 1.349
+    if not spread > 0:  # more than half of the rows have one value: by how far the others are from it
+        spread = np.median(np.abs(values[values != median] - median))
+    return median, spread, _LIMIT
+
+
+def _cuts(values: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lower ends and widths of the pieces of a column; none of one with two values, which a line separates."""
+    known = np.unique(values)
+    if len(known) < 3 or not pieces:
+        return np.zeros(0), np.zeros(0)
+    ends = known if len(known) <= pieces + 1 else _ends(values, pieces)
+    return (ends[:-1], np.diff(ends)) if len(ends) > 2 else (np.zeros(0), np.zeros(0))
+
+
+def _ends(values: np.ndarray, pieces: int) -> np.ndarray:
+    """Quantiles; where most rows have one value, so that few are left, its neighbours and quantiles of the others."""
+    quantiles = np.unique(np.quantile(values, np.linspace(0, 1, pieces + 1)))
+    if len(quantiles) > min(_FEWEST, pieces):
+        return quantiles
+    known, counts = np.unique(values, return_counts=True)
+    often = int(np.argmax(counts))
+    around, others = known[max(often - 1, 0) : often + 2], values[values != known[often]]
+    return np.unique([*around, *np.quantile(others, np.linspace(0, 1, max(pieces + 2 - len(around), 2)))])
+
 
 _ROWS_AT_ONCE = 1024  # whose similarities to all landmarks are in memory
 

@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.activations import ACTIVATIONS, require_activation
 from lamu.networks.interface import Network
-from lamu.networks.multilayer import floating, require_widths
-from lamu.networks.readouts import MeanOfSteps, Readout, read_out, require_readout, steps_of
+from lamu.networks.multilayer import ACTIVATIONS, floating, require_activation, require_widths
+from lamu.networks.recurrent import MeanOfSteps, Readout, read_out, require_readout, steps_of
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey

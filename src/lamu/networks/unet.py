@@ -7,11 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
-from lamu.networks.filter_response import FilterResponse
+from lamu.networks.convolutional import channels_of, convolve
 from lamu.networks.interface import Network, Normaliser
-from lamu.networks.multilayer import floating, require_normaliser, require_widths
-from lamu.networks.patches import channels_of, convolve
+from lamu.networks.multilayer import (
+    ACTIVATIONS,
+    floating,
+    initial_weights,
+    require_activation,
+    require_normaliser,
+    require_widths,
+)
+from lamu.networks.normalisation import FilterResponse
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
-from lamu.networks.adapted import adapted
-from lamu.networks.interface import Network
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
-__all__ = ["NetworkWrapper"]
+from lamu import tree
+from lamu.networks.adapted import adapted
+from lamu.networks.interface import Network, outputs
+from lamu.record import given, record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Augmented", "Evaluated", "InputNoise", "NetworkWrapper", "Standardised", "Trained"]
 
 
 class NetworkWrapper(Network):
@@ -46,3 +56,265 @@ class NetworkWrapper(Network):
     def trained(self) -> bool:
         """Whether the base brings weights that somebody has trained."""
         return self.base.trained
+
+
+# A Bayesian reads it as a likelihood of the unchanged row under an average over changes. The loss then is an average of
+# log likelihoods, a lower bound to the log of that average (Jensen's inequality): augmented rows are no further data,
+# and count as often as the rows that they come from.
+
+
+class _Changed(NetworkWrapper):
+    """A network whose inputs change in training passes that are given a key, and in no other."""
+
+    base: Network | Any
+
+    @abstractmethod
+    def changed(self, key: RandomKey, x: Array) -> Array:
+        """Returns the inputs that the base sees in training."""
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        return self.base.init(key, x, outputs)
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        if train and key is not None:
+            key, own = jax.random.split(key)
+            x = self.changed(own, x)
+        return outputs(self.base, params, state, x, key, train, mask)
+
+
+@record
+class InputNoise(_Changed):
+    r"""The network \(x \mapsto f(x + s \epsilon)\) in training, \(\epsilon \sim N(0, I)\); f itself in prediction.
+
+    Every row has noise of its own, which depends on the key and the row's number alone. To first order it adds the
+    penalty \(\tfrac{s^2}{2} \lVert \partial f / \partial x \rVert^2\), weighted by the curvature of the loss (Bishop
+    1995). Inside of `Model.standardised`, s is in standard deviations of each input.
+
+    Attributes:
+        base: f.
+        scale: s, the standard deviation: a number, or an array of the shape of one input.
+
+    Raises:
+        ValueError: for a scale that is negative or not finite.
+
+    Source: Bishop (1995).
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import InputNoise, Linear
+        >>> network, x = InputNoise(Linear(), 0.1), jnp.ones((2, 3))
+        >>> params, state = network.init(jax.random.key(0), x, outputs=1)
+        >>> f = lambda train: network.apply(params, state, x, jax.random.key(1), train)[0]
+        >>> bool(f(False)[0] == f(False)[1]), bool(f(True)[0, 0] == f(True)[1, 0])
+        (True, False)
+    """
+
+    base: Network | Any
+    scale: Number | Any = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.scale, Tracer):
+            return
+        if not bool(jnp.all(jnp.isfinite(jnp.asarray(self.scale)) & (jnp.asarray(self.scale) >= 0))):
+            raise ValueError(f"the noise scale {self.scale} is negative or not finite; give a standard deviation")
+
+    def changed(self, key: RandomKey, x: Array) -> Array:
+        rows = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(x.shape[0]))
+        noise = jax.vmap(lambda row: jax.random.normal(row, x.shape[1:], x.dtype))(rows)
+        scale = jnp.broadcast_to(jnp.asarray(self.scale, x.dtype), x.shape[1:])
+        return x + jax.lax.stop_gradient(scale)[None] * noise
+
+
+@record
+class Augmented(_Changed):
+    r"""The network \(x \mapsto f(t(x))\) in training, with a random change t; f itself in prediction.
+
+    Attributes:
+        base: f.
+        augment: a function of a key and inputs `[batch, ...]` that returns inputs of the same shape and dtype; for
+            instance a `jax.vmap` of a change of one row. It is code: a saved posterior has its name.
+
+    Raises:
+        TypeError: for an `augment` that cannot be called.
+        ValueError: when it returns another shape or dtype.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import Augmented, ConvNet
+        >>> def mirrored(key, images):
+        ...     sides = jax.random.bernoulli(key, 0.5, (len(images), 1, 1))
+        ...     return jnp.where(sides, images[:, :, ::-1], images)
+        >>> network, images = Augmented(ConvNet((4,)), mirrored), jnp.zeros((2, 8, 8))
+        >>> params, state = network.init(jax.random.key(0), images, outputs=10)
+        >>> network.apply(params, state, images, jax.random.key(1), True)[0].shape
+        (2, 10)
+    """
+
+    base: Network | Any
+    augment: Callable[[RandomKey, Array], Array] | Any = given()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.augment):
+            raise TypeError(f"augment={self.augment!r} cannot be called; give a function of a key and inputs")
+
+    def changed(self, key: RandomKey, x: Array) -> Array:
+        """Returns what `augment` makes of the inputs."""
+        new = self.augment(key, x)
+        if new.shape != x.shape or new.dtype != x.dtype:
+            raise ValueError(
+                f"augment returned {new.dtype} of the shape {new.shape} for inputs of {x.dtype} and {x.shape}; keep "
+                "both"
+            )
+        return new
+
+
+@record
+class Standardised(NetworkWrapper):
+    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\): scaling is part of the model.
+
+    Attributes:
+        base: f.
+        shift: subtracted from the inputs, shape of one input. A constant, never a parameter.
+        scale: divides them, shape of one input. A constant, never a parameter.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import Linear, Standardised
+        >>> network = Standardised(Linear(), shift=jnp.ones(2), scale=jnp.ones(2))
+        >>> params, state = network.init(jax.random.key(0), jnp.zeros((1, 2)), outputs=1)
+        >>> float(network.apply(params, state, jnp.ones((1, 2)), None, False)[0][0, 0])
+        0.0
+    """
+
+    base: Network | Any
+    shift: Any
+    scale: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("shift", self.shift), ("scale", self.scale)):
+            if isinstance(value, Tracer) or not isinstance(value, np.ndarray | jax.Array):
+                continue
+            if not (np.isfinite(value).all() and (name == "shift" or np.all(value))):
+                raise ValueError(f"the {name} {value} is not finite, or zero; give 1 where inputs do not vary")
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        return self.base.init(key, self._standardise(x), outputs)
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        return outputs(self.base, params, state, self._standardise(x), key, train, mask)
+
+    def _standardise(self, x: Array) -> Array:
+        if x.shape[1:] != jnp.shape(self.shift):
+            raise ValueError(
+                f"inputs have the shape {x.shape[1:]} a row, the network was standardised for {jnp.shape(self.shift)}"
+            )
+        shift, scale = (jax.lax.stop_gradient(jnp.asarray(part, x.dtype))[None] for part in (self.shift, self.scale))
+        return (x - shift) / scale
+
+
+@record
+class Evaluated(NetworkWrapper):
+    r"""The network \(x \mapsto f(\theta, x)\) with batch statistics and the like held, whose rows never meet.
+
+    Its weights go on to be learned, under the statistics that it came with, and each row has a gradient of its own:
+    what `vogn`, `ogn`, `slang` and empirical Fisher matrices need of a network with batch normalisation. Its units are
+    never dropped.
+
+    Attributes:
+        base: the network.
+        state: its state, for instance `fit.posterior.network_state` of an earlier run.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> base = lamu.networks.MLP((8,), normalise=lamu.networks.BatchNorm())
+        >>> model = lamu.Model(base, lamu.likelihoods.Categorical(3))
+        >>> first = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=20).posterior
+        >>> held = lamu.networks.Evaluated(base, first.network_state)
+        >>> model = lamu.Model(held, lamu.likelihoods.Categorical(3)).starting_at(first.mean)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=40).posterior
+        >>> lamu.scores.accuracy(posterior.predict(x), y) > 0.9
+        True
+    """
+
+    base: Network | Any
+    state: Any
+
+    @property
+    def masked(self) -> bool:
+        """No row meets another."""
+        return False
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        return self.base.init(key, x, outputs)[0], {}
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the base's outputs in evaluation mode, whatever mode is asked for."""
+        return outputs(self.base, params, self.state, x, None, False, None)[0], {}
+
+
+@record
+class Trained(Network):
+    r"""A function \(f(\theta, x)\) with the parameters that it was trained to, from any library that JAX can call.
+
+    `init` returns the parameters, so that `lamu.fit(model, data, algorithm, epochs=0)` goes straight to the posterior,
+    and more epochs go on from there. A posterior of it can be saved; who loads it gives the function again,
+    `lamu.load(path, network=...)`.
+
+    Attributes:
+        function: maps parameters and inputs `[batch, ...]` to outputs `[batch, outputs]`; pure, and without a state:
+            give batch statistics as constants of the function.
+        params: the parameters, nested dictionaries of arrays.
+        head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
+        linear: whether f is affine in all parameters.
+
+    Raises:
+        TypeError: for a function that cannot be called, or parameters that are no dictionary.
+        ValueError: for a head that matches no parameter.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> found = {"slope": jnp.ones((10, 1), x.dtype), "level": jnp.full(1, 150.0, x.dtype)}
+        >>> network = lamu.networks.Trained(lambda theta, x: x @ theta["slope"] + theta["level"][None], found)
+        >>> model = lamu.Model(network, lamu.likelihoods.Gaussian(scale=60.0))
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=0).posterior
+        >>> float(posterior.mean["network"]["level"][0])
+        150.0
+    """
+
+    function: Any = given()
+    params: Any
+    head: str = static(default="*")
+    linear: bool = static(default=False)
+
+    trained = True
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"function={self.function!r} cannot be called; give one of parameters and inputs")
+        if not isinstance(self.params, dict):
+            raise TypeError(
+                f"the parameters are a {type(self.params).__name__}; give nested dictionaries of arrays, whose paths "
+                "name them"
+            )
+        tree.require_matches((self.head,), self.params)
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the trained parameters, and the empty state."""
+        return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.params), {}
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the function's outputs, and the empty state."""
+        return self.function(params, x), state

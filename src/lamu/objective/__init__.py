@@ -1,8 +1,6 @@
 """The loss ℓ(θ) and everything differentiated from it."""
 
 from lamu.objective.batch_loss import BatchLoss, Gradient
-from lamu.objective.non_gaussian import NonGaussian
-from lamu.objective.objective import Objective
-from lamu.objective.space import AllParameters, NetworkParameters
+from lamu.objective.objective import AllParameters, NetworkParameters, NonGaussian, Objective
 
 __all__ = ["AllParameters", "BatchLoss", "Gradient", "NetworkParameters", "NonGaussian", "Objective"]

@@ -11,10 +11,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.objective.microbatching import parts_of
-from lamu.objective.non_gaussian import NonGaussian
-from lamu.objective.objective import Objective
-from lamu.objective.row_jacobian import outputs_and_row_jacobian
-from lamu.objective.space import AllParameters, NetworkParameters
+from lamu.objective.objective import AllParameters, NetworkParameters, NonGaussian, Objective, outputs_and_row_jacobian
 from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey

@@ -1,26 +1,41 @@
 """The loss ℓ(θ) that every algorithm works on, with its scale fixed here and nowhere else."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.objective.microbatching import in_parts
+from lamu.operators import BlockDiagonal, Diagonal, Operator, Scalar
+from lamu.operators.interface import is_operator
+from lamu.priors import Prior
+from lamu.priors.interface import same_leaves
+from lamu.record import record
+from lamu.target import Target
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = [
+    "AllParameters",
+    "NetworkParameters",
+    "NonGaussian",
+    "Objective",
+    "dispersion_step",
+    "outputs_and_row_jacobian",
+    "row_jacobian",
+]
+
+
 # \[ \ell(\theta) = -\,p \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta) - \log p(\theta), \qquad
 #    \bar\ell = \ell / N, \qquad \kappa = N / T \]
 #
 # Recipes step on the mean scale \(\bar\ell\); a belief has the target \(q \propto \exp(-\kappa\,\bar\ell)\) and
 # therefore the precision \(\kappa\,(h + \delta / N)\), with h the curvature of one row. The derivation is in
 # `docs/scale.md`.
-
-from __future__ import annotations
-
-from typing import Any
-
-import jax.numpy as jnp
-
-from lamu import tree
-from lamu.data.batch import Batch
-from lamu.objective.microbatching import in_parts
-from lamu.record import record
-from lamu.target import Target
-from lamu.typing import Array, Number, Params, RandomKey
-
-__all__ = ["Objective"]
 
 
 @record
@@ -132,3 +147,163 @@ class Objective:
     def row_factor(self, batch: Batch) -> Array:
         """Returns what each row counts in the mean loss, mask · weight · power / rows, shape `[batch]`."""
         return batch.mask * batch.weight * self.likelihood_power / jnp.maximum(batch.count, 1)
+
+
+def dispersion_step(objective: Objective, dispersions: Params, gradient: Params, rate: Any) -> Params:
+    r"""Returns the dispersions after a step of Fisher scoring, \(\phi \leftarrow \phi - \rho I(\phi)^{-1} \bar g\)."""
+    # I is the Fisher information of one row, and the gradient that of the mean loss, so that the rate means the same as
+    # for the Newton steps of the weights.
+    if not jax.tree.leaves(dispersions):
+        return dispersions
+    scored = jax.tree.map(jnp.divide, gradient, objective.model.dispersion_information(dispersions))
+    return tree.add(dispersions, scored, -rate)
+
+
+@record
+class NonGaussian:
+    r"""The log density of a prior less that of its Gaussian leaves.
+
+    \[ \log p(\theta) - \log N(\theta_G \mid m, \delta^{-1}) \]
+
+    Its gradient is that of \(\log p\) in the leaves that are not Gaussian, and zero in those that are: their pull
+    \(\delta (m_q - m)\) is taken exactly. Where m and δ depend on the other leaves, as in a hierarchy that is centred,
+    the gradient of \(\log p\) in these counts the Gaussian leaves' density.
+
+    Attributes:
+        prior: the prior.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.objective import NonGaussian
+        >>> from lamu.priors import ByPath, Laplace, Normal
+        >>> prior = NonGaussian(ByPath({"bias": Laplace(0.5), "*": Normal(2.0)}))
+        >>> slope = jax.grad(prior.log_prob)({"bias": jnp.ones(()), "kernel": jnp.ones(())})
+        >>> {path: float(leaf) for path, leaf in slope.items()}
+        {'bias': -2.0, 'kernel': 0.0}
+    """
+
+    prior: Prior
+
+    @classmethod
+    def of(cls, prior: Prior, params: Params) -> NonGaussian | None:
+        """Returns what is left of the prior, or None where all leaves are Gaussian.
+
+        Args:
+            prior: the prior.
+            params: parameters of the right structure.
+        """
+        known = prior.gaussian(params)
+        return None if known is not None and same_leaves(known.mean, params) else cls(prior)
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns the difference of the log densities, a scalar in nats.
+
+        Args:
+            params: the weights.
+        """
+        known = self.prior.gaussian(params)
+        if known is None:
+            return self.prior.log_prob(params)
+        hold = lambda mean, x: None if mean is None else jax.lax.stop_gradient(x)
+        held = jax.tree.map(hold, known.mean, params, is_leaf=lambda leaf: leaf is None)
+        whole = self.prior.log_prob(tree.merged(held, params))
+        return whole - jax.lax.stop_gradient(known.log_prob(held)).astype(whole.dtype)
+
+
+@record
+class AllParameters:
+    """All free parameters at once; the prior is a part of the loss.
+
+    Examples:
+        >>> from lamu.objective import AllParameters
+        >>> AllParameters().split({"network": 1.0, "likelihood": 2.0})
+        ({'network': 1.0, 'likelihood': 2.0}, {})
+    """
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """Returns the coordinates and the rest, here nothing."""
+        return params, {}
+
+    def join(self, coordinates: Params, rest: Params) -> Params:
+        """Returns the parameters again."""
+        return coordinates
+
+    def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Operator] | None:
+        """Returns None: a point has no use for the prior's natural parameters."""
+        return None
+
+
+@record
+class NetworkParameters:
+    """The network's free weights. The dispersions are the rest: a point, moved beside the belief.
+
+    Examples:
+        >>> from lamu.objective import NetworkParameters
+        >>> NetworkParameters().split({"network": 1.0, "likelihood": 2.0})
+        (1.0, 2.0)
+    """
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """Returns the weights and the dispersions."""
+        return params["network"], params["likelihood"]
+
+    def join(self, coordinates: Params, rest: Params) -> Params:
+        """Returns the parameters again."""
+        return {"network": coordinates, "likelihood": rest}
+
+    def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Operator] | None:
+        """Returns the prior's mean and precision a row, δ / N, of the Gaussian leaves; None where none is Gaussian.
+
+        What is Gaussian of a prior enters a Gaussian belief exactly, through these; mean and precision are zero at the
+        other leaves, which the loss takes in (`lamu.objective.NonGaussian`). The precision is an operator: a
+        `Diagonal`, or that of the belief which is the prior.
+        """
+        known = objective.model.free_prior.gaussian(coordinates)
+        if known is None:
+            return None
+        mean = _filled(known.mean, coordinates, jnp.zeros_like)
+        precision = known.precision
+        if isinstance(precision, Diagonal | Scalar):
+            precision = Diagonal(_filled(precision.diagonal(known.mean), coordinates, jnp.zeros_like))
+        elif isinstance(precision, BlockDiagonal) and not same_leaves(known.mean, coordinates):
+            precision = BlockDiagonal(_filled(precision.blocks, coordinates, lambda x: Diagonal(jnp.zeros_like(x))))
+        return mean, precision.scale(1.0 / objective.data_size)
+
+
+def _filled(part: Params, like: Params, missing: Any) -> Params:
+    """The tree with something in the place of each None, its arrays in the shapes and dtypes of another."""
+
+    def leaf(value: Any, x: Any) -> Any:
+        if value is None:
+            return None if x is None else missing(x)
+        return value if is_operator(value) else jnp.broadcast_to(value, x.shape).astype(x.dtype)
+
+    stop = lambda node: node is None or is_operator(node)
+    return jax.tree.map(leaf, part, like, is_leaf=stop)
+
+
+def row_jacobian(function: Callable[[Params], Array], weights: Params) -> Params:
+    """Returns ∂f/∂θ, leaves `[outputs, ...]`: one backward pass an output, or one forward pass a weight."""
+    # A head of some dozens of weights with an output for every pixel is differentiated forwards.
+    return outputs_and_row_jacobian(function, weights)[1]
+
+
+def outputs_and_row_jacobian(function: Callable[[Params], Array], weights: Params) -> tuple[Array, Params]:
+    """Returns f `[outputs]` and ∂f/∂θ, as `row_jacobian` has it, from one forward pass."""
+    outputs = jax.eval_shape(function, weights)
+    twice = lambda weights: (function(weights),) * 2
+    forwards = jax.jacfwd(twice, has_aux=True)
+    if tree.dimension(weights) < outputs.size and _has_tangents(forwards, weights):
+        jacobian, f = forwards(weights)
+    else:
+        jacobian, f = jax.jacrev(twice, has_aux=True)(weights)
+    return f, jacobian
+
+
+def _has_tangents(forwards: Callable[[Params], Any], weights: Params) -> bool:
+    """Whether the function can be differentiated forwards, which a rule for the backward pass alone forbids."""
+    try:
+        jax.eval_shape(forwards, weights)
+    except TypeError:
+        return False
+    return True

@@ -2,17 +2,19 @@
 
 from lamu.operators.block_diagonal import BlockDiagonal, DenseBlocks
 from lamu.operators.dense import Cholesky, Dense
-from lamu.operators.diagonal import Diagonal
+from lamu.operators.diagonal import Diagonal, Scalar, Scaled
 from lamu.operators.interface import Operator, Structure
-from lamu.operators.kronecker import Kronecker, KroneckerEigen
-from lamu.operators.kronecker_blocks import KroneckerBlocks, KroneckerFactored
-from lamu.operators.kronecker_leading import KroneckerLeading, leading
-from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankStructure
-from lamu.operators.low_rank_covariance import LowRankCovariance
+from lamu.operators.kronecker import (
+    Kronecker,
+    KroneckerBlocks,
+    KroneckerEigen,
+    KroneckerFactored,
+    KroneckerLeading,
+    leading,
+)
+from lamu.operators.low_rank import LowRank, LowRankCovariance, LowRankEigen, LowRankStructure
 from lamu.operators.matrix_free import MatrixFree, MatrixFreeStructure
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
-from lamu.operators.scalar import Scalar
-from lamu.operators.scaled import Scaled
 from lamu.operators.stale_factors import StaleFactors
 
 __all__ = [

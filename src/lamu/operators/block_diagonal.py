@@ -12,9 +12,8 @@ from jax.scipy.linalg import block_diag
 
 from lamu import tree
 from lamu.operators.dense import Dense
-from lamu.operators.diagonal import Diagonal
+from lamu.operators.diagonal import Diagonal, Scalar
 from lamu.operators.interface import Operator, Structure, is_operator
-from lamu.operators.scalar import Scalar
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 

@@ -14,7 +14,7 @@ import numpy as np
 from lamu import tree
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["Operator", "Structure", "is_number", "is_operator", "layer_shapes"]
+__all__ = ["Operator", "Structure", "is_number", "is_operator", "layer_shapes", "retracted"]
 
 
 @runtime_checkable
@@ -280,3 +280,16 @@ def is_operator(node: Any) -> bool:
 
 
 _KNOWN: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+
+
+def retracted(precision: Any, delta: Any, rate: Any) -> Any:
+    r"""Returns \(S + \rho\Delta + \tfrac12 \rho^2 \Delta S^{-1} \Delta\)."""
+    # It is \(\tfrac12 S + \tfrac12 (S + \rho\Delta) S^{-1} (S + \rho\Delta)\), and so at least half of S.
+    #
+    # Source: Lin, Schmidt & Khan (2020), "Handling the positive-definite constraint in the Bayesian learning rule".
+
+    def moved(s: Any, d: Any, b: Any) -> Any:
+        rho = tree.cast(rate, s)
+        return s + rho * d + rho**2 / 2 * b
+
+    return jax.tree.map(moved, precision, delta, precision.sandwich(delta))

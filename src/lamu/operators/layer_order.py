@@ -14,9 +14,8 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.operators.dense import Dense
-from lamu.operators.diagonal import Diagonal
+from lamu.operators.diagonal import Diagonal, Scalar
 from lamu.operators.interface import Operator, is_number
-from lamu.operators.scalar import Scalar
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 

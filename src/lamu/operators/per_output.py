@@ -14,10 +14,9 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
-from lamu.operators.diagonal import Diagonal
+from lamu.operators.diagonal import Diagonal, Scalar
 from lamu.operators.interface import Operator, is_number, layer_shapes
 from lamu.operators.kronecker import as_matrix
-from lamu.operators.scalar import Scalar
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 

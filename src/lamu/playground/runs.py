@@ -14,9 +14,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.families import Draws, Gaussian, Mixture, Point, Product
-from lamu.mcmc.chains import Chains
-from lamu.mcmc.kernel import TransitionInfo
-from lamu.mcmc.log_target import LogTarget
+from lamu.mcmc.chains import Chains, LogTarget, TransitionInfo
 from lamu.objective import Objective
 from lamu.playground.offers import Offer
 from lamu.playground.targets import PlayTarget

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import Any
 
-from lamu.data.spelling import nearest
+from lamu.data.wording import nearest
 from lamu.playground.offers import Offer, offers
 from lamu.playground.page import page, policy
 from lamu.playground.planes import contours

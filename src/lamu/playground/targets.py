@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.data.arrays import Arrays
-from lamu.data.bundled import load
+from lamu.data.sources import load
 from lamu.density import LogDensity, nothing
 from lamu.likelihoods import Bernoulli, Gaussian
 from lamu.model import Model

@@ -7,23 +7,19 @@ panel: `axes[0].figure.savefig(path)`.
 `lamu.plots.style.save_adaptive(axes.figure, "picture.svg")` writes a picture for light and dark pages.
 """
 
-from lamu.plots.abstention import risk_coverage
-from lamu.plots.bands import predictive_bands
-from lamu.plots.boundaries import decision_boundary
 from lamu.plots.chains import energy, trace
-from lamu.plots.class_sweep import analogies
-from lamu.plots.classes import reliability
-from lamu.plots.comparisons import forest
-from lamu.plots.entropies import entropy_map
-from lamu.plots.evidence import evidence_curve
-from lamu.plots.images import image_rows
-from lamu.plots.intervals import coverage
-from lamu.plots.latents import latent_map
-from lamu.plots.novelty import uncertainty_shift
-from lamu.plots.prior_draws import prior_functions
-from lamu.plots.rows import influence
-from lamu.plots.training import training_curve, validation_curve
-from lamu.plots.weights import weight_posteriors
+from lamu.plots.images import analogies, image_rows, latent_map
+from lamu.plots.models import (
+    evidence_curve,
+    forest,
+    influence,
+    prior_functions,
+    training_curve,
+    validation_curve,
+    weight_posteriors,
+)
+from lamu.plots.plane import decision_boundary, entropy_map, predictive_bands
+from lamu.plots.trust import coverage, reliability, risk_coverage, uncertainty_shift
 
 __all__ = [
     "analogies",

@@ -6,9 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from lamu.plots.style import canvas, tidy
+from lamu import scores
+from lamu.plots.style import ACCENT, GREY, INK, canvas, head, tidy
 
-__all__ = ["COLOURS", "MOST", "Plane", "draw_rows", "require_classes"]
+__all__ = [
+    "COLOURS",
+    "MOST",
+    "Plane",
+    "decision_boundary",
+    "draw_rows",
+    "entropy_map",
+    "predictive_bands",
+    "require_classes",
+]
+
 
 COLOURS = np.array(
     [
@@ -64,3 +75,171 @@ def require_classes(picture: str, pred: Any) -> None:
     """Raises a ValueError unless a prediction is of classes that colours can tell apart."""
     if not pred.support.has_classes:
         raise ValueError(f"{picture} is of classes, and this prediction's task is {pred.support.task!r}")
+
+
+def decision_boundary(posterior: Any, x: Any, y: Any, axes: Any = None, point: Any = None) -> Any:
+    r"""Draws which class a posterior predicts at every point of a plane, and the boundaries between classes.
+
+    A point has the colours of the classes, mixed by their probabilities, so that it is pure where the prediction is
+    certain. Lines are the boundaries, where the two most probable classes are equally probable.
+
+    With a point estimate beside the posterior, its boundaries are dashed: averaging over parameters moves a boundary
+    little near the data and much far from them.
+
+    Args:
+        posterior: of a model of classes with two inputs.
+        x: the rows that are drawn as points, and around which the plane lies, `[N, 2]`.
+        y: their labels, `[N]`.
+        axes: matplotlib's axes to draw on; those of a new figure where None.
+        point: a posterior at one point, such as that of `lamu.algorithms.adam()`; None draws the posterior alone.
+
+    Returns:
+        The axes; `axes.figure.savefig(path)` writes the picture.
+
+    Raises:
+        ValueError: for other than two inputs, a regression, more classes than can be told apart by colour, labels of
+            another length, or a point of other classes.
+
+    Examples:
+        >>> import numpy as np, lamu
+        >>> x = np.random.default_rng(0).normal(size=(60, 2))
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+        >>> posterior = lamu.fit(model, (x, (x[:, 0] > 0).astype(int)), lamu.algorithms.laplace(), epochs=20).posterior
+        >>> lamu.plots.decision_boundary(posterior, x, x[:, 0] > 0).get_title(loc="left")
+        'Decision boundary'
+    """
+    plane, y = Plane(x, axes), np.asarray(y)
+    if y.shape != plane.x.shape[:1]:
+        raise ValueError(f"the labels have the shape {y.shape} for {len(plane.x)} rows; give one label a row")
+    pred = posterior.predict(plane.grid)
+    require_classes("decision_boundary", pred)
+    p = plane.square(pred.probabilities)
+    classes = p.shape[-1]
+    if classes > MOST:
+        raise ValueError(f"decision_boundary has {MOST} colours, and the prediction has {classes} classes")
+    colours = COLOURS[:classes]
+    plane.show(np.clip(1 - 0.75 * (1 - p @ colours), 0, 1))  # paler than the points
+    _draw_boundaries(plane, p, "solid")
+    if point is not None:
+        other = plane.square(point.predict(plane.grid).probabilities)
+        if other.shape != p.shape:
+            raise ValueError(f"the point predicts {other.shape[-1]} classes and the posterior {classes}; give the same")
+        _draw_boundaries(plane, other, "dashed")
+        for name, style in (("posterior", "solid"), ("point", "dashed")):
+            plane.axes.plot([], [], color=INK, linewidth=1.1, linestyle=style, label=name)
+        plane.axes.legend(loc="best", fontsize=7.5, labelcolor=INK, frameon=False)
+    draw_rows(plane, c=colours[np.asarray(pred.support.numbers(y)).astype(int)])
+    head(plane.axes, "Decision boundary")
+    return plane.axes
+
+
+def _draw_boundaries(plane: Plane, p: np.ndarray, style: str) -> None:
+    """Draws where the two most probable classes are equally probable."""
+    classes = p.shape[-1]
+    for k in range(classes if classes > 2 else 1):
+        lead = p[..., k] - np.delete(p, k, axis=-1).max(axis=-1)
+        if lead.min() < 0 < lead.max():
+            plane.axes.contour(*plane.lines, lead, levels=[0.0], colors=INK, linewidths=1.1, linestyles=style)
+
+
+def entropy_map(posterior: Any, x: Any, axes: Any = None) -> Any:
+    r"""Draws the entropy of the predicted class at every point of a plane, \(-\sum_k \bar p_k \log \bar p_k\) in nats.
+
+    A point estimate is certain far from all data; a belief need not be. The colours go from 0 to \(\log K\), whatever
+    the posterior, so that pictures can be compared. The map of a dense prediction is `scores.entropy(pred)[i]` itself,
+    an image.
+
+    Args:
+        posterior: of a model of classes with two inputs.
+        x: the rows that are drawn as points, and around which the plane lies, `[N, 2]`.
+        axes: matplotlib's axes to draw on; those of a new figure where None.
+
+    Returns:
+        The axes; `axes.figure.savefig(path)` writes the picture.
+
+    Raises:
+        ValueError: for other than two inputs, or a regression.
+
+    Examples:
+        >>> import numpy as np, lamu
+        >>> x = np.random.default_rng(0).normal(size=(60, 2))
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+        >>> posterior = lamu.fit(model, (x, (x[:, 0] > 0).astype(int)), lamu.algorithms.laplace(), epochs=20).posterior
+        >>> lamu.plots.entropy_map(posterior, x).get_title(loc="left")
+        'Entropy'
+    """
+    plane = Plane(x, axes)
+    pred = posterior.predict(plane.grid)
+    require_classes("entropy_map", pred)
+    most = float(np.log(pred.probabilities.shape[-1]))
+    image = plane.show(plane.square(scores.entropy(pred)), cmap=_pale_to_accent(), vmin=0.0, vmax=most)
+    draw_rows(plane, color=GREY)
+    bar = plane.axes.figure.colorbar(image, ax=plane.axes, ticks=[0.0, most], pad=0.02)
+    bar.ax.set_yticklabels(["0", f"log {pred.probabilities.shape[-1]}"], fontsize=8, color=INK)
+    bar.outline.set_visible(False)
+    head(plane.axes, "Entropy", "nats")
+    return plane.axes
+
+
+def _pale_to_accent() -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("entropy", ["white", ACCENT, INK])
+
+
+_BAND_POINTS, _BAND_MARGIN = 200, 0.15
+_NORMAL_90 = 1.645
+
+
+def predictive_bands(posterior: Any, x: Any, y: Any = None, column: int = 0, axes: Any = None) -> Any:
+    r"""Draws the prediction of a regression along one input, the other inputs at their medians.
+
+    The outer band holds 90 % of new targets. The inner one is \(\pm 1.645\) standard deviations of
+    \(E[y \mid x, \theta]\), which more data would narrow.
+
+    Args:
+        posterior: of a regression with one output.
+        x: the rows that are drawn as points and around which the inputs lie, `[N, D]`.
+        y: their targets, `[N]`; None draws no points.
+        column: the input along which the prediction is drawn.
+        axes: matplotlib's axes to draw on; those of a new figure where None.
+
+    Returns:
+        The axes; `axes.figure.savefig(path)` writes the picture.
+
+    Raises:
+        ValueError: for classes, a column that x lacks, or targets of another shape.
+
+    Examples:
+        >>> import numpy as np, lamu
+        >>> x = np.linspace(-1, 1, 30)[:, None]
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.1))
+        >>> posterior = lamu.fit(model, (x, x[:, 0]), lamu.algorithms.conjugate()).posterior
+        >>> len(lamu.plots.predictive_bands(posterior, x, x[:, 0]).collections)
+        3
+    """
+    x = np.asarray(x)
+    if x.ndim != 2 or not 0 <= column < x.shape[1]:
+        raise ValueError(f"x has the shape {x.shape}, which has no column {column!r}; give rows of features")
+    if y is not None and np.shape(y) != (len(x),):
+        raise ValueError(f"the targets have the shape {np.shape(y)} for {len(x)} rows; give one target a row")
+    low, high = float(x[:, column].min()), float(x[:, column].max())
+    room = _BAND_MARGIN * ((high - low) or 1.0)
+    grid = np.repeat(np.median(x, axis=0)[None], _BAND_POINTS, axis=0).astype(x.dtype)
+    grid[:, column] = np.linspace(low - room, high + room, _BAND_POINTS)
+    pred = posterior.predict(grid)
+    if pred.support.has_classes:
+        raise ValueError(f"predictive_bands is of a regression, and this prediction's task is {pred.support.task!r}")
+    axes = canvas(5.2, 3.4).subplots() if axes is None else axes
+    along, mean = grid[:, column], np.asarray(pred.mean)
+    reach = _NORMAL_90 * np.sqrt(np.asarray(pred.epistemic))
+    axes.fill_between(along, *pred.interval(0.9), color=ACCENT, alpha=0.15, linewidth=0, label="90 % of targets")
+    axes.fill_between(along, mean - reach, mean + reach, color=ACCENT, alpha=0.35, linewidth=0, label="90 % of means")
+    axes.plot(along, mean, color=ACCENT, linewidth=1.6, label="mean")
+    if y is not None:
+        axes.scatter(x[:, column], y, s=10, color=GREY, linewidths=0, alpha=0.8, zorder=3)
+    axes.set(xlim=(along[0], along[-1]), xlabel=f"input {column + 1}", ylabel="target")
+    head(axes, "Prediction")
+    axes.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK)
+    tidy(axes)
+    return axes

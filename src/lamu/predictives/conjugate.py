@@ -11,8 +11,8 @@ from lamu import tree
 from lamu.bisection import bisect
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
-from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive, Prepared, quantile_in_support
+from lamu.predictives.lazy import draw_in_chunks, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support

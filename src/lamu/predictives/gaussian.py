@@ -8,15 +8,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import betainc, gammaln
 
+from lamu.bisection import bisect
+from lamu.data.batch import with_offset
+from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.likelihoods import Likelihood
-from lamu.predictives.chunking import draw_in_chunks, row_keys
-from lamu.predictives.interface import Predictive
+from lamu.predictives.head import head_features
+from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.lazy import draw_in_chunks, in_room, row_keys
+from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Real, Support
-from lamu.typing import Array, Params, RandomKey
+from lamu.target import Target
+from lamu.typing import Array, Params, RandomKey, Rows
 
-__all__ = ["GaussianPredictive"]
+__all__ = ["GaussianPredictive", "StudentPredictive", "StudentRule"]
 
 
 @record
@@ -116,3 +123,160 @@ class GaussianPredictive(Predictive):
     @property
     def _is_independent(self) -> bool:
         return self.covariance.ndim == self.centre.ndim
+
+
+@record
+class StudentRule(PredictiveRule):
+    r"""The exact rule of a `LinearNormalGamma` belief about a head.
+
+    \[ y_k \mid x, D \sim t_{2 a_k}\Big( m_k^\top \phi(x),\; \frac{b_k}{a_k} (1 + q_k) \Big), \qquad
+       q_k = \phi(x)^\top \Lambda_k^{-1} \phi(x) \]
+
+    Raises:
+        TypeError: for any other belief.
+
+    Examples:
+        >>> from lamu.predictives.gaussian import StudentRule
+        >>> StudentRule()
+        StudentRule()
+    """
+
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns model and belief: nothing is drawn."""
+        if not isinstance(belief, LinearNormalGamma):
+            raise TypeError(
+                f"Student's t is of a belief of neural_linear(), and this is a {type(belief).__name__}; use Sampled()"
+            )
+        return _Head(model, belief, network_state)
+
+
+@record
+class _Head:
+    model: Target
+    belief: LinearNormalGamma
+    network_state: Any
+
+    @property
+    def support(self) -> Support:
+        return Real()
+
+    def at(self, x: Rows, offset: Rows | None) -> Predictive:
+        parts = (self.model, self.belief, self.network_state)
+        f, spread = in_room(_outputs, parts, (x,))
+        f = with_offset(f, None if offset is None else jnp.asarray(offset))
+        likelihood, plain = self.model.likelihood, {"log_scale": jnp.zeros_like(self.belief.rate)}
+        centre, unit = likelihood.mean(plain, f), jnp.sqrt(likelihood.variance(plain, f))
+        each = lambda a: jnp.broadcast_to(a[None], f.shape).reshape(centre.shape)
+        share = 1 / (1 + spread.reshape(centre.shape))
+        width = unit * jnp.sqrt(each(self.belief.rate / self.belief.shape) / share)
+        return StudentPredictive(centre, width, each(2 * self.belief.shape), share)
+
+
+@jax.jit
+def _outputs(model: Target, belief: LinearNormalGamma, network_state: Any, x: Array) -> tuple[Array, Array]:
+    f, phi = head_features(model, belief.location, network_state, x)
+    return f, belief.spread(phi)
+
+
+@record
+class StudentPredictive(Predictive):
+    r"""\(y^* = \mathrm{centre} + \mathrm{width} \cdot t\), t of Student's distribution, outputs independent.
+
+    Attributes:
+        centre: the median, and the mean where there is one, `[N]` for one output, `[N, K]` for several.
+        width: the scale, in the shape of `centre`.
+        freedom: the degrees of freedom, in that shape.
+        share: the share of the variance that is noise, in that shape.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.predictives.gaussian import StudentPredictive
+        >>> pred = StudentPredictive(jnp.zeros(1), jnp.ones(1), jnp.full(1, 4.0), jnp.full(1, 0.75))
+        >>> float(pred.variance[0]), float(pred.epistemic[0])
+        (2.0, 0.5)
+    """
+
+    centre: Array
+    width: Array
+    freedom: Array
+    share: Array
+
+    @property
+    def support(self) -> Support:
+        """Real numbers."""
+        return Real()
+
+    @property
+    def mean(self) -> Array:
+        return self.centre
+
+    @property
+    def variance(self) -> Array:
+        """Var[y]; infinite for two degrees of freedom or fewer."""
+        above = self.freedom > 2
+        return jnp.where(above, self.width**2 * self.freedom / jnp.where(above, self.freedom - 2, 1), jnp.inf)
+
+    @property
+    def aleatoric(self) -> Array:
+        return self.share * self.variance
+
+    @property
+    def epistemic(self) -> Array:
+        """The variance of the layer's output."""
+        return (1 - self.share) * self.variance
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the sum over outputs of the log densities in nats, `[N]`."""
+        z, v = self._standardised(y), self.freedom
+        constant = gammaln((v + 1) / 2) - gammaln(v / 2) - jnp.log(v * math.pi) / 2 - jnp.log(self.width)
+        each = constant - (v + 1) / 2 * jnp.log1p(z**2 / v)
+        return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
+
+    def cdf(self, y: Any) -> Array:
+        return _cdf(self._standardised(y), self.freedom)
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each output, by doubling and bisection: there need not be a variance.
+
+        Raises:
+            ValueError: for a probability outside (0, 1).
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"{probability!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+        z = _lower_quantile(self.freedom, jnp.asarray(min(probability, 1 - probability), self.freedom.dtype))
+        return self.centre + self.width * (z if probability < 0.5 else -z)
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws, independent between rows."""
+        rows, dtype = self.centre.shape[0], self.centre.dtype
+
+        def one(key: RandomKey, freedom: Array) -> Array:
+            normal, gamma = jax.random.split(key)
+            chi = 2 * jax.random.gamma(gamma, freedom / 2, dtype=dtype)
+            return jax.random.normal(normal, freedom.shape, dtype) * jnp.sqrt(freedom / chi)
+
+        draw = lambda key: self.centre + self.width * jax.vmap(one)(row_keys(key, rows, first), self.freedom)
+        return draw_in_chunks(draw, jax.random.split(key, n))
+
+    def _standardised(self, y: Any) -> Array:
+        return (jnp.asarray(y).astype(self.centre.dtype) - self.centre) / self.width
+
+
+@jax.jit
+def _lower_quantile(freedom: Array, tail: Array) -> Array:
+    """Returns quantiles of Student's t below its median, of which loops outside of a program would be compiled anew."""
+
+    def reach(_: Any, end: Array) -> Array:
+        return jnp.where(_cdf(end, freedom) > tail, 2 * end, end)
+
+    end = jax.lax.fori_loop(0, 40, reach, -jnp.ones_like(freedom))
+    return bisect(lambda z: _cdf(z, freedom) < tail, (end, jnp.zeros_like(end)), steps=80)
+
+
+def _cdf(z: Array, freedom: Array) -> Array:
+    """Student's distribution function, by the incomplete beta function: of the tail, or of the centre near zero."""
+    half, square = jnp.full_like(freedom, 0.5), z**2
+    tail = betainc(freedom / 2, half, freedom / (freedom + square)) / 2
+    middle = betainc(half, freedom / 2, square / (freedom + square)) / 2
+    # Each loses its digits where the other keeps them.
+    return jnp.where(square < 1, 0.5 + jnp.sign(z) * middle, jnp.where(z < 0, tail, 1 - tail))

@@ -2,19 +2,219 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logsumexp, xlogy
 
-from lamu.predictives.drawn_rows import drawn_rows
+from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.lazy import draw_in_chunks, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Completed", "GraphRule"]
+__all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
+
+
+@record
+class DrawnVariable(Predictive):
+    r"""One variable of rows, \(p(y_\mathrm{mis} \mid y_\mathrm{obs}) = \frac1S \sum_s \prod_j p(y_j \mid f_{sj})\)."""
+
+    # The entries of a row are independent given a draw of its latents, and not otherwise: `log_prob` and `sample` are
+    # of all missing entries of a row together, mean, variance and intervals of each. Entries that are observed are
+    # known.
+
+    value: Any  # `[N, ...]`, some value where an entry is missing
+    observed: Any  # whether each entry is there
+    law: Likelihood  # of one entry
+    f: Any  # the outputs of the law, `[S, N, entries, outputs]`
+    dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
+
+    @property
+    def support(self) -> Support:
+        return self.law.support
+
+    @property
+    def mean(self) -> Array:
+        # What is observed, and the expectation of what is missing; of classes the probabilities.
+        return self._shown(self._average(self._moments(self.law.mean)), self.value)
+
+    @property
+    def variance(self) -> Array:
+        # The variance of each missing entry by the law of total variance, zero where observed.
+        return self._shown(self._expected_variance + self._variance_of_means, 0.0)
+
+    @property
+    def aleatoric(self) -> Array:
+        # The average over draws of the law's variance, or of its entropy in nats (classes); zero where observed.
+        if not self.support.has_classes:
+            return self._shown(self._expected_variance, 0.0)
+        entropies = self._each(lambda own, f: self.law.entropy(own, f))
+        return self._shown(self._average(entropies), 0.0)
+
+    @property
+    def epistemic(self) -> Array:
+        # What the draws differ by: the variance of the mean, or mutual information in nats (classes).
+        if not self.support.has_classes:
+            return self._shown(self._variance_of_means, 0.0)
+        p = self._average(self._moments(self.law.mean))
+        p = p if p.ndim > 2 else jnp.stack([p, 1.0 - p], axis=-1)
+        entropy = self._shown(-jnp.sum(xlogy(p, p), axis=-1), 0.0)
+        return jnp.maximum(entropy - self.aleatoric, 0.0)
+
+    def log_prob(self, y: Any) -> Array:
+        # Returns the log density of the missing entries of each row together, given the others, `[N]` in nats.
+        return logsumexp(self.by_draw(y), axis=0) - jnp.log(jnp.asarray(float(len(self.f)), self.f.dtype))
+
+    def by_draw(self, y: Any) -> Array:
+        """Returns the log density of the missing entries of each row given each draw, `[S, N]` in nats."""
+        missing = ~jnp.reshape(self.observed, (len(self.value), -1))
+        return jnp.sum(jnp.where(missing[None], self._each(self.law.log_prob, self._flat(y)), 0.0), axis=-1)
+
+    def cdf(self, y: Any) -> Array:
+        # Returns P(Y ≤ y) of each entry; of one that is observed whether it is at most y.
+        found = self._average(self._each(self.law.cdf, self._flat(y)))
+        return self._shown(found, jnp.asarray(self.value <= jnp.asarray(y), found.dtype))
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        # Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it.
+        of_number, of_entries = jax.random.split(key)
+        numbers = jax.random.randint(of_number, (n,), 0, len(self.f))
+        rows, entries = self.f.shape[1:3]
+
+        def one(key: RandomKey, number: Array) -> Array:
+            f, own = self.f[number], jax.tree.map(lambda leaf: leaf[number], self.dispersions)
+            keys = jax.vmap(lambda k: jax.random.split(k, entries))(row_keys(key, rows, first))
+            entry = lambda k, own, f: self.law.sample(k, own, f[None])[0]
+            y = jnp.reshape(jax.vmap(jax.vmap(entry))(keys, own, f), jnp.shape(self.value))
+            return jnp.where(self.observed, jnp.asarray(self.value, y.dtype), y)
+
+        return draw_in_chunks(one, jax.random.split(of_entries, n), numbers)
+
+    def _each(self, function: Callable[..., Array], *given: Array) -> Array:
+        """Returns a function of dispersions, outputs and given values of every entry, `[S, N, entries, ...]`."""
+        entry = lambda own, f, *given: function(own, f[None], *(part[None] for part in given))[0]
+        rows = jax.vmap(jax.vmap(entry))
+        return jax.vmap(lambda own, f: rows(own, f, *given))(self.dispersions, self.f)
+
+    def _moments(self, moment: Callable[[Any, Array], Array]) -> Array:
+        return self._each(lambda own, f: moment(own, f))
+
+    def _flat(self, y: Any) -> Array:
+        return jnp.reshape(jnp.asarray(y, self.value.dtype), self.f.shape[1:3])
+
+    def _average(self, values: Array) -> Array:
+        return jnp.mean(values, axis=0)
+
+    @property
+    def _expected_variance(self) -> Array:
+        return self._average(self._moments(self.law.variance))
+
+    @property
+    def _variance_of_means(self) -> Array:
+        means = self._moments(self.law.mean)
+        return self._average((means - self._average(means)[None]) ** 2)
+
+    def _shown(self, found: Array, known: Any) -> Array:
+        """Returns what was found in the shape of the data, with what is known where an entry is observed."""
+        shape, observed = jnp.shape(self.value), jnp.asarray(self.observed)
+        if found.ndim > 2:  # of classes
+            classes = found.shape[-1]
+            found = jnp.reshape(found, (*shape, classes))
+            if jnp.ndim(known):
+                known = jax.nn.one_hot(jnp.asarray(known, jnp.int32), classes, dtype=found.dtype)
+            return jnp.where(observed[..., None], jnp.asarray(known, found.dtype), found)
+        return jnp.where(observed, jnp.asarray(known, found.dtype), jnp.reshape(found, shape))
+
+
+@record
+class DrawnRows(Predictive):
+    """Several variables of rows by name: answers are mappings, and `log_prob` is of all that is missing in a row."""
+
+    variables: Any  # a `DrawnVariable` by the name of each variable with missing entries, others as their arrays
+
+    @property
+    def mean(self) -> Any:
+        # The rows by name, with expectations where NaN was; of a missing label the probabilities.
+        return self._asked(lambda part: part.mean, jnp.asarray)
+
+    @property
+    def variance(self) -> Any:
+        # The variances by name, zero where observed.
+        return self._asked(lambda part: part.variance, _zero)
+
+    @property
+    def std(self) -> Any:
+        return jax.tree.map(jnp.sqrt, self.variance)
+
+    @property
+    def aleatoric(self) -> Any:
+        # By name, as of one variable.
+        return self._asked(lambda part: part.aleatoric, _zero)
+
+    @property
+    def epistemic(self) -> Any:
+        # By name, as of one variable.
+        return self._asked(lambda part: part.epistemic, _zero)
+
+    @property
+    def support(self) -> Support:
+        # Raises a TypeError: each variable has its own.
+        raise TypeError(f"rows of {', '.join(self.variables)} have no one support; ask variables[name]")
+
+    def quantile(self, probability: float) -> Any:
+        # Returns the quantiles of every entry by name.
+        return self._asked(lambda part: part.quantile(probability), jnp.asarray)
+
+    def interval(self, level: float = 0.9) -> tuple[Any, Any]:
+        ends = self._asked(lambda part: part.interval(level), lambda value: (jnp.asarray(value), jnp.asarray(value)))
+        return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
+
+    def log_prob(self, y: Any) -> Array:
+        # Returns the log density of all that is missing in each row together, given the rest, `[N]` in nats.
+        parts = {name: part for name, part in self.variables.items() if isinstance(part, DrawnVariable)}
+        by_draw = jnp.asarray(sum(part.by_draw(y[name]) for name, part in parts.items()))
+        return logsumexp(by_draw, axis=0) - jnp.log(jnp.asarray(float(len(by_draw)), by_draw.dtype))
+
+    def cdf(self, y: Any) -> Any:
+        # Returns P(Y ≤ y) of every missing entry by name; of variables that are observed whether it is at most y.
+        step = lambda name, value: jnp.asarray(jnp.asarray(value) <= jnp.asarray(y[name]), jnp.result_type(float))
+        return {
+            name: part.cdf(y[name]) if isinstance(part, DrawnVariable) else step(name, part)
+            for name, part in self.variables.items()
+        }
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Any:
+        # Returns n draws by name; variables of a row come of the same draw of its latents.
+        repeated = lambda value: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
+        return self._asked(lambda part: part.sample(jax.random.clone(key), n, first), repeated)
+
+    def _asked(self, question: Callable[[DrawnVariable], Any], known: Callable[[Any], Any]) -> dict[str, Any]:
+        return {
+            name: question(part) if isinstance(part, DrawnVariable) else known(part)
+            for name, part in self.variables.items()
+        }
+
+
+def drawn_rows(entries: Mapping[str, Any]) -> DrawnVariable | DrawnRows:
+    """Returns the predictive of variables of rows: of one alone where there is one."""
+    variables = {
+        name: part.value
+        if part.observed is None
+        else DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions)
+        for name, part in entries.items()
+    }
+    only = next(iter(variables.values())) if len(variables) == 1 else None
+    return only if isinstance(only, DrawnVariable) else DrawnRows(variables)
+
+
+def _zero(value: Any) -> Array:
+    return jnp.zeros(jnp.shape(value), jnp.result_type(float))
+
 
 _ASK = "ask for mean, variance and std, or for posterior.local(rows)"
 
@@ -76,7 +276,7 @@ class GraphRule(PredictiveRule):
 
     # The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
     # Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of
-    # latents and of the shared variables (`lamu.predictives.drawn_rows`).
+    # latents and of the shared variables (`lamu.predictives.graph`).
 
     def prepare(self, model: Any, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         # Raises a TypeError: a graph predicts what is missing in rows, by `predict`.

@@ -13,10 +13,10 @@ import numpy as np
 
 from lamu import memory
 from lamu.bisection import Ends
-from lamu.data.completions import Completions
-from lamu.predictives.averaged import AveragedPredictive, Question
+from lamu.data.imputation import Completions
 from lamu.predictives.interface import Predictive
-from lamu.predictives.moved import Moved
+from lamu.predictives.mixture import AveragedPredictive, Question
+from lamu.predictives.wrapper import Moved
 from lamu.record import record, static
 from lamu.supports import PositiveReal, Support
 from lamu.typing import Array, RandomKey
@@ -38,7 +38,7 @@ class InputMixture(AveragedPredictive):
 
     Examples:
         >>> import jax.numpy as jnp, numpy as np
-        >>> from lamu.data.completions import Completions
+        >>> from lamu.data.imputation import Completions
         >>> from lamu.predictives import GaussianPredictive, InputMixture
         >>> ones = lambda *shape: jnp.ones(shape)
         >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), ones(len(x), 1, 1), ones(len(x)))

@@ -9,24 +9,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gamma, Gaussian, Product
-from lamu.families.noise_scale import NoiseScale
+from lamu.families.matrix_normal import NoiseScale
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
-from lamu.predictives.chunking import in_chunks
-from lamu.predictives.gaussian import GaussianPredictive
+from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive
 from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.lazy import in_chunks
 from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.rule import PredictiveRule
-from lamu.predictives.student import StudentPredictive
+from lamu.predictives.sampled import DrawnOutputs, require_room
 from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
-__all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentOutputs"]
+__all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentDraws", "TangentOutputs"]
+
 
 _NODES = 32
 _MOST_ROWS = 1024  # activations of the network are not in `bytes_of_a_row` where a precision is dense
@@ -238,3 +240,42 @@ def weights_and_dispersion(belief: Any) -> tuple[Gaussian, Params]:
     if not isinstance(weights, Gaussian):
         raise TypeError("the linearised rule needs a Gaussian belief about the network's weights; use Sampled()")
     return weights, belief.factors["likelihood"].mean
+
+
+@record
+class TangentDraws(PredictiveRule):
+    r"""The average of the likelihood over draws of the tangent, \(f(m, x) + J(x)(\theta_s - m)\), \(\theta_s \sim q\).
+
+    One product with the Jacobian a draw and row, and no solve once the draws are there; it serves every Gaussian
+    belief, and is the rule of a matrix-free one.
+
+    Source: Antorán et al. (2023), "Sampling-based inference for large linear models".
+
+    Examples:
+        >>> from lamu.predictives import TangentDraws
+        >>> TangentDraws()
+        TangentDraws()
+    """
+
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        weights, dispersion = weights_and_dispersion(belief)
+        require_room(weights, key, samples)
+        draws = _draws(weights, key, samples)
+        count = jax.tree.leaves(draws)[0].shape[0]
+        repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), dispersion)
+        return DrawnOutputs(model, (weights.mean, draws, dispersion, network_state), repeated, _outputs)
+
+
+@partial(jax.jit, static_argnums=2)
+def _draws(weights: Gaussian, key: RandomKey, samples: int) -> Params:
+    return weights.draws(key, samples)
+
+
+@jax.jit
+def _outputs(
+    model: Target, mean: Params, draws: Params, dispersion: Params, network_state: Any, x: Array, offset: Array | None
+) -> Array:
+    outputs = lambda theta: model.outputs({"network": theta, "likelihood": dispersion}, network_state, x)[0]
+    f, forwards = jax.linearize(outputs, mean)
+    of_draw = lambda theta: with_offset(f + forwards(tree.add(theta, mean, -1.0)), offset)
+    return jnp.asarray(jax.lax.map(of_draw, draws))

@@ -19,14 +19,14 @@ from jax.scipy.stats import norm
 
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian, Product
-from lamu.families.noise_scale import NoiseScale  # noqa: F401  (a saved belief that predicts by this rule names it)
+from lamu.families.matrix_normal import NoiseScale  # noqa: F401  (a saved belief that predicts by this rule names it)
 from lamu.likelihoods import Gaussian as GaussianNoise
 from lamu.likelihoods import Scaled
 from lamu.networks import MLP, Standardised
 from lamu.operators import Diagonal
-from lamu.predictives.chunking import in_room
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Prepared
+from lamu.predictives.lazy import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support

@@ -28,7 +28,7 @@ from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
-from lamu.objective.row_jacobian import row_jacobian
+from lamu.objective.objective import row_jacobian
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.families import ExponentialFamily, Family, Gaussian, Product
 from lamu.operators import Dense, Diagonal, Scalar
-from lamu.priors.interface import Prior
-from lamu.priors.parts import independent_parts, same_leaves
+from lamu.priors.interface import Prior, independent_parts, same_leaves
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.families import ExponentialFamily, Gaussian
-from lamu.priors.interface import Prior
-from lamu.priors.parts import independent_parts, merged_parts
+from lamu.priors.interface import Prior, independent_parts, merged_parts
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 

@@ -1,5 +1,344 @@
 r"""Weights with scales that are unknown themselves, \(w_i = z_i \prod_l \tau_{l, g_l(i)}\): the priors' mechanism."""
 
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jax.scipy.special import gammaln
+
+from lamu import tree
+from lamu.networks.interface import Network, outputs
+from lamu.networks.wrapper import NetworkWrapper
+from lamu.priors.interface import IndependentLeaves, Prior
+from lamu.priors.normal import Normal
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = [
+    "ARD",
+    "GammaVariance",
+    "HalfCauchyScale",
+    "Hierarchical",
+    "Hierarchy",
+    "Horseshoe",
+    "InverseGammaVariance",
+    "RegularisedHorseshoe",
+    "Scale",
+    "ScaleLaw",
+    "ScaledNetwork",
+]
+
+
+# Each is a density of u = log τ, the Jacobian included, so that scales are real coordinates that any algorithm can
+# move. Two of them are conjugate to normal weights: given their squares, 1/τ² is gamma again.
+
+
+class ScaleLaw(ABC):
+    """The distribution of a positive scale, as a density of its logarithm.
+
+    A law of one's own inherits from this class, is a `lamu.record.record`, and defines the three abstract methods.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import HalfCauchyScale
+        >>> HalfCauchyScale(1.0).log_prob(jnp.zeros(1)).round(4).tolist()  # the density 2 / (π (1 + τ²)) at 1 is 1/π
+        [-1.1447...]
+    """
+
+    @property
+    @abstractmethod
+    def typical(self) -> Any:
+        """A scale in the middle of the distribution, from which runs start."""
+
+    @abstractmethod
+    def log_prob(self, log_scale: Array) -> Array:
+        """Returns the log density of each u = log τ in nats, in its shape."""
+
+    @abstractmethod
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns draws of u = log τ."""
+
+    def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
+        r"""Returns shape and rate of the gamma message to the precision 1/τ², given its mean so far.
+
+        \[ q(\tau^{-2}) = \mathrm{Gamma}\big((a - 1 + n/2)/T + 1,\;
+            (b + \tfrac12 \textstyle\sum_i E[w_i^2])/T\big) \]
+
+        for n weights of this scale, with a and b returned here, neither divided by T.
+
+        Args:
+            mean_precision: E[1/τ²] under the belief so far, any shape.
+            temperature: T, for the belief about a variable between, which divides its log densities too.
+
+        Raises:
+            TypeError: for a law that is not conjugate.
+        """
+        del mean_precision, temperature
+        raise TypeError(
+            f"{type(self).__name__} is not conjugate to normal weights; take HalfCauchyScale or InverseGammaVariance, "
+            "or the form that is not centred, Model(prior.around(network), likelihood, prior)"
+        )
+
+
+@record
+class HalfCauchyScale(ScaleLaw):
+    r"""A half-Cauchy scale, \(p(\tau) = \frac{2}{\pi s (1 + \tau^2/s^2)}\), \(\tau > 0\).
+
+    It has mass at zero and a tail without a mean: a scale can vanish, or be as large as the data say. As a mixture,
+    \(\tau^2 \mid \nu \sim \mathrm{InverseGamma}(\frac12, 1/\nu)\), \(\nu \sim \mathrm{InverseGamma}(\frac12, 1/s^2)\).
+
+    Attributes:
+        scale: s, the median of τ.
+
+    Raises:
+        ValueError: if it is not positive and finite.
+
+    Source: Gelman (2006); Wand et al. (2011), result 5, for the mixture.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import HalfCauchyScale
+        >>> [float(value) for value in HalfCauchyScale(1.0).precision_prior(jnp.array(1.0))]
+        [0.5, 0.5]
+    """
+
+    scale: Number = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive("scale", self.scale)
+
+    @property
+    def typical(self) -> Any:
+        """The median s."""
+        return self.scale
+
+    def log_prob(self, log_scale: Array) -> Array:
+        r"""Returns \(-\log \pi - \log\cosh(u - \log s)\)."""
+        v = jnp.abs(log_scale - jnp.log(jnp.asarray(self.scale, log_scale.dtype)))
+        return math.log(2 / math.pi) - v - jnp.log1p(jnp.exp(-2 * v))
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns the logarithms of absolute Cauchy draws."""
+        return jnp.log(jnp.abs(jax.random.cauchy(key, shape, dtype))) + jnp.log(jnp.asarray(self.scale, dtype))
+
+    def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
+        r"""Returns ½ and \(E[1/\nu] = T / (1/s^2 + E[1/\tau^2])\).
+
+        In 1/ν the log densities of τ² given ν and of ν have no logarithm left, so that at temperature T
+        \(q(1/\nu) = \mathrm{Gamma}(1, (1/s^2 + E[1/\tau^2])/T)\).
+        """
+        s = jnp.asarray(self.scale, mean_precision.dtype)
+        return jnp.full_like(mean_precision, 0.5), temperature / (s**-2 + mean_precision)
+
+
+@record
+class GammaVariance(ScaleLaw):
+    r"""A gamma variance, \(\tau^2 \sim \mathrm{Gamma}(a, b)\).
+
+    Normal weights of this variance are `Laplace` of scale \(1/\sqrt{2b}\) for a = 1.
+
+    Attributes:
+        shape: a.
+        rate: b; the mean of τ² is a / b.
+
+    Raises:
+        ValueError: if one is not positive and finite.
+
+    Source: Griffin & Brown (2010).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import GammaVariance
+        >>> GammaVariance(1.0, 0.5).log_prob(jnp.zeros(1)).round(4).tolist()  # ½ exp(−½) and the Jacobian 2
+        [-0.5...]
+    """
+
+    shape: Number = 1.0
+    rate: Number = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive("shape", self.shape)
+        _require_positive("rate", self.rate)
+
+    @property
+    def typical(self) -> Any:
+        """The root of the mean variance."""
+        return (self.shape / self.rate) ** 0.5
+
+    def log_prob(self, log_scale: Array) -> Array:
+        r"""Returns the log density of τ² plus \(\log 2\tau^2\)."""
+        a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
+        return a * jnp.log(b) - gammaln(a) + 2 * a * log_scale - b * jnp.exp(2 * log_scale) + math.log(2.0)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns half the logarithms of gamma draws."""
+        a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
+        return (jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)) / 2
+
+
+@record
+class InverseGammaVariance(ScaleLaw):
+    r"""An inverse-gamma variance, \(\tau^2 \sim \mathrm{InverseGamma}(a, b)\): the precision 1/τ² is Gamma(a, b).
+
+    Normal weights that have one each are `StudentT` of 2a degrees of freedom and scale \(\sqrt{b/a}\).
+
+    Attributes:
+        shape: a.
+        rate: b.
+
+    Raises:
+        ValueError: if one is not positive and finite.
+
+    Source: Neal (1996), section 4.3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import InverseGammaVariance
+        >>> [float(value) for value in InverseGammaVariance(2.0, 3.0).precision_prior(jnp.array(1.0))]
+        [2.0, 3.0]
+    """
+
+    shape: Number = 1.0
+    rate: Number = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive("shape", self.shape)
+        _require_positive("rate", self.rate)
+
+    @property
+    def typical(self) -> Any:
+        """The root of the inverse mean precision."""
+        return (self.rate / self.shape) ** 0.5
+
+    def log_prob(self, log_scale: Array) -> Array:
+        r"""Returns the log density of τ² plus \(\log 2\tau^2\)."""
+        a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
+        return a * jnp.log(b) - gammaln(a) - 2 * a * log_scale - b * jnp.exp(-2 * log_scale) + math.log(2.0)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns minus half the logarithms of gamma draws."""
+        a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
+        return (jnp.log(b) - jax.random.loggamma(key, a, shape, dtype)) / 2
+
+    def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
+        del temperature
+        a, b = (jnp.asarray(value, mean_precision.dtype) for value in (self.shape, self.rate))
+        return jnp.full_like(mean_precision, a), jnp.full_like(mean_precision, b)
+
+
+def _require_positive(name: str, value: Any) -> None:
+    if not isinstance(value, Tracer) and not 0.0 < value < math.inf:
+        raise ValueError(f"{name}={value!r} is not positive and finite; give a positive number")
+
+
+_GROUPS = ("all", "layer", "unit", "input", "weight")
+
+
+@record
+class Scale:
+    r"""Scales τ of a network's weights, one for each group, and their common distribution.
+
+    Values of the groups are a dictionary of arrays. Its key is "all", the path of a layer, or the path of a leaf; the
+    shape of a value broadcasts to the leaves of the group.
+
+    Attributes:
+        law: the distribution of τ, a `ScaleLaw`.
+        by: which weights share a scale: "all"; "layer", the leaves beside each other; "unit", the last axis of a leaf;
+            "input", the last but one, where a leaf without inputs has one scale; "weight", none.
+        leaves: the path pattern of the leaves that have such scales, "*kernel" by default, which leaves biases out.
+
+    Raises:
+        ValueError: for another word than these; and, where parameters are first seen, for a pattern without a leaf.
+        TypeError: for a law that is none.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Scale
+        >>> weights = {"layers": {0: {"bias": jnp.zeros(2), "kernel": jnp.ones((3, 2))}}}
+        >>> Scale(by="input").constant(2.0, weights)["layers/0/kernel"].shape
+        (3, 1)
+        >>> Scale(by="input").sums(weights)["layers/0/kernel"].ravel().tolist()
+        [2.0, 2.0, 2.0]
+    """
+
+    law: ScaleLaw | Any = HalfCauchyScale(1.0)
+    by: str = static(default="weight")
+    leaves: str = static(default="*kernel")
+
+    def __post_init__(self) -> None:
+        if self.by not in _GROUPS:
+            raise ValueError(f"by={self.by!r} names no groups of weights; give one of {', '.join(_GROUPS)}")
+        if not isinstance(self.law, ScaleLaw):
+            raise TypeError(
+                f"law={self.law!r} is no distribution of a scale; give HalfCauchyScale, GammaVariance, "
+                "InverseGammaVariance, or a class that inherits from ScaleLaw"
+            )
+
+    def check(self, params: Params) -> None:
+        """Raises a ValueError if no leaf has such a scale."""
+        tree.require_matches([self.leaves], params)
+
+    def constant(self, value: Any, params: Params) -> dict[str, Array]:
+        """Returns the same value for every group.
+
+        Args:
+            value: a number.
+            params: a network's parameters.
+        """
+        groups = {}
+        for path, leaf in zip(tree.paths(params), jax.tree.leaves(params), strict=True):
+            if self.covers(path):
+                groups[self._group(path)] = jnp.full(self._shape(leaf), value, jnp.result_type(leaf))
+        return groups
+
+    def sums(self, amounts: Params) -> dict[str, Array]:
+        """Returns the sum over every group of amounts that weights have.
+
+        Args:
+            amounts: a tree like the parameters.
+        """
+        groups: dict[str, Array] = {}
+        for path, leaf in zip(tree.paths(amounts), jax.tree.leaves(amounts), strict=True):
+            if self.covers(path):
+                group, shape = self._group(path), self._shape(leaf)
+                others = tuple(i for i, n in enumerate(shape) if n == 1) if shape else None
+                total = jnp.sum(leaf, axis=others, keepdims=bool(shape))
+                groups[group] = groups[group] + total if group in groups else total
+        return groups
+
+    def covers(self, path: str) -> bool:
+        """Returns whether the leaf of a path has such scales."""
+        return tree.matches(path, self.leaves)
+
+    def of(self, groups: dict[str, Array], path: str) -> Array:
+        """Returns the values of a leaf's weights, of a shape that broadcasts to it.
+
+        Args:
+            groups: a value for every group.
+            path: the path of a leaf that has such scales.
+        """
+        return groups[self._group(path)]
+
+    def _group(self, path: str) -> str:
+        if self.by == "all":
+            return "all"
+        return path.rpartition("/")[0] or "all" if self.by == "layer" else path
+
+    def _shape(self, leaf: Array) -> tuple[int, ...]:
+        """The shape of a leaf's scales: one number, or one axis of the leaf, or all."""
+        if self.by in ("all", "layer"):
+            return ()
+        if self.by == "weight":
+            return leaf.shape
+        axis = leaf.ndim - (1 if self.by == "unit" else 2)
+        return tuple(n if i == axis else 1 for i, n in enumerate(leaf.shape))
+
+
 # In the form that is not centred, `prior.around(network)` is a network whose parameters are the standardised weights z
 # and the logarithms of the scales, side by side and independent under the prior:
 #
@@ -8,24 +347,6 @@ r"""Weights with scales that are unknown themselves, \(w_i = z_i \prod_l \tau_{l
 # so that every algorithm moves both. In the conjugate form the network is as it is, and an algorithm holds a belief
 # about the scales (`lamu.algorithms.conjugate_scales`).
 
-from __future__ import annotations
-
-from abc import abstractmethod
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-
-from lamu import tree
-from lamu.networks.interface import Network, outputs
-from lamu.networks.wrapper import NetworkWrapper
-from lamu.priors.interface import IndependentLeaves, Prior
-from lamu.priors.normal import Normal
-from lamu.priors.scale_groups import Scale
-from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
-
-__all__ = ["Hierarchical", "Hierarchy", "ScaledNetwork"]
 
 # The key at which the scales' draws leave that of the weights.
 _SCALES = 1
@@ -228,3 +549,147 @@ class ScaledNetwork(NetworkWrapper):
     ) -> tuple[Array, Any]:
         """Returns the base's outputs at the scaled weights, and its new state."""
         return outputs(self.base, self.prior.scaled(params), state, x, key, train, mask)
+
+
+@record
+class ARD(Hierarchy):
+    r"""Automatic relevance determination: an unknown scale for the weights of every input, \(w_{jk} = \tau_j z_{jk}\).
+
+    Attributes:
+        by: which weights share a scale: "input", "unit", "layer" or "weight".
+        law: the distribution of τ.
+        leaves: the path pattern of the leaves that have scales; `"layers/0/kernel"` for a network's inputs alone.
+        weights: the prior of z, of all leaves.
+
+    Raises:
+        ValueError, TypeError: as `Hierarchical` and `Scale`.
+
+    Source: MacKay (1994); Neal (1996), section 4.3.
+
+    Examples:
+        >>> import lamu
+        >>> prior = lamu.priors.ARD(by="input")
+        >>> network = prior.around(lamu.networks.MLP((8,)))
+    """
+
+    by: str = static(default="input")
+    law: ScaleLaw | Any = HalfCauchyScale(1.0)
+    leaves: str = static(default="*kernel")
+    weights: Any = Normal(1.0)
+
+    def __post_init__(self) -> None:
+        Scale(self.law, self.by, self.leaves)
+
+    @property
+    def standardised(self) -> Prior:
+        return self.weights
+
+    @property
+    def levels(self) -> tuple[Scale, ...]:
+        return (Scale(self.law, self.by, self.leaves),)
+
+
+@record
+class Horseshoe(Hierarchy):
+    r"""The horseshoe: \(w_i = \tau \lambda_i z_i\), \(\tau \sim C^+(0, s)\), \(\lambda_i \sim C^+(0, 1)\), normal z.
+
+    One scale τ shrinks all weights; a heavy tail of its own lets each escape. With \(p_0\) of D weights at work,
+    \(s = \frac{p_0}{D - p_0} \sigma / \sqrt N\) is a guess of the global scale.
+
+    Attributes:
+        scale: s, the median of the global scale.
+        by: which weights share a λ: "weight", "input" or "unit".
+        leaves: the path pattern of the leaves that it is about.
+        weights: the prior of z, of all leaves.
+
+    Raises:
+        ValueError: for a scale that is not positive and finite; and as `Hierarchical` and `Scale`.
+
+    Source: Carvalho, Polson & Scott (2010); Piironen & Vehtari (2017), section 3.3, for s.
+
+    Examples:
+        >>> import lamu
+        >>> prior = lamu.priors.Horseshoe(scale=0.1)
+        >>> [level.by for level in prior.levels]
+        ['all', 'weight']
+    """
+
+    scale: Number = 1.0
+    by: str = static(default="weight")
+    leaves: str = static(default="*kernel")
+    weights: Any = Normal(1.0)
+
+    def __post_init__(self) -> None:
+        _ = self.levels
+
+    @property
+    def standardised(self) -> Prior:
+        return self.weights
+
+    @property
+    def levels(self) -> tuple[Scale, ...]:
+        """The global scale, and the local ones."""
+        return (
+            Scale(HalfCauchyScale(self.scale), "all", self.leaves),
+            Scale(HalfCauchyScale(1.0), self.by, self.leaves),
+        )
+
+
+@record
+class RegularisedHorseshoe(Hierarchy):
+    r"""The horseshoe with a slab: the largest weights are normal of scale c instead of without bound.
+
+    \[ w_i = z_i \frac{c\, \tau \lambda_i}{\sqrt{c^2 + \tau^2 \lambda_i^2}}, \qquad
+       c^2 \sim \mathrm{InverseGamma}\big(\tfrac{\nu}{2}, \tfrac{\nu}{2} s_c^2\big) \]
+
+    Attributes:
+        scale: s, the median of the global scale τ.
+        slab: \(s_c\), the scale of the slab.
+        df: ν, the degrees of freedom of the slab, which is Student-t.
+        by: which weights share a λ: "weight", "input" or "unit".
+        leaves: the path pattern of the leaves that it is about.
+        weights: the prior of z, of all leaves.
+
+    Raises:
+        ValueError: for a number that is not positive and finite; and as `Hierarchical` and `Scale`.
+
+    Source: Piironen & Vehtari (2017), equations 2.8 to 2.10.
+
+    Examples:
+        >>> import lamu
+        >>> [level.by for level in lamu.priors.RegularisedHorseshoe(scale=0.1, slab=2.0).levels]
+        ['all', 'weight', 'all']
+    """
+
+    scale: Number = 1.0
+    slab: Number = 1.0
+    df: Number = 4.0
+    by: str = static(default="weight")
+    leaves: str = static(default="*kernel")
+    weights: Any = Normal(1.0)
+
+    def __post_init__(self) -> None:
+        _ = self.levels
+
+    @property
+    def standardised(self) -> Prior:
+        return self.weights
+
+    @property
+    def levels(self) -> tuple[Scale, ...]:
+        """The global scale, the local ones, and the slab's."""
+        return (
+            Scale(HalfCauchyScale(self.scale), "all", self.leaves),
+            Scale(HalfCauchyScale(1.0), self.by, self.leaves),
+            Scale(InverseGammaVariance(self.df / 2, self.df / 2 * self.slab**2), "all", self.leaves),
+        )
+
+    @property
+    def multiplies(self) -> bool:
+        """False: the slab bounds the product of the others."""
+        return False
+
+    def log_factor(self, logs: list[Array]) -> Array:
+        r"""Returns \(-\frac12 \log\big((\tau\lambda_i)^{-2} + c^{-2}\big)\)."""
+        *shrinking, slab = logs
+        return -jnp.logaddexp(-2 * super().log_factor(shrinking), -2 * slab) / 2

@@ -1,4 +1,4 @@
-r"""Independent weights of one kind of distribution, with one scale for all, or one for each path pattern."""
+"""Independent weights of one kind of distribution, with one scale for all, or one for each path pattern."""
 
 from __future__ import annotations
 
@@ -10,13 +10,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jax.scipy.special import gammaln, logit
 
 from lamu import tree
+from lamu.families import Binary
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["FanIn", "Independent"]
+__all__ = [
+    "Cauchy",
+    "Discrete",
+    "FanIn",
+    "GeneralisedNormal",
+    "Independent",
+    "Laplace",
+    "ScaleMixture",
+    "SpikeAndSlab",
+    "StudentT",
+]
 
 
 @record
@@ -149,3 +161,317 @@ class Independent(IndependentLeaves):
         else:
             chosen = tree.by_pattern(dict(zip(self.patterns, self.scale, strict=True)), params)
         return jax.tree.map(lambda x, s: s.of(x) if isinstance(s, FanIn) else s, params, chosen)
+
+
+@record
+class Discrete(IndependentLeaves):
+    r"""Binary weights, \(p(\theta) = \prod_i \pi_i^{(1 + \theta_i)/2} (1 - \pi_i)^{(1 - \theta_i)/2}\) on ±1.
+
+    It is a mass function, zero elsewhere, and has no gradient: it is for `bayesbinn` and `straight_through`, whose
+    belief about binary weights takes it in exactly, \(\lambda_0 = \tfrac12 \log \pi / (1 - \pi)\). Real weights beside
+    binary ones get a prior of their own by `ByPath`. The prior of a belief that was learned is `Belief(Binary(...))`.
+
+    Attributes:
+        probability: π of +1, or a mapping from path patterns to these, the first pattern that matches a leaf counting;
+            kept as `patterns` with a tuple of its values.
+        patterns: filled in from a mapping; None where one probability is for all.
+
+    Raises:
+        ValueError: for a probability outside (0, 1); and, where parameters are first seen, if a leaf matches no pattern
+            or a pattern no leaf.
+
+    Source: Soudry, Hubara & Meir (2014), section 3.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.priors import ByPath, Discrete, Normal
+        >>> round(float(jnp.exp(Discrete(0.8).log_prob({"w": jnp.array([1.0, -1.0])}))), 4)
+        0.16
+        >>> prior = ByPath({"*kernel": Discrete(0.5), "*": Normal(1.0)})
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Bernoulli(), prior).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.bayesbinn(), epochs=2).posterior
+    """
+
+    probability: Any = 0.5
+    patterns: tuple[str, ...] | None = static(default=None)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.probability, Mapping):
+            object.__setattr__(self, "patterns", tuple(self.probability.keys()))
+            object.__setattr__(self, "probability", tuple(self.probability.values()))
+        values: Any = self.probability if self.patterns is not None else (self.probability,)
+        for name, value in zip(self.patterns or ("",), values, strict=True):
+            if not isinstance(value, Tracer) and not 0.0 < value < 1.0:
+                where = f" of {name!r}" if name else ""
+                raise ValueError(
+                    f"the probability {value!r}{where} of +1 is not between 0 and 1; give for instance 0.5"
+                )
+
+    def check(self, params: Params) -> None:
+        """Raises a ValueError if a pattern matches no leaf, or a leaf no pattern."""
+        if self.patterns is not None:
+            tree.require_matches(self.patterns, params)
+            self.exponential(params)
+
+    def exponential(self, params: Params) -> Binary:
+        r"""Returns the belief \(\lambda = \tfrac12 \log \pi / (1 - \pi)\) of every weight."""
+        if self.patterns is None:
+            chosen = jax.tree.map(lambda _: self.probability, params)
+        else:
+            chosen = tree.by_pattern(dict(zip(self.patterns, self.probability, strict=True)), params)
+        return Binary(jax.tree.map(lambda x, p: jnp.full_like(x, logit(jnp.asarray(p, x.dtype)) / 2), params, chosen))
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns the log of the mass, a scalar in nats; −∞ where a weight is neither −1 nor +1."""
+        mass = self.exponential(params).log_prob(params)
+        binary = [jnp.all(jnp.abs(leaf) == 1) for leaf in jax.tree.leaves(params)]
+        return jnp.where(jnp.all(jnp.stack(binary)), mass, -jnp.inf) if binary else mass
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Returns a draw of minus and plus ones, a tree like `params`."""
+        return self.exponential(params).sample(key)
+
+
+# None is Gaussian, so each enters every algorithm through the loss.
+
+
+@record
+class Laplace(Independent):
+    r"""Laplace weights, \(p(\theta_i) = \frac1{2 s_i} e^{-|\theta_i - m| / s_i}\): L1 regularisation of rate 1/s.
+
+    The mode has exact zeros, where an optimiser reaches them. Draws and means have none: sparsity is a property of the
+    point estimate.
+
+    Attributes:
+        scale: s, the mean distance from m; a number, a `FanIn`, or a mapping by path pattern.
+        loc: m.
+        patterns: filled in from a mapping.
+
+    Source: Tibshirani (1996); Park & Casella (2008).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Laplace
+        >>> round(float(Laplace(0.5).log_prob({"w": jnp.array([1.0])})), 4)
+        -2.0
+    """
+
+    def log_density(self, z: Array) -> Array:
+        """Returns −|z| − log 2."""
+        return -jnp.abs(z) - math.log(2.0)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns draws of Laplace's distribution."""
+        return jax.random.laplace(key, shape, dtype)
+
+
+@record
+class StudentT(Independent):
+    r"""Student-t weights, \(p_0(z) \propto (1 + z^2/\nu)^{-(\nu + 1)/2}\).
+
+    A normal of which every weight has a variance of its own, inverse-Gamma(ν/2, ν/2): large weights are pulled less.
+
+    Attributes:
+        scale: s; the standard deviation is \(s \sqrt{\nu / (\nu - 2)}\). A number, a `FanIn`, or a mapping.
+        loc: m.
+        patterns: filled in from a mapping.
+        df: ν, the degrees of freedom.
+
+    Raises:
+        ValueError: for degrees of freedom that are not positive; and as every prior of independent weights.
+
+    Source: Fortuin et al. (2022), who find such tails in trained networks.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import StudentT
+        >>> round(float(StudentT(df=4.0).log_prob({"w": jnp.zeros(1)})), 4)
+        -0.9808
+    """
+
+    df: Number = 3.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.df, Tracer) and not 0.0 < self.df < math.inf:
+            raise ValueError(
+                f"df={self.df!r} is no number of degrees of freedom; give a positive one, for instance 3.0"
+            )
+
+    def log_density(self, z: Array) -> Array:
+        """Returns the log density of Student's t."""
+        df = jnp.asarray(self.df, z.dtype)
+        constant = gammaln((df + 1) / 2) - gammaln(df / 2) - jnp.log(df * math.pi) / 2
+        return constant - (df + 1) / 2 * jnp.log1p(z * z / df)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns draws of Student's t."""
+        return jax.random.t(key, jnp.asarray(self.df, dtype), shape, dtype)
+
+
+@record
+class Cauchy(Independent):
+    r"""Cauchy weights, \(p_0(z) = 1 / (\pi (1 + z^2))\): Student's t of one degree of freedom.
+
+    It has neither mean nor variance. In a wide network a few weights then do most of the work, and the limit is no
+    Gaussian process.
+
+    Attributes:
+        scale: s, half of the distance between the quartiles. A number, a `FanIn`, or a mapping.
+        loc: m.
+        patterns: filled in from a mapping.
+
+    Source: Neal (1996), section 2.1, for the limit of wide networks.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Cauchy
+        >>> round(float(Cauchy().log_prob({"w": jnp.zeros(1)})), 4)
+        -1.1447
+    """
+
+    def log_density(self, z: Array) -> Array:
+        """Returns −log π − log(1 + z²)."""
+        return -math.log(math.pi) - jnp.log1p(z * z)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns draws of Cauchy's distribution."""
+        return jax.random.cauchy(key, shape, dtype)
+
+
+@record
+class GeneralisedNormal(Independent):
+    r"""Weights with \(p_0(z) = \frac{\beta}{2 \Gamma(1/\beta)} e^{-|z|^\beta}\).
+
+    β = 2 is a normal of standard deviation \(s/\sqrt2\), β = 1 is `Laplace`; below one the mode at m is sharper still.
+
+    Attributes:
+        scale: s. A number, a `FanIn`, or a mapping.
+        loc: m.
+        patterns: filled in from a mapping.
+        power: β.
+
+    Raises:
+        ValueError: for a power that is not positive; and as every prior of independent weights.
+
+    Source: Nadarajah (2005).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import GeneralisedNormal, Laplace
+        >>> weights = {"w": jnp.array([0.3, -2.0])}
+        >>> float(GeneralisedNormal(0.5, power=1.0).log_prob(weights)) == float(Laplace(0.5).log_prob(weights))
+        True
+    """
+
+    power: Number = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.power, Tracer) and not 0.0 < self.power < math.inf:
+            raise ValueError(f"power={self.power!r} is no power of a distance; give a positive one, for instance 1.5")
+
+    def log_density(self, z: Array) -> Array:
+        power = jnp.asarray(self.power, z.dtype)
+        # |z|^β has no finite slope at zero for β < 1, and NaN for its gradient by the general rule.
+        away = jnp.where(z == 0, 1.0, jnp.abs(z))
+        return jnp.log(power / 2) - gammaln(1 / power) - jnp.where(z == 0, 0.0, away**power)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns draws: a sign, and the root of a Gamma variable."""
+        sign_key, size_key = jax.random.split(key)
+        power = jnp.asarray(self.power, dtype)
+        size = jax.random.gamma(size_key, 1 / power, shape, dtype) ** (1 / power)
+        return size * jax.random.rademacher(sign_key, shape, dtype)
+
+
+_HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
+
+
+@record
+class SpikeAndSlab(Independent):
+    r"""Weights from a wide normal, the slab, or from a narrow one, the spike, each weight on its own.
+
+    \[ p(\theta) = \prod_i \big( \pi\, N(\theta_i \mid m, s_i^2) + (1 - \pi)\, N(\theta_i \mid m, (\epsilon s_i)^2)
+       \big) \]
+
+    What the data say nothing about is pulled to m harder than by a normal prior, and large weights are pulled less. The
+    spike is narrow and no point mass, so that the density has a gradient; draws have no exact zeros. It is no Gaussian,
+    and enters every algorithm through the loss.
+
+    Attributes:
+        scale: s, the standard deviation of the slab; a number, a `FanIn`, or a mapping by path pattern.
+        loc: m.
+        patterns: filled in from a mapping.
+        share: π, the share of the slab.
+        spike: ε, the standard deviation of the spike as a share of the slab's.
+
+    Raises:
+        ValueError: for a share or a spike outside (0, 1); and as every prior of independent weights.
+
+    Source: George & McCulloch (1993), section 2.1, the mixture of two normals; Blundell et al. (2015), equation 7.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import SpikeAndSlab
+        >>> prior = SpikeAndSlab({"*bias": 10.0, "*": 1.0}, share=0.5, spike=0.1)
+        >>> round(float(prior.log_prob({"kernel": jnp.zeros(1)})), 3)
+        0.786
+    """
+
+    share: Number = 0.5
+    spike: Number = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, part in (("share", "of the slab"), ("spike", "of the slab's standard deviation")):
+            value = getattr(self, name)
+            if not isinstance(value, Tracer) and not 0.0 < value < 1.0:
+                raise ValueError(f"{name}={value!r} is no share {part}; give a number between 0 and 1")
+
+    def log_density(self, z: Array) -> Array:
+        """Returns the log density of the mixture of N(0, 1) and N(0, ε²)."""
+        share, spike = jnp.asarray(self.share, z.dtype), jnp.asarray(self.spike, z.dtype)
+        slab = jnp.log(share) - z * z / 2
+        narrow = jnp.log1p(-share) - jnp.log(spike) - (z / spike) ** 2 / 2
+        return jnp.logaddexp(slab, narrow) - _HALF_LOG_2_PI
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        which, noise = jax.random.split(key)
+        in_slab = jax.random.bernoulli(which, self.share, shape)
+        scale = jnp.where(in_slab, jnp.ones((), dtype), jnp.asarray(self.spike, dtype))
+        return scale * jax.random.normal(noise, shape, dtype)
+
+
+def ScaleMixture(weight: Number = 0.5, wide: Number = 1.0, narrow: Number = 0.05) -> SpikeAndSlab:
+    r"""The spike and slab by its two standard deviations, as Bayes by Backprop has it.
+
+    \[ p(\theta) = \prod_j \big( \pi\, N(\theta_j \mid 0, \sigma_1^2) + (1 - \pi)\, N(\theta_j \mid 0, \sigma_2^2) \big)
+    \]
+
+    Args:
+        weight: π, the share of the wide component.
+        wide: σ₁, its standard deviation.
+        narrow: σ₂, that of the spike.
+
+    Raises:
+        ValueError: for a share outside (0, 1), a standard deviation that is not positive and finite, or a narrow one
+            that is not below the wide one.
+
+    Source: Blundell et al. (2015), equation 7.
+
+    Examples:
+        >>> from lamu.priors import ScaleMixture
+        >>> ScaleMixture(weight=0.5, wide=2.0, narrow=0.5)
+        SpikeAndSlab(scale=2.0, loc=0.0, patterns=None, share=0.5, spike=0.25)
+    """
+    if not any(isinstance(value, Tracer) for value in (weight, wide, narrow)):
+        if not 0.0 < weight < 1.0:
+            raise ValueError(f"weight={weight!r} leaves one component alone; give a share between 0 and 1")
+        if not 0.0 < narrow < wide < math.inf:
+            raise ValueError(
+                f"narrow={narrow!r} and wide={wide!r} are no standard deviations of a spike and of what is around it; "
+                "give 0 < narrow < wide"
+            )
+    return SpikeAndSlab(wide, share=weight, spike=narrow / wide)

@@ -7,17 +7,145 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Diagonal
 from lamu.priors.independent import Independent
+from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Normal"]
+__all__ = ["Gates", "LayerwiseNormal", "LearnedNormal", "Normal"]
+
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
+
+
+@record
+class LayerwiseNormal(IndependentLeaves):
+    r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), where the scales are a tree.
+
+    The tree begins like the parameters and may stop anywhere: a number stands for every weight below it, an array of a
+    leaf's shape for that leaf's weights one by one. All scales are leaves of the record, so that the evidence can be
+    differentiated in them. A *layer* is a dictionary that holds nothing but leaves (a kernel and its bias); a leaf
+    elsewhere is a layer of its own.
+
+    Attributes:
+        scale: the standard deviations s: a number, or a tree of numbers and arrays, a prefix of the parameters.
+        loc: the mean m.
+
+    Raises:
+        ValueError: if a scale is not positive and finite; and, where parameters are first seen, if the tree of scales
+            is no prefix of theirs.
+
+    Source: Neal (1996), "Bayesian learning for neural networks", for a scale a group of weights.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import LayerwiseNormal
+        >>> first, last = {"bias": jnp.zeros(2), "kernel": jnp.ones((3, 2))}, {"kernel": jnp.ones((2, 1))}
+        >>> weights = {"layers": {0: first, 1: last}}
+        >>> LayerwiseNormal.over(weights, 0.5).scale
+        {'layers': {0: 0.5, 1: 0.5}}
+        >>> prior = LayerwiseNormal({"layers": {0: 0.5, 1: 2.0}})
+        >>> prior.gaussian(weights).precision.values["layers"][1]["kernel"].ravel().tolist()
+        [0.25, 0.25]
+    """
+
+    scale: Any = 1.0
+    loc: Number = 0.0
+
+    def __post_init__(self) -> None:
+        for path, scale in zip(tree.paths(self.scale), jax.tree.leaves(self.scale), strict=True):
+            if not isinstance(scale, Tracer) and not np.all(np.greater(scale, 0) & np.isfinite(scale)):
+                raise ValueError(
+                    f"the prior scale {scale}{f' of {path!r}' if path else ''} is not positive and finite; it is a "
+                    "standard deviation"
+                )
+
+    @classmethod
+    def over(cls, params: Params, scale: Number | Array = 1.0, loc: Number = 0.0) -> LayerwiseNormal:
+        """Returns the prior of one scale a layer, the same everywhere to begin with.
+
+        Args:
+            params: parameters, for their layers.
+            scale: the scale.
+            loc: the mean.
+        """
+        return cls(layerwise(lambda _: scale, params), loc)
+
+    def check(self, params: Params) -> None:
+        """Raises a ValueError if the tree of scales is no prefix of the parameters, or an array no leaf's shape."""
+        try:
+            spread = jax.tree.map(lambda s, below: jax.tree.map(lambda x: (jnp.shape(s), x), below), self.scale, params)
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"the scales {_outline(self.scale)} are no prefix of the parameters, whose leaves are "
+                f"{', '.join(tree.paths(params))}; give one number, or LayerwiseNormal.over(params, 1.0)"
+            ) from error
+        pairs = jax.tree.leaves(spread, is_leaf=lambda node: isinstance(node, tuple))
+        for path, (shape, leaf) in zip(tree.paths(params), pairs, strict=True):
+            if shape not in ((), jnp.shape(leaf)):
+                raise ValueError(
+                    f"the scales of {path!r} have the shape {shape} and the leaf {jnp.shape(leaf)}; give one number, "
+                    "or one a weight"
+                )
+
+    def log_prob(self, params: Params) -> Array:
+        r"""Returns \(\sum_i \log N(\theta_i \mid m, s_i^2)\), a scalar in nats."""
+
+        def leaf(x: Array, s: Any) -> Array:
+            scale = jnp.asarray(s, x.dtype)
+            away = (x - jnp.asarray(self.loc, x.dtype)) / scale
+            # The logarithm once a scale and not once a weight.
+            logs = jnp.sum(jnp.log(scale)) * (x.size // max(scale.size, 1))
+            return -jnp.sum(away * away) / 2 - logs - x.size * _HALF_LOG_2_PI
+
+        leaves = jax.tree.leaves(jax.tree.map(leaf, params, self.scales(params)))
+        return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
+
+    def gaussian(self, params: Params) -> Gaussian:
+        r"""Returns the Gaussian of means m and precisions \(1/s_i^2\).
+
+        Args:
+            params: any parameters of the right structure; only their paths, shapes and dtypes count.
+        """
+        mean = jax.tree.map(lambda x: jnp.full_like(x, self.loc), params)
+        precision = jax.tree.map(
+            lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype) ** -2, x.shape), params, self.scales(params)
+        )
+        return Gaussian(mean, Diagonal(precision))
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        r"""Returns \(m + s_i \varepsilon_i\), a tree like `params`."""
+
+        def leaf(e: Array, s: Any) -> Array:
+            return jnp.asarray(self.loc, e.dtype) + jnp.asarray(s, e.dtype) * e
+
+        return jax.tree.map(leaf, tree.normal(key, params), self.scales(params))
+
+    def scales(self, params: Params) -> Params:
+        """Returns the scale, or the array of scales, of each leaf, a tree like `params`."""
+        return jax.tree.map(lambda s, below: jax.tree.map(lambda _: s, below), self.scale, params)
+
+
+def layerwise(function: Any, params: Params) -> Any:
+    """Returns the function's value for every layer, a tree that stops at the layers."""
+    return jax.tree.map(function, params, is_leaf=_is_layer)
+
+
+def _is_layer(node: Any) -> bool:
+    # A frozen leaf is None, and a layer that holds some is one still.
+    members = node.values() if isinstance(node, dict) else ()
+    leaves = [part for part in members if part is not None]
+    return bool(leaves) and all(jax.tree_util.all_leaves([part]) for part in leaves)
+
+
+def _outline(scale: Any) -> str:
+    return ", ".join(path or "one number" for path in tree.paths(scale))
 
 
 @record
@@ -85,3 +213,134 @@ class Normal(Independent):
             return jnp.asarray(self.loc, e.dtype) + jnp.asarray(s, e.dtype) * e
 
         return jax.tree.map(leaf, tree.normal(key, params), self.scales(params))
+
+
+@record
+class LearnedNormal(IndependentLeaves):
+    r"""Independent normal weights of one unknown scale, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
+
+    Laplace's method and its last layer choose s after the mode is found, by the evidence (MacKay 1992) or on the rows
+    that `lamu.fit(validation=...)` sets aside, and their posterior's model has `Normal(s)` in the place of this.
+    `lamu.fit_folds` compares s, 2s and s/2 by the density of the rows that each member has not seen, whatever the
+    algorithm, and `lamu.fit_prior_scale` doubles or halves s as long as rows set aside are predicted better. In a
+    single run every other algorithm uses the first guess as it stands: the joint density of θ and s has no maximum,
+    so an optimiser could not learn it, and the ELBO of a mean-field belief about a network is greatest where most
+    weights are pruned.
+
+    Attributes:
+        start: the first guess of s, under which the mode is found.
+
+    Raises:
+        ValueError: if the guess is not positive and finite.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import LearnedNormal, Normal
+        >>> weights = {"w": jnp.ones(3)}
+        >>> float(LearnedNormal(0.5).log_prob(weights)) == float(Normal(0.5).log_prob(weights))
+        True
+    """
+
+    start: Number = 1.0
+
+    def __post_init__(self) -> None:
+        self.at(self.start)
+
+    def at(self, scale: Number) -> Normal:
+        """Returns the prior of a known scale."""
+        return Normal(scale)
+
+    def check(self, params: Params) -> None:
+        """Accepts all parameters."""
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns the log density under the first guess, a scalar in nats."""
+        return self.at(self.start).log_prob(params)
+
+    def gaussian(self, params: Params) -> Gaussian:
+        """Returns the Gaussian under the first guess."""
+        return self.at(self.start).gaussian(params)
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Returns a draw under the first guess, a tree like `params`."""
+        return self.at(self.start).sample(key, params)
+
+
+@record
+class Gates(IndependentLeaves):
+    r"""Normal weights of a cell whose leaves hold the gates side by side along their last axis.
+
+    \[ \theta_g \sim N(m_g, s_g^2), \qquad \theta = (\theta_{g_1}, \dots, \theta_{g_G}) \]
+
+    for G blocks of equal width: four of an LSTM (input, forget, cell, output, in the order of the network), three of a
+    gated recurrent unit. A forget bias of mean 1 says that a cell remembers. It is meant for the cell's leaves, in
+    `ByPath`; a network that holds each gate in a leaf of its own takes `Normal` by path.
+
+    Attributes:
+        scales: the standard deviations \(s_g\), one a gate.
+        locs: the means \(m_g\), one a gate; zeros where None.
+
+    Raises:
+        ValueError: for scales that are not positive and finite, or another number of means; and, where parameters are
+            first seen, for a leaf that cannot be cut into so many blocks.
+
+    Source: Fortuin et al. (2022) for priors by block; Jozefowicz et al. (2015) for the forget bias.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import ByPath, Gates, Normal
+        >>> bias = Gates((1.0, 1.0, 1.0, 1.0), locs=(0.0, 1.0, 0.0, 0.0))
+        >>> prior = ByPath({"*bias": bias, "*": Normal(0.1)})
+        >>> bias.gaussian({"bias": jnp.zeros(8)}).mean["bias"].tolist()
+        [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    """
+
+    scales: tuple[Any, ...] = (1.0, 1.0, 1.0, 1.0)
+    locs: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for scale in self.scales:
+            if not isinstance(scale, Tracer) and not 0.0 < scale < math.inf:
+                raise ValueError(f"the scale {scale} of a gate is not positive and finite; give a positive number")
+        if self.locs is not None and len(self.locs) != len(self.scales):
+            raise ValueError(f"locs={self.locs!r} are not as many as the scales {self.scales!r}; give one a gate")
+
+    def check(self, params: Params) -> None:
+        """Raises a ValueError for a leaf whose last axis cannot be cut into the gates."""
+        gates = len(self.scales)
+        for path, leaf in zip(tree.paths(params), jax.tree.leaves(params), strict=True):
+            if np.ndim(leaf) == 0 or leaf.shape[-1] % gates:
+                raise ValueError(
+                    f"the leaf {path!r} of shape {np.shape(leaf)} cannot be cut into {gates} gates along its last "
+                    "axis; give this prior to the cell's leaves alone, in ByPath"
+                )
+
+    def log_prob(self, params: Params) -> Array:
+        r"""Returns \(\sum_i \log N(\theta_i \mid m_i, s_i^2)\), a scalar in nats."""
+
+        def leaf(x: Array) -> Array:
+            mean, scale = self._of(x)
+            away = (x - mean) / scale
+            return -jnp.sum(away * away / 2 + jnp.log(scale)) - x.size * math.log(2 * math.pi) / 2
+
+        leaves = [leaf(x) for x in jax.tree.leaves(params)]
+        return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
+
+    def gaussian(self, params: Params) -> Gaussian:
+        mean = jax.tree.map(lambda x: self._of(x)[0], params)
+        return Gaussian(mean, Diagonal(jax.tree.map(lambda x: self._of(x)[1] ** -2, params)))
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+
+        def leaf(noise: Array) -> Array:
+            mean, scale = self._of(noise)
+            return mean + scale * noise
+
+        return jax.tree.map(leaf, tree.normal(key, params))
+
+    def _of(self, leaf: Array) -> tuple[Array, Array]:
+        """Mean and scale of every weight of a leaf."""
+        width = leaf.shape[-1] // len(self.scales)
+        locs = (0.0,) * len(self.scales) if self.locs is None else self.locs
+        spread = lambda values: jnp.repeat(jnp.stack([jnp.asarray(v, leaf.dtype) for v in values]), width)
+        return jnp.broadcast_to(spread(locs), leaf.shape), jnp.broadcast_to(spread(self.scales), leaf.shape)

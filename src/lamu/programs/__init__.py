@@ -1,9 +1,7 @@
 """NumPyro programs as targets, with an identity test for what is conjugate in them."""
 
-from lamu.programs.affine import AFFINE, AffineDecomposition
-from lamu.programs.belief import SiteBeliefs
-from lamu.programs.conjugacy import Verdict
-from lamu.programs.density import LogJoint
+from lamu.programs.conjugacy import AFFINE, AffineDecomposition, Verdict
+from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.programs.messages import SiteMessages, expectation
 from lamu.programs.program import NumpyroProgram, ProgramPrior, Rows
 from lamu.programs.reading import from_numpyro

@@ -1,26 +1,362 @@
 """Which factors of a program are conjugate in which sites, by an identity test."""
 
-# For random values of the other sites, the slopes of log p in a site's real coordinates at some points determine λ of
-# \(\log p = \langle\lambda, T(\theta)\rangle + c\); at further points they must be those of this λ. All in float64, so
-# that a true identity holds to 1e-12 and a false one fails by far. For the Gaussian the identity is that slopes are
-# affine: the slope half-way between two points is the mean of theirs.
-
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from lamu.dtype_policy import lenient
-from lamu.programs.families import CANDIDATES, candidates, jacobian, message
+from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, Wishart
+from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Verdict", "verdicts"]
+__all__ = [
+    "AFFINE",
+    "CANDIDATES",
+    "AffineDecomposition",
+    "Statistic",
+    "Verdict",
+    "candidates",
+    "jacobian",
+    "message",
+    "plain",
+    "verdicts",
+]
+
+
+# A factor is conjugate in θ where \(\log p = \langle\lambda, T(\theta)\rangle + c\) with λ and c free of θ.
+
+
+_Independent = type(constraints.independent(constraints.positive, 1))
+
+
+@record
+class Statistic:
+    """T(θ) of one member of a family."""
+
+    family: type = static()  # of `lamu.families`
+    statistic: Callable[[Array], Array] = static()  # from θ of one member to the vector T(θ)
+    event: int = static()  # how many trailing axes belong to one member
+    build: Callable[[Array], Any] = static()  # from λ `[..., d]` to the values of λ of the family
+
+
+def _pair(natural: Array) -> tuple[Array, Array]:
+    return natural[..., 0], natural[..., 1]
+
+
+def _of_matrix(theta: Array) -> Array:
+    """Returns log det Λ and the entries of Λ, those off the diagonal once."""
+    rows, columns = jnp.triu_indices(theta.shape[-1])
+    return jnp.concatenate([jnp.linalg.slogdet(theta)[1][None], theta[rows, columns]])
+
+
+def _matrix(natural: Array) -> tuple[Array, Array]:
+    """Returns λ of log det Λ, and the symmetric matrix that Λ is paired with by the trace."""
+    size = round((math.sqrt(8 * natural.shape[-1] - 7) - 1) / 2)
+    rows, columns = jnp.triu_indices(size)
+    half = (
+        jnp.zeros((*natural.shape[:-1], size, size), natural.dtype).at[..., rows, columns].set(natural[..., 1:] / 2.0)
+    )
+    return natural[..., 0], half + jnp.swapaxes(half, -1, -2)
+
+
+CANDIDATES = {
+    "Gamma": Statistic(Gamma, lambda t: jnp.stack([jnp.log(t), t]), 0, _pair),
+    "InverseGamma": Statistic(InverseGamma, lambda t: jnp.stack([jnp.log(t), 1.0 / t]), 0, _pair),
+    "Beta": Statistic(Beta, lambda t: jnp.stack([jnp.log(t), jnp.log1p(-t)]), 0, _pair),
+    "Dirichlet": Statistic(Dirichlet, jnp.log, 1, lambda natural: natural),
+    "Wishart": Statistic(Wishart, _of_matrix, 2, _matrix),
+}
+
+
+def candidates(support: Any) -> tuple[str, ...]:
+    """Returns the names of the families on a support, beside the Gaussian of its real coordinates."""
+    if support in (constraints.positive, constraints.nonnegative):
+        return "Gamma", "InverseGamma"
+    if support is constraints.unit_interval:
+        return ("Beta",)
+    if support is constraints.positive_definite:
+        return ("Wishart",)
+    return ("Dirichlet",) if support is constraints.simplex else ()
+
+
+def plain(support: Any) -> Any:
+    """Returns a support without the axes that NumPyro counts as one event: the constraint of one number, or vector."""
+    while isinstance(support, _Independent):
+        support = support.base_constraint
+    return support
+
+
+def message(kind: Statistic, theta: Array, slopes: Callable[[Array], Array], coordinates: Any) -> Array:
+    """Returns λ of every member, `[..., d]`, of a function that is affine in T."""
+    # \[ \nabla_u f = J_T(u)^\top \lambda \]
+    #
+    # at two points u, where \(J_T\) is the Jacobian of T(θ(u)); for the simplex λ is the solution of least squares.
+    u = coordinates.inv(theta)
+    batch = theta.ndim - kind.event
+    points = [u - 0.5, u + 0.75] if kind.event == 0 else [_tilted(u, 0.4), _tilted(u, -0.7)]
+    jacobians = [jacobian(kind, coordinates, point, batch) for point in points]
+    sides = [slopes(point).reshape(*j.shape[:-1]) for point, j in zip(points, jacobians, strict=True)]
+    A, b = jnp.concatenate(jacobians, axis=-2), jnp.concatenate(sides, axis=-1)
+    normal = jnp.einsum("...ed,...ef->...df", A, A)
+    return jnp.linalg.solve(normal, jnp.einsum("...ed,...e->...d", A, b)[..., None])[..., 0]
+
+
+def jacobian(kind: Statistic, coordinates: Any, u: Array, batch: int) -> Array:
+    r"""Returns \(\partial T/\partial u\) of every member, `[..., coordinates, d]`."""
+    of_member: Any = jax.jacfwd(lambda u: kind.statistic(coordinates(u)))
+    for _ in range(batch):
+        of_member = jax.vmap(of_member)
+    found = of_member(u)
+    return found[..., None, :] if kind.event == 0 else jnp.swapaxes(found, -1, -2)
+
+
+def _tilted(u: Array, by: float) -> Array:
+    return u + by * (-1.0) ** jnp.arange(u.shape[-1]).astype(u.dtype)
+
+
+# \[ f(\theta) = \langle\lambda, T(\theta)\rangle + c \quad\Rightarrow\quad E_q[f] = \langle\lambda, \mu\rangle + c \]
+#
+# Neither λ nor T needs to be told apart in f: of two statistics one is moved by the slope of f and one by its
+# curvature, so that at a well-chosen point a value, a slope and a curvature say all. No belief is needed, and a point
+# is one too.
+
+
+class AffineDecomposition(ABC):
+    """Decomposition of a function that is affine in one kind of statistics into its coefficients.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.graphs.statistics import Positive
+        >>> from lamu.programs.conjugacy import AFFINE
+        >>> f = lambda t: 3.0 * jnp.log(t) - 2.0 * t
+        >>> mu = Positive(jnp.array(-0.5), jnp.array(1.0))  # E log t, E t
+        >>> round(float(AFFINE[Positive].expected(f, mu)), 6)
+        -3.5
+        >>> natural = AFFINE[Positive].natural(f, mu)
+        >>> round(float(natural.log), 6), round(float(natural.value), 6)
+        (3.0, -2.0)
+    """
+
+    @abstractmethod
+    def centre(self, statistics: Any) -> Array:
+        """Returns a value of the site that statistics are about.
+
+        Args:
+            statistics: μ, or T(θ).
+        """
+
+    @abstractmethod
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        """Returns E f, of the shape of f.
+
+        Args:
+            f: a function of the site, each entry of which is affine in T, a sum over members.
+            statistics: μ, or T(θ).
+        """
+
+    @abstractmethod
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Any:
+        """Returns λ, statistics of the same kind.
+
+        Args:
+            f: a scalar.
+            statistics: where to look, and for shapes.
+        """
+
+
+def _moved(f: Callable[[Array], Array], at: Array, along: Array) -> tuple[Array, Array, Array]:
+    """Returns f, its slope and its curvature along a direction."""
+    on_line = lambda step: f(at + step * along)
+    slope = lambda step: jax.jvp(on_line, (step,), (jnp.ones_like(step),))
+    (value, first), (_, second) = jax.jvp(slope, (jnp.zeros((), at.dtype),), (jnp.ones((), at.dtype),))
+    return value, first, second
+
+
+def _slopes(f: Callable[[Array], Array], at: Array, along: Array) -> tuple[Array, Array]:
+    """Returns the gradient of a scalar f, and the Hessian times a direction."""
+    return jax.jvp(jax.grad(f), (at,), (along,))
+
+
+def _root(squares: Array) -> Array:
+    """Returns the root of what is positive up to rounding."""
+    return jnp.sqrt(jnp.maximum(squares, 0.0))
+
+
+@record
+class _OfNumbers(AffineDecomposition):
+    """T = (x, x²): the curvature is 2 λ₂."""
+
+    def centre(self, statistics: Any) -> Array:
+        return statistics.first
+
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        mean = statistics.first
+        away = _root(statistics.second - mean**2)
+        return jnp.mean(jax.vmap(lambda sign: f(mean + sign * away))(jnp.array([1.0, -1.0], mean.dtype)), axis=0)
+
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Numbers:
+        mean = statistics.first
+        slope, curvature = _slopes(f, mean, jnp.ones_like(mean))
+        return Numbers(slope - curvature * mean, curvature / 2.0)
+
+
+@record
+class _OfVectors(AffineDecomposition):
+    """T = (x, xxᵀ): the Hessian of each member is 2 λ₂."""
+
+    def centre(self, statistics: Any) -> Array:
+        return statistics.first
+
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        mean, size = statistics.first, statistics.first.shape[-1]
+        values, vectors = jnp.linalg.eigh(statistics.outer - mean[..., :, None] * mean[..., None, :])
+        root = vectors * _root(values * size)[..., None, :]
+        steps = jnp.moveaxis(jnp.concatenate([root, -root], axis=-1), -1, 0)
+        return jnp.mean(jax.vmap(lambda step: f(mean + step))(steps), axis=0)
+
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Vectors:
+        mean, size = statistics.first, statistics.first.shape[-1]
+        of_axis = lambda axis: _slopes(f, mean, jnp.broadcast_to(axis, mean.shape))
+        slopes, columns = jax.vmap(of_axis)(jnp.eye(size, dtype=mean.dtype))
+        hessian = jnp.moveaxis(columns, 0, -1)
+        return Vectors(slopes[0] - jnp.einsum("...ij,...j->...i", hessian, mean), hessian / 2.0)
+
+
+@record
+class _OfPositive(AffineDecomposition):
+    """T = (log t, t): at E t only the logarithm is off, and t² times the curvature is −λ₁."""
+
+    def centre(self, statistics: Any) -> Array:
+        return statistics.value
+
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        mean = statistics.value
+        value, _, curvature = _moved(f, mean, mean * _root(jnp.log(mean) - statistics.log))
+        return value + curvature
+
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Positive:
+        mean = statistics.value
+        slope, curvature = _slopes(f, mean, mean)
+        return Positive(-mean * curvature, slope + curvature)
+
+
+@record
+class _OfReciprocal(AffineDecomposition):
+    """T = (log t, 1/t): that of 1/t, with a sign."""
+
+    def centre(self, statistics: Any) -> Array:
+        return 1.0 / statistics.inverse
+
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        return _OfPositive().expected(lambda r: f(1.0 / r), Positive(-statistics.log, statistics.inverse))
+
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Reciprocal:
+        found = _OfPositive().natural(lambda r: f(1.0 / r), Positive(-statistics.log, statistics.inverse))
+        return Reciprocal(-found.log, found.value)
+
+
+@record
+class _OfChance(AffineDecomposition):
+    """T = (log p, log(1 − p)), in log odds about zero: the slope is (λ₁ − λ₂)/2 and the curvature −(λ₁ + λ₂)/4."""
+
+    def centre(self, statistics: Any) -> Array:
+        return jax.nn.sigmoid(statistics.log - statistics.log_complement)
+
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        event, other = statistics.log + jnp.log(2.0), statistics.log_complement + jnp.log(2.0)
+        zero = jnp.zeros_like(event)
+        of_odds = lambda v: f(jax.nn.sigmoid(v))
+        _, slope, _ = _moved(of_odds, zero, event - other)
+        value, _, curvature = _moved(of_odds, zero, _root(-2.0 * (event + other)))
+        return value + slope + curvature
+
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Chance:
+        zero = jnp.zeros_like(statistics.log)
+        slope, curvature = _slopes(lambda v: f(jax.nn.sigmoid(v)), zero, jnp.ones_like(zero))
+        return Chance(slope - 2.0 * curvature, -slope - 2.0 * curvature)
+
+
+@record
+class _OfSimplex(AffineDecomposition):
+    """T = log π, in π = softmax(v) about zero: the slope is λ − s/K, the curvature along d −s Var d, with s = Σ λ."""
+
+    def centre(self, statistics: Any) -> Array:
+        return jax.nn.softmax(statistics.log, axis=-1)
+
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        log = statistics.log + jnp.log(float(statistics.log.shape[-1]))
+        zero, (direction, spread) = jnp.zeros_like(log), _alternating(log)
+        of_logits = lambda v: f(jax.nn.softmax(v, axis=-1))
+        _, slope, _ = _moved(of_logits, zero, log)
+        away = direction * _root(-jnp.mean(log, axis=-1, keepdims=True) / spread)
+        value, _, curvature = _moved(of_logits, zero, away)
+        return value + slope + curvature
+
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Simplex:
+        zero, (direction, spread) = jnp.zeros_like(statistics.log), _alternating(statistics.log)
+        of_logits = lambda v: f(jax.nn.softmax(v, axis=-1))
+        slope, curved = _slopes(of_logits, zero, jnp.broadcast_to(direction, zero.shape))
+        total = -jnp.sum(direction * curved, axis=-1, keepdims=True) / spread
+        return Simplex(slope + total / zero.shape[-1])
+
+
+def _alternating(log: Array) -> tuple[Array, float]:
+    """Returns a direction of ones and minus ones, and its variance over all entries; one where there is one entry."""
+    size = log.shape[-1]
+    direction = (-1.0) ** jnp.arange(size).astype(log.dtype)
+    return direction, 1.0 - (1.0 / size**2 if size % 2 else 0.0) or 1.0
+
+
+@record
+class _OfPrecisions(AffineDecomposition):
+    """T = (log det Λ, Λ): at E Λ only the determinant is off, and along Λ the Hessian gives −λ₁ Λ⁻¹."""
+
+    def centre(self, statistics: Any) -> Array:
+        return statistics.matrix
+
+    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+        mean, size = statistics.matrix, statistics.matrix.shape[-1]
+        short = (jnp.linalg.slogdet(mean)[1] - statistics.logdet) / size
+        value, _, curvature = _moved(f, mean, mean * _root(short)[..., None, None])
+        return value + curvature
+
+    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Precisions:
+        mean, size = statistics.matrix, statistics.matrix.shape[-1]
+        slope, curved = (_symmetric(part) for part in _slopes(f, mean, mean))
+        count = -jnp.einsum("...ij,...ji->...", mean, curved) / size
+        return Precisions(count, slope + curved)
+
+
+def _symmetric(matrix: Array) -> Array:
+    return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2.0
+
+
+AFFINE: dict[type, AffineDecomposition] = {
+    Numbers: _OfNumbers(),
+    Vectors: _OfVectors(),
+    Positive: _OfPositive(),
+    Reciprocal: _OfReciprocal(),
+    Chance: _OfChance(),
+    Simplex: _OfSimplex(),
+    Precisions: _OfPrecisions(),
+}
+
+
+# For random values of the other sites, the slopes of log p in a site's real coordinates at some points determine λ of
+# \(\log p = \langle\lambda, T(\theta)\rangle + c\); at further points they must be those of this λ. All in float64, so
+# that a true identity holds to 1e-12 and a false one fails by far. For the Gaussian the identity is that slopes are
+# affine: the slope half-way between two points is the mean of theirs.
+
 
 TOLERANCE = 1e-8
 _ROUNDS = 3  # values of the others, each with points of its own

@@ -3,7 +3,7 @@
 # \[ F(\mu) = E_q[\log p(\theta, D)], \qquad \nabla_{\mu_k} F = \lambda_k \]
 #
 # The log density is affine in the statistics of each site for given others, so that its expectation under independent
-# sites follows from few values, slopes and curvatures of the program (`lamu.programs.affine`).
+# sites follows from few values, slopes and curvatures of the program (`lamu.programs.conjugacy`).
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
-from lamu.graphs.best_start import best_start
+from lamu.graphs.start import best_start
 from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
-from lamu.programs.affine import AFFINE
-from lamu.programs.belief import SiteBeliefs
-from lamu.programs.conjugacy import Verdict
-from lamu.programs.density import LogJoint
+from lamu.programs.conjugacy import AFFINE, Verdict
+from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["SiteMessages", "expectation"]

@@ -18,9 +18,8 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Product
 from lamu.priors import Prior
-from lamu.programs.belief import SiteBeliefs
 from lamu.programs.conjugacy import Verdict, verdicts
-from lamu.programs.density import LogJoint
+from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.programs.messages import SiteMessages
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey

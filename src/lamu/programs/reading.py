@@ -14,10 +14,10 @@ from numpyro.distributions.transforms import biject_to
 
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
-from lamu.data.spelling import nearest
+from lamu.data.wording import nearest
 from lamu.dtype_policy import lenient
+from lamu.programs.conjugacy import plain
 from lamu.programs.density import LogJoint, RowsPlate, row_axis, traced
-from lamu.programs.families import plain
 from lamu.programs.program import NumpyroProgram, Rows
 
 __all__ = ["from_numpyro"]

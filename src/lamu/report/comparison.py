@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lamu.plots import forest
-from lamu.report.figures import picture
-from lamu.report.markup import Markup, element, paragraph, table
-from lamu.report.page import Section, page
+from lamu.report.page import Markup, Section, element, page, paragraph, picture, table
 from lamu.scores import Estimate
 from lamu.scores.calibration import in_words
 

@@ -14,9 +14,7 @@ from lamu.plots import risk_coverage, training_curve, validation_curve
 from lamu.plots.style import percent
 from lamu.report.advice import advice, epistemic_share
 from lamu.report.effects import Effect, draw, effects
-from lamu.report.figures import picture
-from lamu.report.markup import Markup, element, join, paragraph, table
-from lamu.report.page import Section, page
+from lamu.report.page import Markup, Section, element, join, page, paragraph, picture, table
 from lamu.scores import Estimate, ece_if_calibrated
 from lamu.scores.calibration import in_words, verdict
 

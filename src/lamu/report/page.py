@@ -2,14 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+import io
+import re
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from lamu.report.markup import Markup, element, join
+from lamu.plots.style import ACCENT, GREY, INK, PALE
 
-__all__ = ["Section", "page"]
+__all__ = ["Markup", "Section", "clean", "element", "join", "page", "paragraph", "picture", "table", "text"]
+
+
+# Characters that HTML does not allow; a parser would drop them or end there.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+
+def clean(value: str) -> str:
+    """Returns text without the characters that no HTML file may hold."""
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", value)
+
+
+def text(value: Any) -> Markup:
+    """Returns a value as HTML: markup as it is, anything else escaped."""
+    return value if isinstance(value, Markup) else Markup(html.escape(clean(str(value))))
+
+
+def join(values: Iterable[Any], between: str = "") -> Markup:
+    """Returns the values as HTML, one after the other."""
+    return Markup(between.join(text(value) for value in values))
+
+
+def element(tag: str, *children: Any, **attributes: Any) -> Markup:
+    """Returns an element with its children."""
+    named = "".join(f' {name.strip("_").replace("_", "-")}="{text(value)}"' for name, value in attributes.items())
+    return Markup(f"<{tag}{named}>{join(children)}</{tag}>")
+
+
+def paragraph(*children: Any, **attributes: Any) -> Markup:
+    """Returns a paragraph."""
+    return element("p", *children, **attributes)
+
+
+def table(caption: str, heads: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Markup:
+    """Returns a table in a frame that scrolls where it is wider than the page, by keyboard too."""
+    head = element("tr", *(element("th", each, scope="col") for each in heads))
+    body = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
+    ]
+    whole = element("table", element("caption", caption), element("thead", head), element("tbody", *body))
+    return element("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")
+
+
+_COLOURS = {INK: "--ink", GREY: "--grey", PALE: "--pale", ACCENT: "--accent", "#ffffff": "--paper", "#000000": "--ink"}
+_PIXELS = 96  # of the page, an inch
+_WIDTH_ON_A_PHONE = 384  # page.css shrinks a figure to three quarters there, of this width to a phone of 320 pixels
+_NO_METADATA: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def picture(name: str, figure: Any, alternative: str, caption: Any = "") -> Markup:
+    """Returns a figure as an element of the page."""
+    # `name`: begins all its identifiers, which are otherwise those of every figure.
+    from matplotlib import rc_context
+
+    file = io.StringIO()
+    # Text stays text, and runs do not differ.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lamu"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the browser's fonts have what matplotlib's lacks
+        figure.savefig(file, format="svg", metadata=_NO_METADATA)
+    svg = clean(file.getvalue())
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"(font(?:-family)?: [^;\"]*?)'DejaVu Sans'[^;\"]*", r"\1system-ui, sans-serif", svg)
+    for colour, variable in _COLOURS.items():
+        svg = svg.replace(colour, f"var({variable})")
+    label = text(alternative)
+    svg = re.sub(
+        r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg role="img" aria-label="LABEL" viewBox="\1">', svg, count=1
+    )
+    svg = svg.replace("LABEL", label, 1)
+    below = element("figcaption", caption) if caption else ""
+    width = round(figure.get_size_inches()[0] * _PIXELS)
+    # One that is wider than a phone scrolls there, and a keyboard must reach what scrolls.
+    reached = {"tabindex": "0"} if width > _WIDTH_ON_A_PHONE else {}
+    return element("figure", Markup(svg.strip()), below, style=f"--width: {width}px", **reached)
+
 
 # The browser itself then refuses scripts and whatever is not in the file.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

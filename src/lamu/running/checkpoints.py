@@ -11,13 +11,16 @@ without elements, and returned a flipped bit as if it were what was saved.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import re
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,73 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import store
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.objective import Objective
+from lamu.running.history import History
+from lamu.running.validation import Best
 
-__all__ = ["CheckpointError", "Checkpoints", "NotWritten", "Unsaved", "of_part"]
+__all__ = [
+    "CheckpointError",
+    "Checkpoints",
+    "NotWritten",
+    "Resumption",
+    "Unsaved",
+    "described",
+    "of_part",
+    "rows_described",
+]
+
+
+_SHOWN, _DIGITS = 100, 8
+_WHOLE = 256 * 2**20  # bytes of an array up to which all of it is read
+_SPREAD = 4096  # rows of a larger one
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def described(value: Any) -> str:
+    """Returns a value as it is written, with a fingerprint of all its parts, the same in every process."""
+    leaves, structure = jax.tree.flatten(value)
+    if jax.tree_util.all_leaves([value]) and not isinstance(value, int | float | np.ndarray | jax.Array):
+        return type(value).__name__
+    seen = hashlib.sha256(_ADDRESS.sub("", str(structure)).encode())
+    for leaf in leaves:
+        _feed(seen, leaf)
+    words = _ADDRESS.sub("", repr(value)) if sum(map(np.size, leaves)) <= _SHOWN else type(value).__name__
+    words = words if len(words) <= _SHOWN else f"{words[: _SHOWN - 3]}..."
+    return f"{words} #{seen.hexdigest()[:_DIGITS]}"
+
+
+def rows_described(rows: Any) -> str:
+    """Returns how many rows there are, with a fingerprint of their values; batches that come as they come have none."""
+    if not isinstance(rows, Arrays):
+        return "batches"
+    seen = hashlib.sha256()
+    for field in fields(rows):
+        part = getattr(rows, field.name)
+        if isinstance(part, np.ndarray | jax.Array):
+            seen.update(field.name.encode())
+            _feed(seen, part)
+    return f"{rows.count} rows #{seen.hexdigest()[:_DIGITS]}"
+
+
+def _feed(seen: Any, leaf: Any) -> None:
+    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if not isinstance(leaf, int | float | bool | np.ndarray | np.generic | jax.Array):
+        seen.update(_ADDRESS.sub("", repr(leaf)).encode())
+        return
+    array = np.asarray(leaf)
+    # A number is the same number in an array, and in any width that holds it.
+    seen.update(f"{array.shape}".encode())
+    if array.nbytes > _WHOLE and array.ndim:
+        array = array[np.linspace(0, len(array) - 1, min(len(array), _SPREAD)).astype(int)]
+    if array.ndim == 0:
+        seen.update(repr(array.item()).encode())
+    else:
+        seen.update(str(array.dtype).encode())
+        seen.update(np.ascontiguousarray(array).tobytes())
+
 
 _STEP = "step-"
 _DRAFT = f".{_STEP}"  # as `lamu.store` begins the names of drafts
@@ -332,3 +400,78 @@ def _sync(folder: Path) -> None:
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
+class Resumption:
+    """A run's checkpoints; without a folder it keeps nothing."""
+
+    def __init__(self, keeper: Checkpoints | None, run: Mapping[str, Any]) -> None:
+        self._keeper = keeper
+        self._run = dict(run)
+        self._at = time.monotonic()
+        self._step: int | None = None
+        self._written = True
+
+    @classmethod
+    def of(cls, checkpoint: str | os.PathLike[str] | Checkpoints | None, run: Mapping[str, Any]) -> Resumption:
+        """Returns the resumption of a run by what `fit` was given."""
+        keeper = checkpoint if checkpoint is None or isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
+        return cls(keeper, run)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the checkpoints are."""
+        return None if self._keeper is None else Path(self._keeper.folder)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a checkpoint."""
+        return self._keeper is not None and self._keeper.latest() is not None
+
+    def keep(self, state: Any, history: History, best: Best, now: bool = False) -> None:
+        """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on."""
+        # `now`: write in any case, unless nothing has happened since the last one.
+        if self._keeper is None or history.steps in (0, self._step):
+            return
+        if not (now or best.stopped or time.monotonic() - self._at >= self._keeper.every):
+            return
+        validated = best.state is not None
+        facts = {
+            "run": self._run,
+            "best": {"nll": best.nll, "passes": best.passes} if validated else None,
+            "stopped": best.stopped,
+        }
+        content = {"state": state, "best": best.state if validated else state}
+        score = best.nll if validated else None
+        self._written = self._keeper.try_to_save(
+            history.steps, content, score, facts, history.arrays(), quietly=not self._written
+        )
+        self._at, self._step = time.monotonic(), history.steps
+
+    def restore(
+        self, state: Any, history: History, best: Best, algorithm: Any, objective: Objective, batch: Batch
+    ) -> Any:
+        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none."""
+        step = None if self._keeper is None else self._keeper.latest()
+        if self._keeper is None or step is None:
+            return state
+        content, facts, arrays = self._keeper.restore(step, {"state": state, "best": state})
+        for name, value in self._run.items():
+            if facts["run"].get(name) != value:
+                raise CheckpointError(
+                    f"the checkpoint in {str(self.folder)!r} is of a run with {name}={facts['run'].get(name)!r}, and "
+                    f"this one has {value!r}; give the same, or choose another folder"
+                )
+        history.restore(arrays, _draws(algorithm, state, objective, batch))
+        if facts["best"] is not None:
+            best.state, best.nll, best.passes = content["best"], facts["best"]["nll"], facts["best"]["passes"]
+        best.stopped = facts["stopped"]
+        self._step = step
+        return content["state"]
+
+
+def _draws(algorithm: Any, state: Any, objective: Objective, batch: Batch) -> Any:
+    """Returns the structure of the draws that a step yields."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    _, info = jax.eval_shape(algorithm.step, key, state, batch, objective)
+    return jax.tree.structure(info.draw)

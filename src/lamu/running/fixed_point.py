@@ -1,21 +1,11 @@
 """How far a posterior is from the fixed point of the rule, measured over the data that it was learned from."""
 
-# For a Gaussian \(q = N(m, S^{-1})\) with draws in antithetic pairs, \(\theta_\pm = m \pm \epsilon\), pair k gives
-# unbiased estimates \(g_k\) of \(E_q[\nabla\ell]/T\) and \(h_k\) of the diagonal of \(E_q[\nabla^2\ell]/T\). The pairs
-# are independent, so that
-#
-# \[ \widehat{\|E g\|^2} = \frac{1}{K(K-1)} \sum_{k \ne l} g_k^\top S^{-1} g_l \]
-#
-# is unbiased: the noise of the draws is not in it. The distance of a precision is that to the nearest end of the
-# interval \(\bar h_j \pm 3 s_j\), with \(s_j\) the standard error over the pairs, because curvature from draws is
-# noisy.
-
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +17,7 @@ from lamu.conjugate_target import MessageTarget
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.expectations import Antithetic, Delta, Exact, MonteCarlo, Quadrature
+from lamu.expectations import Analytic, Antithetic, Delta, Exact, MonteCarlo, Quadrature
 from lamu.families import Draws, Ensemble, Gaussian, Point, Product
 from lamu.mcmc.convergence_warnings import mixing
 from lamu.natural_rule import NaturalRule
@@ -50,10 +40,72 @@ from lamu.protocol import Wrapper
 from lamu.rate import PolynomialDecay
 from lamu.record import record, static
 from lamu.rule import Rule
-from lamu.running.natural_distance import AtNatural
 from lamu.typing import Params, RandomKey
 
-__all__ = ["convergence_of"]
+__all__ = ["AtNatural", "convergence_of"]
+
+
+@record
+class AtNatural:
+    r"""Estimates \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), of norm \(\sqrt{d^\top F d}\)."""
+
+    algorithm: NaturalRule  # what made the belief, for its expectation
+    objective: Objective  # the loss
+    belief: Any  # q
+    dispersions: Params | None = None  # those that are learned beside it; none where None
+
+    network_state: ClassVar[Any] = {}
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the expectation is known in μ."""
+        return isinstance(self.algorithm.expectation, Analytic)
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates of θ."""
+        return max(tree.dimension(self.belief.mean), 1)
+
+    @property
+    def metric(self) -> AtNatural:
+        """F."""
+        return self
+
+    def solve(self, direction: Params) -> Params:
+        r"""Returns \(F d\), which is to λ what the inverse of a precision is to a gradient."""
+        return self.belief.fisher_product(direction)
+
+    def averaged(self, draws: int) -> AtNatural:
+        """Returns itself: its expectation has as many draws as it has."""
+        return self
+
+    def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
+        """Returns d as these rows tell it, and no curvature."""
+        return self.algorithm.direction(key, self.belief, batch, self.objective, self.dispersions), {}
+
+    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+        """Returns both as they are: d is of the scale of the target."""
+        return gradient, curvature
+
+    def in_metric(self, curvature: Params) -> AtNatural:
+        """Returns itself: the belief is its own metric."""
+        return self
+
+    def distances(self, mean: Params, error: Params) -> dict[str, float]:
+        """Returns nothing more: d is of all natural parameters."""
+        return {}
+
+
+# For a Gaussian \(q = N(m, S^{-1})\) with draws in antithetic pairs, \(\theta_\pm = m \pm \epsilon\), pair k gives
+# unbiased estimates \(g_k\) of \(E_q[\nabla\ell]/T\) and \(h_k\) of the diagonal of \(E_q[\nabla^2\ell]/T\). The pairs
+# are independent, so that
+#
+# \[ \widehat{\|E g\|^2} = \frac{1}{K(K-1)} \sum_{k \ne l} g_k^\top S^{-1} g_l \]
+#
+# is unbiased: the noise of the draws is not in it. The distance of a precision is that to the nearest end of the
+# interval \(\bar h_j \pm 3 s_j\), with \(s_j\) the standard error over the pairs, because curvature from draws is
+# noisy.
+
 
 _SHARE, _UNNOTICED = 0.1, 2e5  # of the run's gradients; and gradients of a row with a hundred weights
 _AVERAGED = 16

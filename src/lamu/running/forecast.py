@@ -21,8 +21,8 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, runnable
 from lamu.running.compiled_steps import draw_of, handle, start
+from lamu.running.history import count
 from lamu.running.schedule import Block
-from lamu.running.thinning import count
 
 __all__ = ["Forecast", "foresee", "measured"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lamu.convergence import Convergence
-from lamu.data.spelling import elsewhere
+from lamu.data.wording import elsewhere
 from lamu.posterior import Posterior
 
 __all__ = ["Diverged", "Fit"]

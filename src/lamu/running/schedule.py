@@ -1,10 +1,5 @@
 """How a run is cut into blocks of steps, chosen here alone."""
 
-# What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution
-# inside a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step
-# there; and a block should be long enough to hide its dispatch, yet short enough for a person who waits at the
-# keyboard.
-
 from __future__ import annotations
 
 import functools
@@ -18,16 +13,76 @@ import jax
 import numpy as np
 
 from lamu import memory
+from lamu.convergence import FARTHEST_MEAN, Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits
+from lamu.rate import over
 from lamu.running.compiled_steps import one_step, order, picked_step, scan_batches, scan_whole
-from lamu.running.thinning import collects, keeps, stage_end
+from lamu.running.history import collects, keeps, stage_end
 from lamu.typing import RandomKey
 
-__all__ = ["Block", "array_blocks", "passes_over", "run_length", "stream_blocks"]
+__all__ = ["Block", "Length", "Rounds", "array_blocks", "passes_over", "run_length", "stream_blocks"]
+
+
+# Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the
+# end of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its
+# limits (at the end of the first and of the second round only where the mean is within a tenth of a standard
+# deviation). So at least half of all steps belong to the last round, whose rates have fallen to zero.
+
+
+_FIRST, _FIRST_FULL = 1024, 32  # steps of the first round
+_FEWEST_EPOCHS = 4
+_MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever are more
+_UNMEASURED = 50  # epochs of what has no fixed point to measure, three rounds at least
+_NEAR, _SHORT_ROUND = 0.1, 3  # standard deviations, in the first two rounds
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The rounds of a run over arrays."""
+
+    first: int  # the steps of the first round, whole epochs
+    count: int  # how many rounds there are at most
+    per_epoch: int  # the steps of an epoch
+
+    @classmethod
+    def of(cls, traits: Traits, rows: int, batch_size: int) -> Rounds:
+        """Returns the rounds for so many rows."""
+        full = traits.batching == "full"
+        per_epoch = 1 if full else math.ceil(rows / batch_size)
+        fewest = max((_FIRST_FULL if full else _FIRST) / per_epoch, 1 if full else _FEWEST_EPOCHS)
+        epochs = 2 ** math.ceil(math.log2(fewest))
+        most = max(_MOST, _MOST_EPOCHS * per_epoch) / (epochs * per_epoch)
+        return cls(epochs * per_epoch, max(round(math.log2(most + 1)), 1), per_epoch)
+
+    @property
+    def limit(self) -> int:
+        """The steps of all rounds."""
+        return self.first * (2**self.count - 1)
+
+    def ends_at(self, step: int) -> bool:
+        """Whether a round ends after so many steps."""
+        rounds = step / self.first + 1
+        return step > 0 and rounds == 2 ** round(math.log2(rounds))
+
+    def enough(self, step: int, found: Convergence | None) -> bool:
+        """Whether a run may stop at the end of a round."""
+        if found is None:
+            return step >= max(_UNMEASURED * self.per_epoch, 7 * self.first)
+        # An offset that draws leave uncertain is no reason for a warning, nor to stop. Along correlated weights a mean
+        # is further off than their own deviations tell, and short runs can afford to be nearer.
+        limit = _NEAR if step <= _SHORT_ROUND * self.first else FARTHEST_MEAN
+        return found.at_fixed_point and (found.offset is None or found.offset <= limit)
+
+
+# What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution
+# inside a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step
+# there; and a block should be long enough to hide its dispatch, yet short enough for a person who waits at the
+# keyboard.
+
 
 _SHORT, _LONG = 64, 1024
 _FEW_BYTES = 64 * 2**20
@@ -258,3 +313,35 @@ def stream_blocks(
 def _largest_divisor(n: int, most: int) -> int:
     """Returns the largest divisor of n up to `most`: blocks of one length compile once."""
     return next((d for d in range(min(n, max(most, 1)), 0, -1) if n % d == 0), 1)
+
+
+@dataclass(frozen=True)
+class Length:
+    """The length of a run."""
+
+    total: int | None  # the steps there are at most; None for a stream whose batches nobody has counted
+    rounds: Rounds | None = None  # the rounds of a run over arrays that nobody gave a length, else None
+    as_it_came: bool = False  # whether no step is taken at all, because the weights arrive trained
+
+    @classmethod
+    def of(
+        cls, traits: Traits, rows: Arrays | Stream, batch_size: int, epochs: int | None, steps: int | None
+    ) -> Length:
+        """Returns the length of a run."""
+        if epochs is not None and steps is not None:
+            raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
+        if epochs == 0 and traits.length is None:
+            return cls(0, as_it_came=True)
+        if not isinstance(rows, Arrays):
+            return cls(steps)
+        its_own = traits.length is not None or traits.batching == "once"
+        if epochs is None and steps is None and not its_own:
+            rounds = Rounds.of(traits, rows.count, batch_size)
+            return cls(rounds.limit, rounds)
+        return cls(run_length(traits, rows.count, batch_size, epochs, steps))
+
+    def given_to(self, algorithm: Any) -> Any:
+        """Returns the algorithm with rates that fall over this length, or over each of its rounds."""
+        if self.rounds is not None:
+            return over(self.rounds.first, algorithm, restarts=True)
+        return over(self.total or None, algorithm)

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.data.arrays import Arrays, split
+from lamu.data.arrays import Arrays, split, warn_of_scale
+from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import runnable
 from lamu.running.compiled_steps import opened
@@ -17,7 +18,16 @@ from lamu.supports import value_of
 from lamu.target import Target
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Best", "posterior_nll", "set_aside", "validation_nll"]
+__all__ = ["Best", "posterior_nll", "set_aside", "training_rows", "validation_nll"]
+
+
+def training_rows(model: Target, data: Any) -> Arrays | Stream:
+    """Returns data as rows to learn from; warns of weights whose sum is far from the number of rows."""
+    rows = model.read(data)
+    if isinstance(rows, Arrays) and rows is not data:
+        warn_of_scale(rows.weight, stacklevel=4)
+    return rows
+
 
 _ROWS, _DRAWS = 4096, 32
 

@@ -12,30 +12,52 @@ What follows from a prediction is here too: decisions under a utility, and what 
 posterior comes to a reference (`fidelity`).
 """
 
-from lamu.scores.agreements import agreement, total_variation
-from lamu.scores.amortisation import amortisation_gap
-from lamu.scores.annealed import annealed_importance
-from lamu.scores.bounds import elbo, evidence
-from lamu.scores.calibration import Reliability, coverage, ece, ece_if_calibrated, reliability
+from lamu.scores.calibration import (
+    Estimate,
+    Reliability,
+    coverage,
+    difference,
+    ece,
+    ece_if_calibrated,
+    reliability,
+    with_error,
+)
 from lamu.scores.decisions import (
+    RiskCoverage,
+    aurc,
+    auroc,
     expected_regret,
     expected_utility,
     least_expected_loss,
     realised_regret,
+    risk_coverage,
     value_of_information,
     with_question,
 )
-from lamu.scores.distances import wasserstein
-from lamu.scores.errors import accuracy, brier, rmse
-from lamu.scores.estimate import Estimate
-from lamu.scores.features import Mahalanobis, mahalanobis
-from lamu.scores.fidelities import Fidelity, Moments, fidelity, moments
-from lamu.scores.ood import energy, entropy, least_confidence, mutual_information
-from lamu.scores.proper_scores import crps, nll
-from lamu.scores.row_densities import RowLogProb, UnreliableWeights, mean_bound, mean_log_prob, row_log_prob
-from lamu.scores.sampling import difference, with_error
-from lamu.scores.selective_prediction import RiskCoverage, aurc, auroc, risk_coverage
-from lamu.scores.two_samples import Drift, drift, kernel_drift
+from lamu.scores.fidelities import Fidelity, Moments, agreement, fidelity, moments, total_variation, wasserstein
+from lamu.scores.ood import (
+    Drift,
+    Mahalanobis,
+    drift,
+    energy,
+    entropy,
+    kernel_drift,
+    least_confidence,
+    mahalanobis,
+    mutual_information,
+)
+from lamu.scores.proper_scores import accuracy, brier, crps, nll, rmse
+from lamu.scores.row_densities import (
+    RowLogProb,
+    UnreliableWeights,
+    amortisation_gap,
+    annealed_importance,
+    elbo,
+    evidence,
+    mean_bound,
+    mean_log_prob,
+    row_log_prob,
+)
 
 __all__ = [
     "Drift",

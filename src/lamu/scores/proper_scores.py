@@ -8,11 +8,196 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu import memory
 from lamu.predictives import Predictive
-from lamu.scores.validation import by_row, nodes_at_once, target
+from lamu.supports import value_of
 from lamu.typing import Array
 
-__all__ = ["crps", "crps_of_rows", "nll", "surprise"]
+__all__ = [
+    "accuracy",
+    "brier",
+    "by_row",
+    "crps",
+    "crps_of_rows",
+    "nll",
+    "nodes_at_once",
+    "right",
+    "rmse",
+    "squared_distance",
+    "squared_error",
+    "surprise",
+    "target",
+]
+
+
+_NEEDS = {
+    False: "regression (classes have accuracy and brier)",
+    True: "classes (regression has rmse and crps)",
+}
+
+
+def target(score: str, pred: Any, y: Any, has_classes: bool | None = None) -> np.ndarray:
+    """Returns the targets as a NumPy array, if the score is for this prediction and these targets are its own."""
+    # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is unknown
+    # (NaN, masked), or a label is no class of the prediction. A target of shape `[N, 1]` against a mean of shape `[N]`
+    # would otherwise broadcast to `[N, N]` unseen.
+    y = value_of(y)
+    if has_classes is not None and pred.support.has_classes is not has_classes:
+        raise ValueError(f"{score} is for {_NEEDS[has_classes]}, and this prediction's task is {pred.support.task!r}")
+    if np.ma.is_masked(y):
+        count = int(np.ma.count_masked(y))
+        raise ValueError(f"{score} needs known targets, and {count} of {y.size} are masked; leave them out")
+    y = np.asarray(y)
+    shape = np.shape(pred.mean)
+    expected = pred.support.shape(shape)
+    if y.shape != expected:
+        raise ValueError(
+            f"{score} needs targets of shape {expected}, one for each prediction, and these have {y.shape}"
+        )
+    if y.size == 0:
+        raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
+    _require_known(score, y)
+    if pred.support.has_classes:
+        y = pred.support.numbers(y)
+        _require_classes(score, y, 2 if len(shape) == 1 else shape[-1])
+    return y
+
+
+def _require_known(score: str, y: np.ndarray) -> None:
+    if not np.issubdtype(y.dtype, np.floating):
+        return
+    unknown = int(np.sum(~np.isfinite(y)))
+    if unknown:
+        raise ValueError(f"{score} needs known targets, and {unknown} of {y.size} are NaN or infinite; leave them out")
+
+
+def _require_classes(score: str, y: np.ndarray, count: int) -> None:
+    """Labels that were not numbered from zero would be scored as those of other classes."""
+    other = np.unique(y[(y != np.floor(y)) | (y < 0) | (y >= count)])
+    if other.size:
+        raise ValueError(
+            f"{score} has labels numbered from 0 to {count - 1}, and these hold {other[0]:g}; number the "
+            "classes as they were for the fit"
+        )
+
+
+def by_row(values: np.ndarray) -> np.ndarray:
+    """Returns the mean over the outputs of each row, `[N]`, of values `[N]` or `[N, K]`."""
+    return values.reshape(len(values), -1).mean(axis=1)
+
+
+def nodes_at_once(nodes: int, numbers: int) -> int:
+    """Returns at how many nodes of a quadrature there is room for all rows at once; groups of one size compile once."""
+    most = int(np.clip(memory.budget() // (32 * max(numbers, 1)), 8, nodes))
+    return 2 ** int(np.log2(most)) if most < nodes else nodes
+
+
+def accuracy(pred: Any, y: Any) -> float:
+    r"""Returns the fraction of rows whose most probable label is the true one.
+
+    \[ \frac1N \sum_i \mathbf 1[\hat y_i = y_i], \qquad \hat y_i = \arg\max_k p_{ik} \]
+
+    For a binary target the label is one where \(p_i > 1/2\). Of equally probable classes the first counts.
+
+    Args:
+        pred: a prediction of classes, or of a binary target.
+        y: labels, `[N]`.
+
+    Returns:
+        A fraction, 0 to 1; higher is better.
+
+    Raises:
+        ValueError: if the prediction is of a regression, or the shapes differ.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
+        >>> from lamu.scores import accuracy
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.2, 0.7, 0.1]))
+        >>> accuracy(pred, np.array([1, 0, 0, 0]))
+        0.75
+    """
+    return float(np.mean(right(pred, y)))
+
+
+def right(pred: Any, y: Any) -> np.ndarray:
+    """Returns 1 where a row's most probable label is the true one, else 0, `[N]`, whose mean is `accuracy`."""
+    y = target("accuracy", pred, y, has_classes=True)
+    label = pred.support.labels(np.asarray(pred.mean, float))
+    return (label == y).astype(float)
+
+
+def brier(pred: Any, y: Any) -> float:
+    r"""Returns the Brier score, the mean squared distance of the probabilities from the outcome.
+
+    \[ \text{classes: } \frac1N \sum_i \sum_k (p_{ik} - \mathbf 1[y_i = k])^2, \qquad
+       \text{binary: } \frac1N \sum_i (p_i - y_i)^2 \]
+
+    The sum over classes is Brier's own (1950, eq. 2), so that two classes score twice what the same prediction scores
+    as a binary one, by the convention of scikit-learn too.
+
+    Args:
+        pred: a prediction of classes, or of a binary target.
+        y: labels, `[N]`.
+
+    Returns:
+        A squared probability, 0 to 2 for classes, 0 to 1 for a binary target; lower is better.
+
+    Raises:
+        ValueError: if the prediction is of a regression, or the shapes differ.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import Classes
+        >>> from lamu.scores import brier
+        >>> brier(SimpleNamespace(support=Classes(3), mean=np.array([[0.5, 0.5, 0.0]])), np.array([0]))
+        0.5
+    """
+    return float(np.mean(squared_distance(pred, y)))
+
+
+def squared_distance(pred: Any, y: Any) -> np.ndarray:
+    """Returns the squared distance of each row's probabilities from its outcome, `[N]`, whose mean is `brier`."""
+    y = target("brier", pred, y, has_classes=True)
+    p = np.asarray(pred.mean, float)
+    if p.ndim == 1:
+        return (p - y) ** 2
+    outcome = y[:, None] == np.arange(p.shape[1])[None]
+    return np.sum((p - outcome) ** 2, axis=-1)
+
+
+def rmse(pred: Any, y: Any) -> float:
+    r"""Returns the root mean squared error of the predicted mean, over rows and outputs alike.
+
+    \[ \sqrt{\frac1{NK} \sum_{ik} (E[y_{ik}] - y_{ik})^2} \]
+
+    Args:
+        pred: a prediction of a regression.
+        y: targets, `[N]` or `[N, K]`.
+
+    Returns:
+        An error in the target's units; lower is better.
+
+    Raises:
+        ValueError: if the prediction is of classes, or the shapes differ.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
+        >>> from lamu.scores import rmse
+        >>> rmse(SimpleNamespace(support=Real(), mean=np.zeros(2)), np.array([3.0, -3.0]))
+        3.0
+    """
+    return float(np.sqrt(np.mean(squared_error(pred, y))))
+
+
+def squared_error(pred: Any, y: Any) -> np.ndarray:
+    """Returns the squared error of each row, the mean of its outputs', `[N]`, whose mean is the square of `rmse`."""
+    y = target("rmse", pred, y, has_classes=False)
+    return by_row((np.asarray(pred.mean, float) - y) ** 2)
 
 
 def nll(pred: Any, y: Any) -> float:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,9 +16,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from lamu import store
+from lamu.data.arrays import UnscaledWeights, warn_of_scale
 from lamu.data.encoding import Encoding
-from lamu.data.row_weights import UnscaledWeights, warn_of_scale
-from lamu.data.spelling import nearest
+from lamu.data.imputation import Completions
+from lamu.data.inputs import Features, completions, learn, transform
+from lamu.data.wording import nearest
+from lamu.data.written_numbers import is_code
 from lamu.folds import fit_folds
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.table import LIKELIHOODS
@@ -25,14 +32,151 @@ from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
 from lamu.priors import LearnedNormal
-from lamu.sklearn.missing_values import learn_encoding, new_rows, training_rows
-from lamu.sklearn.pickled import Pickled
-from lamu.sklearn.repeated_rows import distinct
-from lamu.sklearn.saved import Saved
-from lamu.sklearn.text_codes import refuse_codes
+from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
 
-__all__ = ["BayesianEstimator"]
+__all__ = [
+    "BayesianEstimator",
+    "Pickled",
+    "Saved",
+    "distinct",
+    "learn_encoding",
+    "new_rows",
+    "refuse_codes",
+    "training_rows",
+]
+
+
+def learn_encoding(x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: Any = None) -> Encoding:
+    """Returns what missing numbers become: draws given the rest of the row, of columns complete in training too."""
+    learned = learn(_features(x, columns), np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
+    # No units: the precision is the rows' own.
+    return Encoding("y", "classes" if classes else "regression", (), **{**learned, "units": ()})
+
+
+def training_rows(encoding: Encoding, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Returns complete training rows, with a column of ones and zeros for each that lacks numbers."""
+    return transform(_features(x, encoding.columns), encoding, np.arange(len(x)), y)[0].astype(x.dtype)
+
+
+def new_rows(encoding: Encoding, x: np.ndarray) -> Completions:
+    """Returns rows to predict, one that lacks numbers once for each draw of them."""
+    found = completions(_features(x, encoding.columns), encoding)
+    return replace(found, x=found.x.astype(x.dtype))
+
+
+def _features(x: np.ndarray, columns: Sequence[str]) -> Features:
+    return Features(tuple(columns), np.asarray(x, np.float64), ((),) * len(columns))
+
+
+def refuse_codes(X: Any) -> None:
+    """Raises a ValueError where a column of texts holds codes, which have no order and no size."""
+    if hasattr(X, "items"):  # of pandas, whatever its names are
+        columns = [(f"the column {name!r}", np.asarray(column)) for name, column in X.items()]
+    elif hasattr(X, "iter_columns"):
+        columns = [(f"the column {column.name!r}", np.asarray(column)) for column in X.iter_columns()]
+    else:
+        array = X if isinstance(X, np.ndarray) else np.asarray(X, object) if isinstance(X, list) else np.zeros(0)
+        if array.ndim != 2 or array.dtype.kind not in "OU":
+            return
+        columns = [(f"column {index} of X", column) for index, column in enumerate(array.T)]
+    for what, column in columns:
+        if column.dtype.kind not in "OU":
+            continue
+        texts = tuple(sorted({value.strip() for value in column.ravel() if isinstance(value, str)}))
+        if is_code(texts):
+            code = next(text for text in texts if text[0] == "0" and len(text) > 1)
+            raise ValueError(
+                f"{what} holds codes such as {code!r}, which would be read as the number {int(code)}; encode it as "
+                "categories, for instance by scikit-learn's OneHotEncoder in a pipeline, or where it is a number write "
+                "X.astype(float)"
+            )
+
+
+# \[ \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta)
+#    = \sum_{j \in \text{distinct}} \Big( \sum_{i \equiv j} w_i \Big) \log p(y_j \mid x_j, \theta) \]
+#
+# The likelihood is the same function of θ, so a posterior may not depend on which form it was given. Learning is
+# stochastic, and would: therefore the estimators learn from one canonical form, in which a weight of two *is* a row
+# written twice, a weight of zero is no row, and the order of the rows does not count.
+
+
+def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the distinct rows, sorted, and the sum of the weights of each; rows of weight zero are left out."""
+    kept = weight > 0
+    x, y, weight = x[kept], y[kept], weight[kept]
+    value = np.where(np.isnan(x), np.inf, x)
+    order = np.lexsort((y, *value.T[::-1]))
+    x, y, weight, value = x[order], y[order], weight[order], value[order]
+    first = np.ones(len(y), bool)
+    first[1:] = (value[1:] != value[:-1]).any(axis=1) | (y[1:] != y[:-1])
+    return x[first], y[first], np.add.reduceat(weight, np.flatnonzero(first))
+
+
+class Pickled:
+    """A mixin before `BaseEstimator`: pickle writes the posterior as `posterior_.save` does."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state that pickle writes."""
+        state: Any = super().__getstate__()
+        if "posterior_" in state:
+            arrays: dict[str, np.ndarray] = {}
+            state = {**state, "posterior_": (encode(state["posterior_"], arrays, "posterior"), arrays)}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes on the state that pickle read."""
+        if "posterior_" in state:
+            with jax.enable_x64(state["dtype_"] == np.float64):  # else JAX rounds what it is given to 32 bits
+                data, arrays = state["posterior_"]
+                # Who unpickles has trusted the file already: pickle itself imports what it names.
+                state = {**state, "posterior_": decode(data, arrays, trust=modules_of(data))}
+        onward: Any = super()
+        onward.__setstate__(state)
+
+
+class Saved:
+    """A mixin with `save`, which `lamu.sklearn.load` reverses."""
+
+    posterior_: Any
+
+    @property
+    def _saved_parameters(self) -> dict[str, Any]:
+        """The constructor's parameters that a folder keeps: numbers, words and None."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes what was learned as a folder of JSON and plain arrays, without pickle.
+
+        Args:
+            path: the folder to make.
+
+        Returns:
+            Its path. `lamu.sklearn.load` reads it.
+
+        Raises:
+            FileExistsError: if there is something at `path`.
+            sklearn.exceptions.NotFittedError: before `fit`.
+        """
+        check_is_fitted(self)
+        arrays: dict[str, np.ndarray] = {}
+        names = sorted(name for name in vars(self) if name.endswith("_") and not name.startswith("_"))
+        learned = {name: _plain(getattr(self, name)) for name in names if name != "posterior_"}
+        content = {
+            "estimator": type(self).__name__,
+            "parameters": self._saved_parameters,
+            "learned": encode(learned, arrays, "learned"),
+            "posterior": encode(self.posterior_, arrays, "posterior"),
+        }
+        return store.write(path, content, arrays)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a learned attribute as what a file holds: lists of words in the place of arrays of objects."""
+    if isinstance(value, np.dtype):
+        return value.name
+    return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
+
 
 _PRECISIONS = (np.float64, np.float32)
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
-from sklearn.base import BaseEstimator
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state, check_scalar
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from lamu.algorithms import vmp
-from lamu.graphs import Graph
+from lamu.graphs import Graph, models
 from lamu.loop import fit
-from lamu.sklearn.pickled import Pickled
-from lamu.sklearn.saved import Saved
-from lamu.sklearn.text_codes import refuse_codes
+from lamu.sklearn.estimator import Pickled, Saved, refuse_codes
 
-__all__ = ["GraphEstimator", "StandardisedEstimator"]
+__all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedEstimator", "TopicModel"]
+
 
 _PRECISIONS = (np.float64, np.float32)
 
@@ -135,3 +136,369 @@ class StandardisedEstimator(GraphEstimator):
     @property
     def _finite(self) -> Any:
         return "allow-nan" if self._missing else True
+
+
+@cache  # one graph of a kind, so that it is compiled once
+def _factor_graph(factors: int, dimension: int, dtype: np.dtype) -> Graph:
+    with jax.enable_x64(dtype == np.float64):
+        return models.FactorAnalysis(factors, dimension)
+
+
+class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StandardisedEstimator):
+    r"""Factor analysis by variational message passing; factors that the rows do not need vanish.
+
+    \[ z \sim N(0, I), \qquad x \mid z \sim N(\mu + W z, \Psi), \qquad \Psi \text{ diagonal} \]
+
+    The columns of W have a precision each, which is learned. NaN is a missing entry, in `fit` and everywhere. Columns
+    are standardised within, and every attribute and density is in their own units.
+
+    Args:
+        n_components: how many factors at most; None for as many as there are columns.
+        n_init: how many random starts; the one with the best bound is kept.
+        max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
+        random_state: the seed.
+
+    Attributes:
+        components_: E[W]ᵀ, `[factors, columns]`.
+        noise_variance_: the inverse of E[1/Ψ], `[columns]`.
+
+    Source: Bishop (1999), "Variational principal components"; names as in `sklearn.decomposition.FactorAnalysis`.
+
+    Examples:
+        >>> import lamu, numpy as np
+        >>> from lamu.sklearn import FactorAnalysis
+        >>> x = np.asarray(lamu.data.load("iris")[0], float)
+        >>> x[::5, 1] = np.nan
+        >>> FactorAnalysis(2, max_iter=200, random_state=0).fit_transform(x).shape
+        (150, 2)
+    """
+
+    def __init__(
+        self, n_components: Any = None, *, n_init: Any = 1, max_iter: Any = 1000, random_state: Any = None
+    ) -> None:
+        self.n_components = n_components
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> FactorAnalysis:
+        """Learns from rows.
+
+        Args:
+            X: rows `[rows, columns]`; NaN is a missing entry.
+            y: ignored.
+
+        Raises:
+            ValueError: for infinite numbers, or a column without a value.
+        """
+        del y
+        rows = self._first(X)
+        factors = rows.shape[1] if self.n_components is None else self.n_components
+        check_scalar(factors, "n_components", Integral, min_val=1)
+        self._learn(_factor_graph(factors, rows.shape[1], rows.dtype), {"y": rows}, rows.dtype)
+        self.components_ = (self.scale_[:, None] * self._shared("W")).T
+        self.noise_variance_ = self.scale_**2 / self._shared("noise")
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Returns the mean of q(z) of every row, `[rows, factors]`.
+
+        Args:
+            X: rows `[rows, columns]`; NaN is a missing entry.
+        """
+        rows = self._standardised(self._checked(X))
+        return self._asked(lambda posterior: posterior.local({"y": rows})["z"].mean)
+
+    def get_covariance(self) -> np.ndarray:
+        r"""Returns \(W W^\top + \Psi\) at `components_` and `noise_variance_`, `[columns, columns]`."""
+        check_is_fitted(self)
+        return self.components_.T @ self.components_ + np.diag(self.noise_variance_)
+
+    def get_precision(self) -> np.ndarray:
+        """Returns the inverse of the covariance, `[columns, columns]`."""
+        return np.linalg.inv(self.get_covariance())
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    @property
+    def _missing(self) -> bool:
+        return True
+
+
+# scikit-learn's words for a covariance, in the graph's.
+_COVARIANCES = {"full": "full", "diag": "diagonal", "tied": "tied"}
+
+
+@cache  # one graph of a kind, so that it is compiled once
+def _mixture_graph(components: int, dimension: int, concentration: float, covariance: str, dtype: np.dtype) -> Graph:
+    with jax.enable_x64(dtype == np.float64):
+        return models.GaussianMixture(components, dimension, concentration, covariance)
+
+
+class GaussianMixture(StandardisedEstimator):
+    r"""A mixture of Gaussians by variational message passing.
+
+    \[ z \sim \mathrm{Cat}(\pi), \qquad x \mid z \sim N(m_z, \Sigma_z), \qquad
+       q(\pi)\, q(m, \Sigma)\, \textstyle\prod_i q(z_i) \approx p(\pi, m, \Sigma, z \mid x) \]
+
+    On rows of unit scale the priors are Dirichlet(a) for the weights, and normal–Wishart of mean 0, count 1, as many
+    degrees of freedom as columns, and the unit matrix, for each component. Columns are standardised within, and every
+    attribute and density is in their own units.
+
+    Args:
+        n_components: how many at most; a small `weight_concentration_prior` lets those die that the rows do not need.
+        covariance_type: "full" or "diag", one for each component, or "tied", one for all. With "diag" NaN is a missing
+            entry.
+        weight_concentration_prior: a, for each component.
+        n_init: how many random starts; the one with the best bound is kept.
+        max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
+        random_state: the seed.
+
+    Attributes:
+        weights_: E[π], `[components]`.
+        means_: E[m], `[components, columns]`.
+        covariances_: the inverse of E[Σ⁻¹]: `[components, columns, columns]`, with "diag" `[components, columns]`, with
+            "tied" `[columns, columns]`.
+
+    Source: Bishop (2006), section 10.2; as `sklearn.mixture.BayesianGaussianMixture` with these priors.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.sklearn import GaussianMixture
+        >>> x, _ = lamu.data.load("iris")
+        >>> mixture = GaussianMixture(3, random_state=0).fit(x)
+        >>> mixture.means_.shape, mixture.predict_proba(x).shape
+        ((3, 4), (150, 3))
+    """
+
+    def __init__(
+        self,
+        n_components: Any = 1,
+        *,
+        covariance_type: Any = "full",
+        weight_concentration_prior: Any = 1e-3,
+        n_init: Any = 1,
+        max_iter: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.weight_concentration_prior = weight_concentration_prior
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> GaussianMixture:
+        """Learns from rows.
+
+        Args:
+            X: rows `[rows, columns]`.
+            y: ignored.
+
+        Raises:
+            ValueError: for rows that cannot be used, or another covariance.
+        """
+        del y
+        if self.covariance_type not in _COVARIANCES:
+            raise ValueError(f'covariance_type={self.covariance_type!r} is not known; give "full", "diag" or "tied"')
+        rows = self._first(X)
+        kind = _COVARIANCES[self.covariance_type]
+        check_scalar(self.n_components, "n_components", Integral, min_val=1)
+        graph = _mixture_graph(
+            self.n_components, rows.shape[1], float(self.weight_concentration_prior), kind, rows.dtype
+        )
+        self._learn(graph, {"y": rows}, rows.dtype)
+        self.weights_ = self._shared("weight")
+        tied = self.covariance_type == "tied"
+        mean, precision = (self._shared("mean"), self._shared("precision")) if tied else self._shared("part").values()
+        self.means_ = self.mean_ + self.scale_ * mean
+        if self.covariance_type == "diag":
+            self.covariances_ = self.scale_**2 / precision
+        else:
+            self.covariances_ = np.linalg.inv(precision) * np.outer(self.scale_, self.scale_)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+        """Learns from rows, and returns the component of each, `[rows]`."""
+        return self.fit(X, y).predict(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Returns the most probable component of each row, `[rows]`."""
+        return self.predict_proba(X).argmax(axis=1)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Returns the probability of each component, q(z), `[rows, components]`."""
+        rows = self._standardised(self._checked(X))
+        return self._asked(lambda posterior: jax.nn.softmax(posterior.local({"y": rows})["z"].logits, axis=1))
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows of the mixture with `weights_`, `means_` and `covariances_`, and the component of each.
+
+        Args:
+            n_samples: how many.
+
+        Returns:
+            Rows `[n_samples, columns]`, and their components `[n_samples]`, in the order of the components.
+        """
+        check_is_fitted(self)
+        if not isinstance(n_samples, int) or n_samples < 1:
+            raise ValueError(f"n_samples={n_samples!r} makes no row; give a whole number of at least 1")
+        random = check_random_state(self.random_state)
+        weights = np.asarray(self.weights_, float)
+        component = np.sort(random.choice(len(weights), n_samples, p=weights / weights.sum()))
+        shape = (len(weights), len(self.mean_), len(self.mean_))
+        diagonal = self.covariance_type == "diag"
+        full = self.covariances_[:, :, None] * np.eye(shape[1]) if diagonal else self.covariances_
+        root = np.linalg.cholesky(np.broadcast_to(full, shape))
+        noise = random.normal(size=(n_samples, shape[1]))
+        return self.means_[component] + np.einsum("nij,nj->ni", root[component], noise), component
+
+    def __sklearn_tags__(self) -> Any:
+        # Returns scikit-learn's tags: an estimator of a density.
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "density_estimator"
+        return tags
+
+    @property
+    def _missing(self) -> bool:
+        return self.covariance_type == "diag"
+
+
+@cache  # one graph of a kind, so that it is compiled once
+def _topic_graph(topics: int, vocabulary: int, share: float, word: float, dtype: np.dtype) -> Graph:
+    with jax.enable_x64(dtype == np.float64):
+        return models.Topics(topics, vocabulary, share, word)
+
+
+class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimator):
+    r"""Latent Dirichlet allocation by variational message passing.
+
+    \[ \theta_i \sim \mathrm{Dir}(a), \quad \beta_k \sim \mathrm{Dir}(b), \quad w_{ij} \sim \sum_k \theta_{ik}\beta_k \]
+
+    Rows are documents and columns words, as `sklearn.feature_extraction.text.CountVectorizer` returns them, sparse or
+    dense. Counts need not be whole: a weight of each word is taken as well.
+
+    Args:
+        n_components: how many topics.
+        doc_topic_prior: a.
+        topic_word_prior: b.
+        n_init: how many random starts; the one with the best bound is kept.
+        max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
+        random_state: the seed.
+
+    Attributes:
+        components_: the parameters of the topics' Dirichlet beliefs, `[topics, words]`; a row over its sum is the mean
+            of a topic.
+
+    Source: Blei, Ng & Jordan (2003); names as in `sklearn.decomposition.LatentDirichletAllocation`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.sklearn import TopicModel
+        >>> counts = np.array([[4, 3, 0, 0], [5, 2, 0, 1], [0, 0, 6, 3], [0, 1, 2, 4]])
+        >>> share = TopicModel(2, random_state=0).fit_transform(counts)
+        >>> bool(share.argmax(axis=1)[0] != share.argmax(axis=1)[3])
+        True
+    """
+
+    def __init__(
+        self,
+        n_components: Any = 10,
+        *,
+        doc_topic_prior: Any = 0.1,
+        topic_word_prior: Any = 0.05,
+        n_init: Any = 1,
+        max_iter: Any = 200,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> TopicModel:
+        """Learns topics from documents.
+
+        Args:
+            X: counts `[documents, words]`.
+            y: ignored.
+
+        Raises:
+            ValueError: for a negative count, or one that is not finite.
+        """
+        del y
+        rows = self._counts(X, reset=True)
+        priors = float(self.doc_topic_prior), float(self.topic_word_prior)
+        check_scalar(self.n_components, "n_components", Integral, min_val=1)
+        graph = _topic_graph(self.n_components, rows.shape[1], *priors, rows.dtype)
+        self._learn(graph, {"words": _words(rows)}, rows.dtype)
+        belief: Any = self.posterior_.belief
+        self.components_ = np.asarray(belief.factors["network"].factors["topic"].concentration)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Returns the mean of each document's shares of the topics, `[documents, topics]`.
+
+        Args:
+            X: counts `[documents, words]`.
+        """
+        words = self._asked_words(X)
+        return self._asked(lambda posterior: posterior.local({"words": words})["share"].mean)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Returns the sum of the documents' log predictive probabilities in nats, each a bound over its shares.
+
+        Args:
+            X: counts `[documents, words]`.
+            y: ignored.
+        """
+        del y
+        words = self._asked_words(X)
+        return float(self._asked(lambda posterior: posterior.log_prob({"words": words}, samples=16)).sum())
+
+    def perplexity(self, X: Any) -> float:
+        r"""Returns \(\exp(-\text{score} / \text{words})\); lower is better.
+
+        Args:
+            X: counts `[documents, words]`.
+        """
+        check_is_fitted(self)
+        return float(np.exp(-self.score(X) / max(self._counts(X, reset=False).sum(), 1.0)))
+
+    def __sklearn_tags__(self) -> Any:
+        """Returns scikit-learn's tags: counts are not negative, and may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _asked_words(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        return _words(self._counts(X, reset=False).astype(self.dtype_))
+
+    def _counts(self, X: Any, reset: bool) -> Any:
+        """Returns the counts as a sparse matrix of rows."""
+        refuse_codes(X)
+        X = validate_data(self, X, dtype=_PRECISIONS, accept_sparse="csr", reset=reset)
+        check_non_negative(X, f"{type(self).__name__}, whose columns are counts of words")
+        return sparse.csr_matrix(X)
+
+
+def _words(rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the words of each document and how often they occur, padded by counts of zero."""
+    rows = rows.copy()
+    rows.eliminate_zeros()
+    lengths = np.diff(rows.indptr)
+    ids = np.zeros((rows.shape[0], max(int(lengths.max()), 1)), np.int32)
+    counts = np.zeros(ids.shape, rows.dtype)
+    held = np.arange(ids.shape[1]) < lengths[:, None]
+    ids[held], counts[held] = rows.indices, rows.data
+    return ids, counts

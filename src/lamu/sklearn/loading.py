@@ -12,11 +12,8 @@ import numpy as np
 from lamu import store
 from lamu.posterior import require_whole
 from lamu.record import declared, decode
-from lamu.sklearn.classifier import BayesianClassifier
-from lamu.sklearn.factor_analysis import FactorAnalysis
-from lamu.sklearn.gaussian_mixture import GaussianMixture
-from lamu.sklearn.regressor import BayesianRegressor
-from lamu.sklearn.topic_model import TopicModel
+from lamu.sklearn.graph_estimator import FactorAnalysis, GaussianMixture, TopicModel
+from lamu.sklearn.supervised import BayesianClassifier, BayesianRegressor
 
 __all__ = ["load"]
 

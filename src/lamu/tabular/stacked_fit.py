@@ -23,10 +23,9 @@ import jax
 import numpy as np
 
 from lamu import memory
-from lamu.composition.composed import stacking_weights
-from lamu.data.arrays import Arrays
+from lamu.composition import stacking_weights
+from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
-from lamu.data.row_weights import warn_of_scale
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
@@ -35,16 +34,12 @@ from lamu.model import Model
 from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.running.checkpoints import Checkpoints, of_part
-from lamu.running.fingerprints import described, rows_described
+from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
 from lamu.running.progress import Progress
 from lamu.supports import value_of
-from lamu.tabular.candidates import Candidate, candidates_for, sharpened
-from lamu.tabular.constant import constant_of
-from lamu.tabular.noise import few_rows_factor, noise_factor
-from lamu.tabular.stretches import Stretches
-from lamu.tabular.temperature import logit_factor
-from lamu.tabular.training import TRACING, FoldRows, Members, Path, order_of, rows_padded, train
+from lamu.tabular.candidates import Candidate, candidates_for, constant_of, sharpened
+from lamu.tabular.temperature import few_rows_factor, logit_factor, noise_factor
+from lamu.tabular.training import TRACING, FoldRows, Members, Path, Stretches, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
 from lamu.typing import Array, Params
 

@@ -1,22 +1,11 @@
 """All candidates of one architecture, each over all folds, trained in one compiled program."""
 
-# Member (c, k) minimises candidate c's mean loss on the rows outside fold k,
-#
-# \[ -\frac1{N_k} \log p_c(\theta) - \frac1{N_k} \sum_{i \notin k} \log p(y_i \mid x_i, \theta), \]
-#
-# by Adam under a rate that rises and falls. Where the noise depends on the row, a row far out, of narrow noise, has a
-# gradient a thousand times as large as others, and Adam's usual memory of 1,000 squares answers it with a displacement
-# of 30 learning rates; a memory of 20 with 6. The run is cut into stretches, and the candidate's estimate after each is
-# the average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better
-# than its last point, and the best stretch is where the candidate stops. The program is that of one stretch. Candidates
-# differ in arrays alone (the gates that hold some weights at zero, and the scales of the prior), so that one program
-# serves all; minibatches are chosen beforehand. Those of a fold are the same for all candidates, which therefore gather
-# and encode their rows once.
-
 from __future__ import annotations
 
+import pathlib
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,10 +20,69 @@ from lamu.dtype_policy import lenient
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.record import record, static
-from lamu.tabular.stretches import Stretches
+from lamu.running.checkpoints import CheckpointError, Checkpoints
 from lamu.typing import Array, Params
 
-__all__ = ["TRACING", "FoldRows", "Members", "Path", "order_of", "rows_padded", "train"]
+__all__ = ["TRACING", "FoldRows", "Members", "Path", "Stretches", "order_of", "rows_padded", "train"]
+
+
+class Stretches:
+    """The checkpoints of one architecture, between stretches; without a folder it keeps nothing."""
+
+    def __init__(self, keeper: Checkpoints | None, run: Mapping[str, str]) -> None:
+        self._keeper = keeper
+        self._run = dict(run)
+        self._at = time.monotonic()
+        self._step: int | None = None
+        self._written = True
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a checkpoint."""
+        return self._keeper is not None and self._keeper.latest() is not None
+
+    def keep(self, steps: int, carry: Any, path: Sequence[Any], now: bool = False) -> None:
+        """Writes a checkpoint if the last one is older than the checkpoints' seconds; a failure is a warning."""
+        if self._keeper is None or steps == self._step:
+            return
+        if now or time.monotonic() - self._at >= self._keeper.every:
+            stacked = [np.stack(leaves) for leaves in zip(*map(jax.tree.leaves, path), strict=True)]
+            extra = {str(number): leaf for number, leaf in enumerate(stacked)}
+            facts = {"run": self._run}
+            self._written = self._keeper.try_to_save(steps, carry, facts=facts, extra=extra, quietly=not self._written)
+            self._at, self._step = time.monotonic(), steps
+
+    def restore(self, carry: Any) -> tuple[int, Any, list[Any]]:
+        """Returns steps done, carry and path of the last checkpoint; where there is none, the start."""
+        step = None if self._keeper is None else self._keeper.latest()
+        if self._keeper is None or step is None:
+            return 0, carry, []
+        carry, facts, extra = self._keeper.restore(step, carry)
+        for name, value in self._run.items():
+            if facts["run"].get(name) != value:
+                raise CheckpointError(
+                    f"the checkpoint in {str(pathlib.Path(self._keeper.folder))!r} is of a fit with "
+                    f"{name}={facts['run'].get(name)!r}, and this one has {value!r}; give the same, or another folder"
+                )
+        self._step = step
+        structure = jax.tree.structure((carry[0], 0))
+        leaves = [extra[str(number)] for number in range(structure.num_leaves)]
+        return step, carry, [structure.unflatten(each) for each in zip(*leaves, strict=True)]
+
+
+# Member (c, k) minimises candidate c's mean loss on the rows outside fold k,
+#
+# \[ -\frac1{N_k} \log p_c(\theta) - \frac1{N_k} \sum_{i \notin k} \log p(y_i \mid x_i, \theta), \]
+#
+# by Adam under a rate that rises and falls. Where the noise depends on the row, a row far out, of narrow noise, has a
+# gradient a thousand times as large as others, and Adam's usual memory of 1,000 squares answers it with a displacement
+# of 30 learning rates; a memory of 20 with 6. The run is cut into stretches, and the candidate's estimate after each is
+# the average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better
+# than its last point, and the best stretch is where the candidate stops. The program is that of one stretch. Candidates
+# differ in arrays alone (the gates that hold some weights at zero, and the scales of the prior), so that one program
+# serves all; minibatches are chosen beforehand. Those of a fold are the same for all candidates, which therefore gather
+# and encode their rows once.
+
 
 _WARMUP = 0.05  # of the steps
 _SQUARES = 0.95  # b2 of Adam

@@ -9,48 +9,37 @@ import jax
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.blockwise.blocks import blocks
+from lamu.algorithms.blockwise import blocks
 from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
-from lamu.algorithms.optimisers.adam import adam
-from lamu.algorithms.optimisers.gradient_descent import gradient_descent
-from lamu.algorithms.optimisers.map_estimate import map_estimate
-from lamu.algorithms.optimisers.sgd import sgd
-from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.algorithms.post_hoc.last_layer import last_layer
-from lamu.algorithms.variational.ivon import ivon
-from lamu.algorithms.variational.vogn import vogn
-from lamu.algorithms.variational.von import von
+from lamu.algorithms.optimisers import adam, gradient_descent, map_estimate, sgd
+from lamu.algorithms.post_hoc.laplace import laplace, last_layer
+from lamu.algorithms.variational.online_newton import ivon, vogn, von
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.expectations import Exact
 from lamu.loop import fit
-from lamu.mcmc.no_u_turn import nuts
+from lamu.mcmc.hamiltonian import nuts
 from lamu.operators import Dense
 from lamu.protocol import Algorithm
 from lamu.verification import problems, references
-from lamu.verification.anchor_rows import anchor_rows
-from lamu.verification.check import Check
 from lamu.verification.conjugate_rows import conjugate_rows
-from lamu.verification.descent_rows import descent_rows
 from lamu.verification.discrete_rows import discrete_rows
-from lamu.verification.evidence_rows import evidence_rows
-from lamu.verification.filter_rows import filter_rows
-from lamu.verification.gaussian_rows import gaussian_rows
-from lamu.verification.graph_rows import graph_rows
-from lamu.verification.iterate_rows import iterate_rows
-from lamu.verification.kronecker_rows import kronecker_rows
+from lamu.verification.gaussian_rows import gaussian_rows, kronecker_rows, low_rank_rows
+from lamu.verification.inference_rows import anchor_rows, graph_rows, program_rows
 from lamu.verification.latent_rows import latent_rows
 from lamu.verification.likelihood_rows import likelihood_rows
-from lamu.verification.low_rank_rows import low_rank_rows
-from lamu.verification.moment_rows import moment_rows
-from lamu.verification.problems import Problem
-from lamu.verification.program_rows import program_rows
-from lamu.verification.sampler_rows import sampler_rows
-from lamu.verification.scale_rows import scale_rows
-from lamu.verification.stochastic_rows import stochastic_rows
-from lamu.verification.vectors import distance, flat
+from lamu.verification.problems import Check, Problem, distance, flat
+from lamu.verification.sampler_rows import sampler_rows, stochastic_rows
+from lamu.verification.training_rows import (
+    descent_rows,
+    evidence_rows,
+    filter_rows,
+    iterate_rows,
+    moment_rows,
+    scale_rows,
+)
 
 __all__ = ["checks", "latent_checks", "likelihood_checks"]
 

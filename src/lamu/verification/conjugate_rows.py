@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lamu.algorithms.closed_form.conjugate import conjugate
-from lamu.algorithms.closed_form.svi import svi
+from lamu.algorithms.closed_form.message_passing import svi
 from lamu.combine import merge, remove
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
@@ -17,7 +17,7 @@ from lamu.loop import fit
 from lamu.observations import Bernoulli, Categorical, Exponential, MultivariateNormal, Normal, NormalMean, Poisson
 from lamu.operators import Scalar
 from lamu.posterior import Posterior
-from lamu.verification.check import Check
+from lamu.verification.problems import Check
 
 __all__ = ["conjugate_rows"]
 

@@ -11,16 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.black_box.igo import igo
-from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.dropout import dropout, mc_dropout
-from lamu.algorithms.discrete.masked import Masked
-from lamu.algorithms.discrete.straight_through import straight_through
+from lamu.algorithms.black_box import igo
+from lamu.algorithms.discrete import Masked, bayesbinn, dropout, mc_dropout, straight_through
 from lamu.algorithms.ensembles.mixture import mixture
-from lamu.algorithms.mixtures.mixture_vi import mixture_vi
-from lamu.algorithms.mixtures.multimodal import multimodal
-from lamu.algorithms.optimisers.sgd import sgd
-from lamu.algorithms.variational.ogn import ogn
+from lamu.algorithms.mixtures import mixture_vi, multimodal
+from lamu.algorithms.optimisers import sgd
+from lamu.algorithms.variational.online_newton import ogn
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import LogDensity, nothing
@@ -37,8 +33,7 @@ from lamu.rate import Annealed, Constant, over
 from lamu.target import Target
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems
-from lamu.verification.check import Check
-from lamu.verification.vectors import distance, flat
+from lamu.verification.problems import Check, distance, flat
 
 __all__ = ["discrete_rows"]
 

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.optimisers.adagrad import adagrad
-from lamu.algorithms.optimisers.newton import newton
-from lamu.algorithms.optimisers.rmsprop import rmsprop
-from lamu.algorithms.optimisers.sam import sam
-from lamu.algorithms.variational.bsam import bsam
+from lamu.algorithms.optimisers import adagrad, kfac, newton, rmsprop, sam
 from lamu.algorithms.variational.lie_group import lie_group
-from lamu.algorithms.variational.ogn import ogn
+from lamu.algorithms.variational.online_newton import bsam, ogn
+from lamu.algorithms.variational.structured import noisy_kfac, slang
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.expectations import FenchelRelaxation
 from lamu.geometry import Affine, Straight
-from lamu.objective.curvature import Damped, RootScaledGradient
+from lamu.objective.curvature import Damped, GaussNewton, RootScaledGradient
 from lamu.protocol import Algorithm
 from lamu.update_rules import PlainAverage
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems
-from lamu.verification.check import Check
-from lamu.verification.problems import Problem
-from lamu.verification.vectors import distance, flat
+from lamu.verification.problems import Check, Problem, distance, flat
 
-__all__ = ["gaussian_rows"]
+__all__ = ["gaussian_rows", "kronecker_rows", "low_rank_rows"]
+
 
 STEPS = 20
 
@@ -170,3 +167,124 @@ def _beside_optax(name: str, algorithm: Any, optimiser: Any, words: str) -> Chec
             updates, memory = optimiser.update(gradient(params, batch), memory, params)
         params = optax.apply_updates(params, updates)
     return Check(name, words, distance(flat(state.mean), flat(params)), 1e-12)
+
+
+# The rule's own step at rate one: nothing averaged, damped, clipped or put off.
+PLAIN: dict[str, Any] = {
+    "b1": 0.0,
+    "b2": 0.0,
+    "damping": 0.0,
+    "max_step": None,
+    "inverse_update_period": 1,
+    "rank": None,
+    "factor_update_period": 1,
+}
+
+
+def kronecker_rows() -> dict[str, Callable[[], Check]]:
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
+    return {"kfac": _kfac, "noisy_kfac": _noisy_kfac}
+
+
+def _kfac() -> Check:
+    mean, precision, expected_mean, expected = _after_one_step(kfac(1.0, **PLAIN))
+    deviation = max(np.max(np.abs(mean - expected_mean)), np.max(np.abs(precision - expected)) / np.max(expected))
+    return Check("kfac", "linear regression in closed form, one step", float(deviation), 1e-10)
+
+
+def _noisy_kfac() -> Check:
+    """The precision after a step; and its mean over keys, which is the posterior's, with the scatter of its draws."""
+    # The curvature of linear regression is the same at every draw, and its gradient is linear in the draw: from
+    # \(\theta \sim N(m_0, \Sigma_0)\) a step of rate one ends at \(m^* - S^{-1} H (\theta - m_0)\), H the likelihood's
+    # part of S.
+    algorithm = noisy_kfac(1.0, **PLAIN)
+    _, precision, mean, expected = _after_one_step(algorithm)
+    deviation = float(np.max(np.abs(precision - expected)) / np.max(expected))
+    problem = problems.regression()
+    batch = Batch.of(problem.x, problem.y)
+    algorithm = replace(algorithm, curvature=GaussNewton())
+    state = algorithm.init(jax.random.key(4), problem.objective, batch)
+    before = algorithm.belief(state, problem.objective)
+    spread = np.linalg.inv(np.asarray(before.precision.dense(before.mean)))
+    keys = jax.random.split(jax.random.key(3), 4_000)
+    ends = jax.jit(jax.vmap(lambda key: tree.ravel(algorithm.step(key, state, batch, problem.objective)[0].mean)[0]))(
+        keys
+    )
+    ends = np.asarray(ends)
+    data = problem.scale**-2 * problem.design.T @ problem.design
+    gain = np.linalg.solve(expected, data)
+    scatter = gain @ spread @ gain.T
+    width = np.sqrt(np.diagonal(scatter))
+    away = np.max(np.abs(ends.mean(0) - mean) / (width / np.sqrt(len(keys))))
+    # A variance of n normal numbers has a standard error of √(2/n) of itself.
+    unlike = np.max(np.abs(ends.var(0) / width**2 - 1)) / np.sqrt(2 / len(keys))
+    words = "linear regression: precision of one step (1e-10), mean and scatter over 4,000 keys (4.5 standard errors)"
+    return Check("noisy_kfac", words, max(deviation / 1e-10, float(away) / 4.5, float(unlike) / 4.5), 1.0)
+
+
+def _after_one_step(algorithm: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the belief's mean and precision after one step on all data, and the posterior's."""
+    problem = problems.regression()
+    batch = Batch.of(problem.x, problem.y)
+    algorithm = replace(algorithm, curvature=GaussNewton())
+    state = algorithm.init(jax.random.key(4), problem.objective, batch)
+    state, _ = jax.jit(algorithm.step)(jax.random.key(3), state, batch, problem.objective)
+    belief = algorithm.belief(state, problem.objective)
+    noise = problem.scale**-2
+    expected = noise * problem.design.T @ problem.design + problem.precision * np.eye(problem.design.shape[1])
+    mean = np.linalg.solve(expected, noise * problem.design.T @ problem.y)
+    precision = belief.precision.dense(belief.mean)
+    return np.asarray(tree.ravel(belief.mean)[0]), np.asarray(precision), mean, expected
+
+
+def low_rank_rows() -> dict[str, Callable[[], Check]]:
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
+    return {"slang": _slang}
+
+
+def _slang() -> Check:
+    problem = problems.logistic()
+    rows, prior = len(problem.y), problem.precision / len(problem.y)
+    algorithm = slang(0.1, rank=2, b1=0.8, b2=0.9, hess_init=0.3, max_step=0.3, curvature_update_period=1)
+    batches = (problem.batches(16) * 7)[:STEPS]
+    state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
+    m = flat(state.mean)
+    v, u, d = np.zeros_like(m), np.zeros((len(m), 2)), np.full_like(m, 0.3 + prior)
+    step = jax.jit(algorithm.step)
+    for t, batch in enumerate(batches):
+        key = jax.random.fold_in(jax.random.key(3), t)
+        # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
+        noise = flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean))
+        state, _ = step(key, state, batch, problem.objective)
+        root = np.diag(d**-0.5)
+        theta = m + root @ _power(np.eye(len(m)) + root @ u @ u.T @ root, -0.5) @ noise / np.sqrt(rows)
+        gradients = _gradients(batch, theta)
+        kept = _leading(gradients.T @ gradients / len(gradients), 2)
+        total = 0.9 * (u @ u.T + np.diag(d)) + 0.1 * (gradients.T @ gradients / len(gradients) + prior * np.eye(len(m)))
+        u = _leading(0.9 * u @ u.T + 0.1 * kept @ kept.T, 2)
+        d = np.diagonal(total) - np.sum(u**2, axis=1)
+        v = 0.8 * v + 0.2 * gradients.mean(0)
+        direction = np.linalg.solve(u @ u.T + np.diag(d), v / (1 - 0.8 ** (t + 1)) + prior * m)
+        m = m - 0.1 * np.clip(direction, -0.3, 0.3)
+    precision = np.asarray(state.precision.dense(state.mean))
+    deviation = max(np.max(np.abs(flat(state.mean) - m)), np.max(np.abs(precision - u @ u.T - np.diag(d))))
+    words = f"NumPy by hand with whole matrices, rank 2, on logistic regression, {STEPS} steps"
+    return Check("slang", words, float(deviation), 1e-10)
+
+
+def _gradients(batch: Batch, theta: np.ndarray) -> np.ndarray:
+    """Every real row's gradient of the negative log likelihood."""
+    real = np.asarray(batch.mask) > 0
+    x = np.asarray(batch.x)[real]
+    design = np.column_stack([np.ones(len(x)), x])
+    return (1 / (1 + np.exp(-design @ theta)) - np.asarray(batch.y)[real])[:, None] * design
+
+
+def _leading(matrix: np.ndarray, rank: int) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0))
+
+
+def _power(matrix: np.ndarray, power: float) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * values**power) @ vectors.T

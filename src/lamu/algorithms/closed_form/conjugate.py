@@ -2,25 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from lamu.algorithms.closed_form import exponential, linear_gaussian
+from lamu import tree
+from lamu.algorithms.closed_form import linear_gaussian
+from lamu.conjugacy import ConjugateModel
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.expectations import Analytic
 from lamu.families import Point, Product
+from lamu.natural_rule import NaturalRule, NaturalState, Streamed
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import ClosedForm
 from lamu.predictives.conjugate import ConjugateRule
+from lamu.priors.belief import tempered
 from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.rate import Constant
 from lamu.record import record
-from lamu.typing import RandomKey
+from lamu.typing import Array, RandomKey
 
-__all__ = ["Conjugate", "ConjugateState", "conjugate"]
+__all__ = ["Conjugate", "ConjugateState", "conjugate", "first", "following", "is_exponential", "weighed"]
+
+
+# The expectation of the loss is linear in μ, its gradient is \(-\sum_i w_i t(y_i) / T\), and a step of rate one gives
+# \(\lambda_0 + \sum_i w_i t(y_i) / T\), the posterior.
+
+
+_RULE = NaturalRule(Streamed(), Analytic(), Constant(1.0))
+_NOTHING = {"network": {}, "likelihood": {}}
+
+
+def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
+    """Returns the prior to the power 1/T as a belief, and the log of its integral in nats."""
+    prior: Any = objective.model.prior
+    belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
+    cold = tempered(belief, 1 / objective.temperature)
+    evidence = cold.log_partition() - belief.log_partition() / objective.temperature
+    # The base measure counts 1/T times in p^{1/T}.
+    return cold, evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
+
+
+def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
+    """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
+    alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
+    state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, alone)
+    nothing = tree.zeros_like(old.to_natural())
+    factor = objective.likelihood_power / objective.temperature
+    observation: Any = objective.model.observation
+    base = factor * batch.total(observation.log_likelihood(nothing, batch.y))
+    return state.belief, evidence + base + state.belief.log_partition() - old.log_partition(), info.loss
+
+
+def weighed(belief: Any, prior: Any, share: Any) -> Any:
+    r"""Returns the belief whose rows count c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\)."""
+    before = prior.to_natural()
+    return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
+
+
+def is_exponential(objective: Objective) -> bool:
+    """Returns whether the model is an observation with a belief of its own family as the prior."""
+    return isinstance(objective.model, ConjugateModel)
 
 
 @record
@@ -50,16 +97,16 @@ class Conjugate(Runnable):
         # Returns the prior as a belief, tempered as the objective says.
         params, network_state = objective.model.init(key, batch)
         rows = jnp.zeros_like(batch.count)
-        if exponential.is_exponential(objective):
-            return ConjugateState(*exponential.first(objective, batch.weight.dtype), network_state, rows)
+        if is_exponential(objective):
+            return ConjugateState(*first(objective, batch.weight.dtype), network_state, rows)
         return ConjugateState(*linear_gaussian.first(objective, params), network_state, rows)
 
     def step(
         self, key: RandomKey, state: ConjugateState, batch: Batch, objective: Objective
     ) -> tuple[ConjugateState, Info]:
         # Returns the belief after the batch's rows: the old belief is the prior, and the batch all the data.
-        if exponential.is_exponential(objective):
-            belief, evidence, loss = exponential.following(key, state.belief, state.evidence, batch, objective)
+        if is_exponential(objective):
+            belief, evidence, loss = following(key, state.belief, state.evidence, batch, objective)
         else:
             belief, evidence, loss = linear_gaussian.following(
                 key, state.belief, state.evidence, state.network_state, batch, objective
@@ -72,7 +119,7 @@ class Conjugate(Runnable):
         # Returns the exact posterior, with its evidence; the data weigh as N rows, where N is not their number.
         found, evidence = self._weighed(state, objective, data)
         belief = Product({"network": found, "likelihood": Point({})})
-        rule = ConjugateRule() if exponential.is_exponential(objective) else ClosedForm()
+        rule = ConjugateRule() if is_exponential(objective) else ClosedForm()
         return Posterior(
             objective.model,
             belief,
@@ -90,9 +137,9 @@ class Conjugate(Runnable):
         share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
         if not isinstance(share, Tracer) and float(share) == 1.0:
             return state.belief, state.evidence
-        if exponential.is_exponential(objective):
-            prior, start = exponential.first(objective, jnp.result_type(*jax.tree.leaves(state.belief)))
-            found = exponential.weighed(state.belief, prior, share)
+        if is_exponential(objective):
+            prior, start = first(objective, jnp.result_type(*jax.tree.leaves(state.belief)))
+            found = weighed(state.belief, prior, share)
         else:
             prior, start = linear_gaussian.first(objective, {"network": state.belief.mean, "likelihood": {}})
             found = linear_gaussian.weighed(state.belief, prior, share)

@@ -1,8 +1,13 @@
 """Gradient descent on the parameters of a belief: the algorithm, gradient estimators and scale transforms."""
 
-from lamu.algorithms.descent.belief_descent import BeliefDescent, DescentState
+from lamu.algorithms.descent.belief_descent import (
+    BeliefDescent,
+    DescentState,
+    ExpTransform,
+    PositiveTransform,
+    SoftplusTransform,
+)
 from lamu.algorithms.descent.estimators import Estimator, Flipout, Global, LocalReparameterisation
-from lamu.algorithms.descent.positive_transforms import ExpTransform, PositiveTransform, SoftplusTransform
 
 __all__ = [
     "BeliefDescent",

@@ -1,27 +1,269 @@
-r"""Single-sample estimators of \(E_q[-\log p(D|\theta)]\), with one sample of the weights per batch or per example."""
-
-# All three have the same expectation. With a sample per example, the examples' gradients are independent and the
-# variance of their average falls as 1/B; with one sample per batch it does not fall with B.
+r"""Single-sample estimators of \(E_q[-\log p(D|\theta)]\): shared weights, local reparameterisation and Flipout."""
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
-from lamu.algorithms.descent.local_reparameterisation import Plan, anew, flipped, local
-from lamu.algorithms.descent.per_example_forward import outputs_by_rows
+from lamu import fast_random
 from lamu.data.batch import with_offset
-from lamu.families.base_distributions import BaseDistribution, StandardNormal
-from lamu.families.location_scale import LocationScale
+from lamu.families.location_scale import BaseDistribution, LocationScale, StandardNormal
 from lamu.objective import BatchLoss
-from lamu.objective.curvature.reader.flat_jaxpr import Program
-from lamu.objective.curvature.reader.parameter_uses import Site
+from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, Program
+from lamu.objective.curvature.reader.parameter_uses import Site, is_lookup, sites
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Estimator", "Flipout", "Global", "LocalReparameterisation"]
+__all__ = [
+    "Estimator",
+    "Flipout",
+    "Global",
+    "LocalReparameterisation",
+    "Plan",
+    "anew",
+    "flipped",
+    "local",
+    "outputs_by_rows",
+]
+
+
+# With \(w = m + s z\) and data a, a site that is linear in w has \(y = u(m, a) + u(s z, a)\). What is added to the
+# first term has the law that weights drawn anew for the row would give it:
+#
+# * a product whose output uses every weight once is normal, with variance \(u(s^2, a^2)\);
+# * one draw of the weights for all rows, its signs changed for each row in and out of the site, is a draw anew in law;
+# * an elementwise use has so few weights that they are drawn for each row.
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a site's output is drawn."""
+
+    site: Site
+    noise: Callable[[RandomKey, int], Any]  # the rows' noise, from a key and the number of rows: arrays `[batch, ...]`
+    # One row's output, from the program's values, the bases of m, s and s z, and the row's noise.
+    output: Callable[..., Array]
+
+
+def anew(program: Program, site: Site, gaussian: bool) -> Plan | None:
+    """Returns the plan that draws weights for each row, where the use is elementwise; else None."""
+    if program.steps[site.step].name not in ELEMENTWISE:
+        return None
+    shape, dtype = program.avals[site.base].shape, program.avals[site.base].dtype
+
+    def numbers(key: RandomKey, rows: int) -> Array:
+        return fast_random.normal(key, (rows, *shape), dtype) if gaussian else _signs(key, (rows, *shape), dtype)
+
+    def output(values: dict[int, Any], bases: tuple[Array, Array, Array], z: Array) -> Array:
+        centre, scale, away = bases
+        return site.use(program, centre + (scale * z if gaussian else away * z), _given(site, values))
+
+    return Plan(site, numbers, output)
+
+
+def local(program: Program, site: Site) -> Plan | None:
+    """Returns the plan that draws the output itself; None where a weight is used at several places or in no product."""
+    axes = _axes(program, site)
+    if axes is None or axes[2] > 1:
+        return None
+    step = program.steps[site.step]
+    out, other = _aval_out(program, site), _other(program, site)
+
+    def numbers(key: RandomKey, rows: int) -> Array:
+        return fast_random.normal(key, (rows, *out.shape), out.dtype)
+
+    def output(values: dict[int, Any], bases: tuple[Array, Array, Array], z: Array) -> Array:
+        centre, scale, _ = bases
+        given = _given(site, values)
+        squares = given if step.name == "gather" else {**given, other: jnp.square(given[other])}
+        variance = site.use(program, jnp.square(scale), squares)
+        # Where all inputs are zero there is no noise, and the root has no slope.
+        seen = variance > 0
+        root = jnp.where(seen, jnp.sqrt(jnp.where(seen, variance, jnp.ones_like(variance))), jnp.zeros_like(variance))
+        return site.use(program, centre, given) + root * z
+
+    return Plan(site, numbers, output)
+
+
+def flipped(program: Program, site: Site) -> Plan | None:
+    """Returns the plan that changes signs of one draw of the weights; None for what is no product."""
+    axes = _axes(program, site)
+    if axes is None:
+        return None
+    ins, outs, _ = axes
+    step = program.steps[site.step]
+    out, other = _aval_out(program, site), _other(program, site)
+    of_out = tuple(size if axis in outs else 1 for axis, size in enumerate(out.shape))
+    given_aval = program.avals[other]
+    of_in = tuple(size if axis in ins else 1 for axis, size in enumerate(given_aval.shape))
+
+    def numbers(key: RandomKey, rows: int) -> tuple[Array, Array]:
+        # One hash for both: signs of the inputs, then of the outputs.
+        first, second = math.prod(of_in), math.prod(of_out)
+        signs = _signs(key, (rows, first + second), out.dtype)
+        return signs[:, :first].reshape(rows, *of_in), signs[:, first:].reshape(rows, *of_out)
+
+    def output(values: dict[int, Any], bases: tuple[Array, Array, Array], signs: tuple[Array, Array]) -> Array:
+        centre, _, away = bases
+        given = _given(site, values)
+        turned = given if not ins else {**given, other: given[other] * _over(signs[0], given[other])}
+        moved = site.use(program, away, turned)
+        return site.use(program, centre, given) + moved * _over(signs[1], moved)
+
+    return None if step.name == "gather" and ins else Plan(site, numbers, output)
+
+
+def _axes(program: Program, site: Site) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Returns which axes of the data and of the output tell weights apart, and at how many places each is used."""
+    if site.spread or site.loop is not None:
+        return None
+    step, out = program.steps[site.step], _aval_out(program, site)
+    settings = step.equation.params
+    if step.name == "dot_general":
+        place = _other(program, site)
+        if place is None:
+            return None
+        contracted, batched = settings["dimension_numbers"]
+        side = 1 - site.position
+        ins = (*contracted[side], *batched[side])
+        shape = program.avals[place].shape
+        free = [axis for axis in range(len(shape)) if axis not in ins]
+        mine = len(program.avals[site.base].shape) - len(contracted[0]) - len(batched[0])
+        start = len(batched[0]) + (len(free) if site.position == 1 else 0)
+        return ins, tuple(range(start, start + mine)), math.prod(shape[axis] for axis in free)
+    if step.name == "conv_general_dilated":
+        if site.position != 1 or settings["batch_group_count"] != 1 or _other(program, site) is None:
+            return None
+        lhs, _, result = settings["dimension_numbers"]
+        places = math.prod(out.shape) // out.shape[result[1]]
+        return (lhs[1],), (result[1],), places
+    table = program.avals[site.base].shape
+    if step.name == "gather" and site.position == 0 and is_lookup(settings, table, out.shape):
+        trailing = tuple(range(len(out.shape) - len(table) + 1, len(out.shape)))
+        return (), trailing, math.prod(out.shape) // math.prod(table[1:])
+    return None
+
+
+def _other(program: Program, site: Site) -> Any:
+    """The place of the data that the weights meet."""
+    return program.steps[site.step].reads[1 - site.position]
+
+
+def _aval_out(program: Program, site: Site) -> Any:
+    (place,) = program.steps[site.step].writes
+    assert place is not None
+    return program.avals[place]
+
+
+def _given(site: Site, values: dict[int, Any]) -> dict[int, Any]:
+    return {place: values[place] for place in site.given}
+
+
+def _over(signs: Array, like: Array) -> Array:
+    return jnp.broadcast_to(signs, like.shape).astype(like.dtype)
+
+
+def _signs(key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    words = fast_random.bits(key, math.prod(shape))
+    return jnp.where(words >> 31 == 0, jnp.ones((), dtype), -jnp.ones((), dtype)).reshape(shape)
+
+
+LOG = logging.getLogger("lamu")
+
+
+def outputs_by_rows(
+    key: RandomKey, belief: LocationScale, loss: BatchLoss, choose: Callable[[Program, Site], Plan | None], name: str
+) -> Array:
+    """Returns f of every row in training mode, `[batch, outputs]`, each with weights drawn for it."""
+    # The network is traced for one row and read (`lamu.objective.curvature.reader`). What `choose` has no plan for is
+    # drawn once for all rows, and the log `lamu` says so.
+    if jax.tree.leaves(loss.network_state):
+        raise TypeError(
+            f"{name}() draws for single rows, and the rows of a network with a state (batch statistics) are not "
+            "independent in training; use the estimator Global()"
+        )
+    structure = jax.tree.structure(belief.location)
+    shared_key, site_key, layer_key = jax.random.split(key, 3)
+    x = loss.batch.x
+    # A row's key is known by its number alone, so that padding changes nothing.
+    rows = [x, jax.vmap(lambda i: jax.random.fold_in(layer_key, i))(jnp.arange(x.shape[0]))]
+
+    def network(leaves: list[Array], row: list[Any]) -> Array:
+        params = loss.space.join(structure.unflatten(leaves), loss.rest)
+        return loss.objective.model.outputs(params, loss.network_state, row[0][None], row[1], train=True)[0][0]
+
+    centre, scale = jax.tree.leaves(belief.location), jax.tree.leaves(belief.scale)
+    z = jax.tree.leaves(belief.base_distribution.draw(shared_key, belief.location))
+    away = [s * e for s, e in zip(scale, z, strict=True)]
+    program = Program(network, [_shape(leaf) for leaf in centre], [_shape(row, 1) for row in rows])
+    plans = _plans(program, choose, belief, x.shape[0], name)
+    planned = {plan.site.leaf for plan in plans}
+    leaves = [m if i in planned else m + d for i, (m, d) in enumerate(zip(centre, away, strict=True))]
+    held = program.before(leaves)
+    bases = [
+        tuple(plan.site.through(program, part[plan.site.leaf], held) for part in (centre, scale, away))
+        for plan in plans
+    ]
+    noises = [plan.noise(jax.random.fold_in(site_key, i), x.shape[0]) for i, plan in enumerate(plans)]
+    at = {plan.site.step: i for i, plan in enumerate(plans)}
+
+    def one(row: list[Any], noises: list[Any]) -> Array:
+        values = {**held, **dict(zip(program.examples, row, strict=True))}
+        for number, step in enumerate(program.steps):
+            if number in at:
+                (out,) = step.writes
+                assert out is not None
+                index = at[number]
+                values[out] = plans[index].output(values, bases[index], noises[index])
+            elif step.dependent:
+                step.advance(values)
+        return program.results(values)[0]
+
+    return jax.vmap(one)(rows, noises)
+
+
+def _plans(
+    program: Program, choose: Callable[[Program, Site], Plan | None], belief: LocationScale, batch: int, name: str
+) -> list[Plan]:
+    """Returns the plans of all leaves whose every use has one, and says which leaves have none."""
+    found, reasons = sites(program)
+    numbers = {site.step for site in found}
+    for number, step in enumerate(program.steps):
+        # A use that no gradient flows through (`stop_gradient`) is no site, and sees the weights all the same.
+        for place in step.reads:
+            out = step.writes[0] if step.writes else None
+            if place in program.views and number not in numbers and out not in program.views:
+                reasons.setdefault(program.views[place][0], f"enters a `{step.name}`")
+    plans = []
+    for site in found:
+        if not all(program.steps[number].name in MOVES for number in site.single):
+            reasons.setdefault(site.leaf, "is changed before it meets data")
+        plan = None if site.leaf in reasons else choose(program, site)
+        if plan is None:
+            reasons.setdefault(site.leaf, f"meets data in a `{program.steps[site.step].name}`")
+        plans.append(plan)
+    if reasons:
+        paths = jax.tree_util.tree_flatten_with_path(belief.location)[0]
+        which = "; ".join(
+            f"{jax.tree_util.keystr(paths[i][0]) or 'the parameter'} {jnp.shape(paths[i][1])} {reasons[i]}"
+            for i in sorted(reasons)
+        )
+        LOG.warning("%s draws once for all %d rows the parameters that cannot be read: %s", name, batch, which)
+    return [plan for plan in plans if plan is not None and plan.site.leaf not in reasons]
+
+
+def _shape(array: Any, skip: int = 0) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(array.shape[skip:], array.dtype)
+
+
+# All three have the same expectation. With a sample per example, the examples' gradients are independent and the
+# variance of their average falls as 1/B; with one sample per batch it does not fall with B.
 
 
 @runtime_checkable

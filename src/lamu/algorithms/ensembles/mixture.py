@@ -192,7 +192,7 @@ def mixture(
         3
     """
     if base is None:
-        from lamu.algorithms.variational.ivon import ivon
+        from lamu.algorithms.variational.online_newton import ivon
 
         base = ivon()
     if not isinstance(components, int) or components < 1:

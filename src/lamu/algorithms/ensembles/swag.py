@@ -3,24 +3,282 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from lamu.algorithms.ensembles.iterates import Collected, Covariance, EverySteps, LastPart, LowRankDeviations
 from lamu.batch_statistics import BatchStatistics, Recomputed
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
+from lamu.operators import Diagonal, LowRank, LowRankCovariance
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
-from lamu.record import record
-from lamu.typing import RandomKey
+from lamu.rate import Annealed, WarmRestarts
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Swag", "SwagState", "swag"]
+__all__ = [
+    "Collected",
+    "Covariance",
+    "DiagonalDeviations",
+    "EverySteps",
+    "LastPart",
+    "LowRankDeviations",
+    "Swag",
+    "SwagState",
+    "swag",
+]
+
+
+# With \(\theta_1, \theta_2, \dots\) the iterates that were collected and \(\bar\theta_n\) the mean of the first n,
+#
+# \[ \bar\theta_n = \bar\theta_{n-1} + (\theta_n - \bar\theta_{n-1})/n, \qquad
+#    Q_n = Q_{n-1} + (\theta_n - \bar\theta_{n-1}) \odot (\theta_n - \bar\theta_n), \qquad
+#    \delta_n = \theta_n - \bar\theta_n \]
+#
+# (Welford), so that \(Q_n/n = \overline{\theta^2} - \bar\theta^2\) without the difference of two large numbers.
+
+
+# The least variance: a weight that never moved has none, and no density. As in the authors' code.
+_LEAST = 1e-30
+
+
+@record
+class LastPart:
+    r"""The last part of a run: so many iterates of it, evenly spaced, the very last among them.
+
+    `lamu.fit` fills in the length of its run; in a loop of one's own, `lamu.rate.over` does. In a run without a length
+    it is the last part of a period of the rates, and every period collects its own.
+
+    Attributes:
+        share: of the run, in (0, 1].
+        iterates: how many; every one where the part is not so long.
+        clock: holds the length of the run, which nobody need give.
+
+    Raises:
+        ValueError: for a share or a number that leaves nothing to collect, and, where the state is made, for a run
+            whose length nobody knows.
+
+    Examples:
+        >>> from lamu.algorithms.ensembles.swag import LastPart
+        >>> from lamu.rate import over
+        >>> part = over(100, LastPart(share=0.5, iterates=5))
+        >>> [t for t in range(100) if bool(part.collects(t))]
+        [59, 69, 79, 89, 99]
+    """
+
+    share: Number = 0.5
+    iterates: int = static(default=40)
+    clock: Annealed | WarmRestarts = Annealed(1.0)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.share, int | float) and not 0.0 < self.share <= 1.0:
+            raise ValueError(f"share={self.share!r} is no part of a run; give a number in (0, 1]")
+        if not isinstance(self.iterates, int) or self.iterates < 2:
+            raise ValueError(f"iterates={self.iterates!r} have no covariance; ask for at least two")
+
+    def check(self) -> None:
+        """Raises a ValueError where nobody knows how long the run is."""
+        if isinstance(self.clock, Annealed) and self.clock.steps is None:
+            raise ValueError(
+                f"LastPart(share={self.share!r}) is a part of a run whose length is not known here; give "
+                "EverySteps(50, first=1000), or lamu.rate.over(steps, algorithm)"
+            )
+
+    def collects(self, step: Any) -> Array:
+        """Returns whether the iterate after step number `step` (the first is 0) is collected."""
+        length, since = self._place(step)
+        part = jnp.maximum(jnp.floor(jnp.asarray(self.share, length.dtype) * length), 1.0)
+        period = jnp.maximum(jnp.floor(part / self.iterates), 1.0)
+        left = length - 1.0 - since
+        return (left < jnp.minimum(part, period * self.iterates)) & (jnp.mod(left, period) == 0.0)
+
+    def starts_again(self, step: Any) -> Array:
+        """Returns whether what was collected before this step is forgotten."""
+        return self._place(step)[1] == 0.0
+
+    def _place(self, step: Any) -> tuple[Array, Array]:
+        """Returns the length of the run, or of the period, and how many of its steps came before this one."""
+        self.check()
+        if isinstance(self.clock, WarmRestarts):
+            return self.clock.period(step)
+        t = jnp.asarray(step, jnp.result_type(float))
+        return jnp.asarray(self.clock.steps, t.dtype), t
+
+
+@record
+class EverySteps:
+    """Every so many steps from some step on, however long the run is.
+
+    Attributes:
+        period: how many steps lie between two.
+        first: the number of the step after which the first is collected, the first step of all being 0.
+
+    Raises:
+        ValueError: for a period below one, or a first step below zero.
+
+    Examples:
+        >>> from lamu.algorithms.ensembles.swag import EverySteps
+        >>> every = EverySteps(10, first=5)
+        >>> [t for t in range(30) if bool(every.collects(t))]
+        [5, 15, 25]
+    """
+
+    period: int = static(default=1)
+    first: int = static(default=0)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.period, int) or self.period < 1:
+            raise ValueError(f"a period of {self.period!r} steps is none; give a whole number of at least 1")
+        if not isinstance(self.first, int) or self.first < 0:
+            raise ValueError(f"first={self.first!r} is the number of no step; the first of all is 0")
+
+    def check(self) -> None:
+        """Needs to know nothing of the run."""
+
+    def collects(self, step: Any) -> Array:
+        """Returns whether the iterate after step number `step` (the first is 0) is collected."""
+        after = jnp.asarray(step) - self.first
+        return (after >= 0) & (after % self.period == 0)
+
+    def starts_again(self, step: Any) -> bool:
+        """Returns False: all iterates count."""
+        del step
+        return False
+
+
+@record
+class Collected:
+    """What is kept of the iterates that were collected."""
+
+    count: Any  # n, how many
+    mean: Params  # \(\bar\theta_n\)
+    squares: Params  # \(Q_n\), the sum of squared deviations
+    # The last K of the \(\delta_i\), leaves `[K, ...]`, the oldest overwritten; zero where there are not so many yet.
+    deviations: Params
+
+    @classmethod
+    def none(cls, like: Params, rank: int) -> Collected:
+        """Returns what there is before any was collected."""
+        # Buffers of their own, since a run gives its state away.
+        zeros = lambda *axes: jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), like)
+        return cls(jnp.zeros((), jnp.int32), zeros(), zeros(), zeros(rank))
+
+    def with_iterate(self, theta: Params, collects: Any) -> Collected:
+        """Returns this with one more iterate, where it is collected; the cost is a few passes over θ, whatever K is."""
+        count = self.count + jnp.asarray(collects).astype(jnp.int32)
+        rank = jax.tree.leaves(self.deviations)[0].shape[0]
+        slot = self.count % max(rank, 1)
+
+        def kept(new: Array, old: Array) -> Array:
+            return jnp.where(collects, new, old)
+
+        def moved(mean: Array, x: Array) -> Array:
+            return kept(mean + (x - mean) / jnp.maximum(count, 1).astype(x.dtype), mean)
+
+        def written(columns: Array, x: Array, now: Array) -> Array:
+            return columns.at[slot].set(kept(x - now, columns[slot])) if rank else columns
+
+        mean = jax.tree.map(moved, self.mean, theta)
+        squares = jax.tree.map(
+            lambda q, x, old, now: kept(q + (x - old) * (x - now), q), self.squares, theta, self.mean, mean
+        )
+        return Collected(count, mean, squares, jax.tree.map(written, self.deviations, theta, mean))
+
+    def without(self, forgets: Any) -> Collected:
+        """Returns this with no iterate, where it is forgotten; columns are overwritten as others come."""
+        empty = lambda part: jax.tree.map(lambda leaf: jnp.where(forgets, jnp.zeros_like(leaf), leaf), part)
+        return Collected(empty(self.count), empty(self.mean), empty(self.squares), empty(self.deviations))
+
+    def about(self, part: str) -> Collected:
+        """Returns what was collected of one part of the parameters."""
+        return Collected(self.count, self.mean[part], self.squares[part], self.deviations[part])
+
+    @property
+    def variance(self) -> Params:
+        r"""The variance of the iterates, \(Q_n / n\), at least 10⁻³⁰."""
+        count = jnp.maximum(self.count, 1)
+        return jax.tree.map(lambda q: jnp.maximum(q / count.astype(q.dtype), _LEAST), self.squares)
+
+
+@runtime_checkable
+class Covariance(Protocol):
+    """What covariance iterates have, as a precision that a Gaussian belief can hold."""
+
+    @property
+    def rank(self) -> int:
+        """How many deviations are kept."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """How the family is named in the table of algorithms."""
+        ...
+
+    def precision(self, seen: Collected) -> Any:
+        """Returns the inverse of the covariance, an operator."""
+        ...
+
+
+@record
+class DiagonalDeviations:
+    r"""Every weight by itself: \(\Sigma = \mathrm{diag}(\overline{\theta^2} - \bar\theta^2)\) (SWAG-Diagonal).
+
+    Examples:
+        >>> from lamu.algorithms.ensembles.swag import DiagonalDeviations
+        >>> DiagonalDeviations().rank
+        0
+    """
+
+    rank = 0
+    words = "diagonal covariance of the iterates"
+
+    def precision(self, seen: Collected) -> Diagonal:
+        """Returns the reciprocal variances."""
+        return Diagonal(jax.tree.map(jnp.reciprocal, seen.variance))
+
+
+@record
+class LowRankDeviations:
+    r"""Half the diagonal, and half the covariance of the last K deviations from the mean that was then.
+
+    \[ \Sigma = \tfrac12 \Big( \mathrm{diag}(\overline{\theta^2} - \bar\theta^2)
+       + \tfrac{1}{K - 1} \sum_{i > n - K} \delta_i \delta_i^\top \Big) \]
+
+    With fewer than K iterates the sum has n terms and n − 1 stands below it.
+
+    Attributes:
+        rank: K, at least two.
+
+    Raises:
+        ValueError: for a rank below two.
+
+    Examples:
+        >>> from lamu.algorithms.ensembles.swag import LowRankDeviations
+        >>> LowRankDeviations(10).words
+        'low-rank (10) plus diagonal covariance of the iterates'
+    """
+
+    rank: int = static(default=20)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, int) or self.rank < 2:
+            raise ValueError(f"rank={self.rank!r} deviations have no covariance; ask for at least two")
+
+    @property
+    def words(self) -> str:
+        """How the family is named in the table of algorithms."""
+        return f"low-rank ({self.rank}) plus diagonal covariance of the iterates"
+
+    def precision(self, seen: Collected) -> LowRankCovariance:
+        """Returns the inverse of the covariance, factored."""
+        below = jnp.maximum(jnp.minimum(seen.count, self.rank) - 1, 1)
+        root = jax.tree.map(lambda u: u * jax.lax.rsqrt(2 * below.astype(u.dtype)), seen.deviations)
+        return LowRankCovariance(LowRank(root, jax.tree.map(lambda v: v / 2, seen.variance))).factored()
 
 
 @record
@@ -154,7 +412,7 @@ def swag(
         True
     """
     if base is None:
-        from lamu.algorithms.optimisers.sgd import sgd
+        from lamu.algorithms.optimisers import sgd
 
         base = sgd(0.005, momentum=0.9)
     if require_part(base, "base").traits.length is not None:

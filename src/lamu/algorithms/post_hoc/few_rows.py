@@ -20,10 +20,10 @@ import jax
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
+from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.families import Gamma, Gaussian, Product
-from lamu.families.noise_scale import NoiseScale
+from lamu.families.matrix_normal import NoiseScale
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior

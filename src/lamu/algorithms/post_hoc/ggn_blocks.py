@@ -1,12 +1,9 @@
-"""The generalised Gauss–Newton matrix of one batch at a mode, in the structure of the precision."""
-
-# A dense matrix and its diagonal blocks are computed from the rows' Jacobians, a diagonal and Kronecker factors from
-# captured activations and cotangents of the backward pass without Jacobians, and a last layer from its features. Sums
-# over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
+"""The generalised Gauss–Newton matrix at a mode, in the structure of the precision: per batch or matrix-free."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,15 +14,17 @@ from lamu import memory, tree
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model
+from lamu.networks import Evaluated
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature.gauss_newton import OverData
 from lamu.objective.curvature.head import Head, features, from_features
+from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.kronecker_factors import by_factors
-from lamu.objective.curvature.output_curvature import OutputHessian
+from lamu.objective.curvature.products import without_padding
 from lamu.objective.curvature.reader.factors import factors
 from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.linearised import linearise
-from lamu.objective.curvature.rows import without_padding
 from lamu.operators import (
     BlockDiagonal,
     Dense,
@@ -33,6 +32,10 @@ from lamu.operators import (
     Diagonal,
     Kronecker,
     KroneckerFactored,
+    LowRank,
+    LowRankStructure,
+    MatrixFree,
+    MatrixFreeStructure,
     OutputBlocks,
     OutputEigen,
     Scalar,
@@ -40,11 +43,26 @@ from lamu.operators import (
 )
 from lamu.operators.interface import Operator, is_operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix
+from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "bytes_of_a_row", "finalize"]
+__all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated", "finalize"]
+
+
+def evaluated(objective: Objective, network_state: Any) -> Objective:
+    """Returns the objective of the network in evaluation mode."""
+    if not isinstance(objective.model, Model):
+        return objective
+    network = Evaluated(objective.model.network, network_state)
+    return replace(objective, model=replace(objective.model, network=network))
+
+
+# A dense matrix and its diagonal blocks are computed from the rows' Jacobians, a diagonal and Kronecker factors from
+# captured activations and cotangents of the backward pass without Jacobians, and a last layer from its features. Sums
+# over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
+
 
 _PRECISE = jax.lax.Precision.HIGHEST
 
@@ -247,3 +265,44 @@ def _features(objective: Objective, params: Params, x: Array) -> Array | None:
 def _traffic(objective: Objective, params: Params, x: Array) -> int:
     """How many numbers are written for a row, in one pass."""
     return memory.numbers_written(_outputs.trace(objective, params, x).jaxpr.jaxpr, 1)
+
+
+def by_products(
+    structure: LowRankStructure | MatrixFreeStructure,
+    curvature: Any,
+    objective: Objective,
+    params: Params,
+    batches: list[Any],
+    key: RandomKey,
+) -> Any:
+    """Returns the curvature a row of all batches."""
+    if not isinstance(curvature, GaussNewton):
+        raise TypeError(
+            f"{type(curvature).__name__}() has no products with vectors here; take GaussNewton(), or one of the "
+            "structures Dense, Diagonal and KroneckerFactored()"
+        )
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+    whole = OverData(objective, params, stacked)
+    if isinstance(structure, LowRankStructure):
+        return _low_rank(structure.rank, whole, key)
+    theta = params["network"]
+    diagonal = _diagonal(objective, params, stacked).values
+    return MatrixFree(whole, diagonal, jnp.ones(()), tree.zeros_like(theta), structure).factored()
+
+
+@partial(jax.jit, static_argnums=0)
+def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
+    theta = whole.params["network"]
+    size = tree.dimension(theta)
+    rank = min(rank, size)
+    unravel = tree.ravel(theta)[1]
+    values, vectors = eigenpairs(whole.matvec, theta, rank, min(size, 3 * rank + 20), key)
+    root = jnp.sqrt(jnp.maximum(values, 0))[:, None] * vectors
+    return LowRank(jax.vmap(unravel)(root), tree.zeros_like(theta))
+
+
+@jax.jit
+def _diagonal(objective: Objective, params: Params, batches: Any) -> Diagonal:
+    one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))[0]
+    total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(one, batches))
+    return finalize(total, jnp.sum(batches.mask))

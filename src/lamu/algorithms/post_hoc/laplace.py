@@ -10,14 +10,13 @@ import jax
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton, averaged, can_average
-from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
+from lamu.algorithms.post_hoc.checks import as_it_came, bytes_held, foresee, judged, require_positive, say_slope
 from lamu.algorithms.post_hoc.evidence_noise import determined_by_all
 from lamu.algorithms.post_hoc.few_rows import with_noise_integrated
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
-from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
 from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
-from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
+from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, WeightsChoice
 from lamu.families import Point
 from lamu.model import Model
 from lamu.objective import Objective
@@ -44,7 +43,8 @@ from lamu.subkeys import subkey
 from lamu.supports import Classes
 from lamu.typing import Params, RandomKey
 
-__all__ = ["Laplace", "laplace", "mode_finder", "require_structure"]
+__all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "require_structure"]
+
 
 _LARGEST_DENSE = 4096
 _LARGEST_DENSE_AS_GIVEN = 1024  # of a network that arrives trained, which is to be done in a tenth of its training
@@ -342,7 +342,7 @@ def require_structure(structure: Any) -> None:
 def mode_finder(optimizer: Algorithm | None) -> Algorithm:
     """Returns the algorithm that finds the mode, `adam(Annealed(1e-2))` where none is given."""
     if optimizer is None:
-        from lamu.algorithms.optimisers.adam import adam
+        from lamu.algorithms.optimisers import adam
 
         return adam(Annealed(1e-2))
     return require_part(optimizer, "optimizer")
@@ -371,3 +371,79 @@ def _require_concave(curvature: Any, objective: Objective) -> None:
             f"the Hessian of {type(likelihood).__name__}, which is not log-concave in f, may be indefinite anywhere; "
             "take curvature=GaussNewton()"
         )
+
+
+_LARGEST_DENSE_HEAD = 20_000
+
+
+def last_layer(
+    optimizer: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
+) -> Laplace:
+    r"""Laplace's method for the last layer alone, exact Bayes for a linear model on learned features.
+
+    With \(\phi(x)\) the features at the mode and W the head's weights, \(f(x) = W \phi(x)\) is linear in W, so that the
+    Gauss–Newton matrix is the Hessian (for canonical likelihoods) and the linearised prediction is exact in f:
+
+    \[ S = \tfrac1T \Big( \sum_i \phi_i \phi_i^\top \otimes \Lambda_i + \delta I \Big), \qquad
+       J_i = \phi(x_i)^\top \otimes I \]
+
+    After the steps that find the mode, one pass over the data for the features, and no Jacobian. With F features, the
+    bias's one among them, K outputs and N rows:
+
+    | structure | operations | numbers held |
+    |---|---|---|
+    | `Dense` | \(N F^2 K^2\), and \((F K)^3 / 3\) for the factor | \(F^2 K^2\) |
+    | `KroneckerFactored()`, Kronecker | \(N (F^2 + K^2)\), and \(F^3 + K^3\) | \(F^2 + K^2 + F K\) |
+    | `OutputBlocks`, a matrix an output | \(N F^2 K\), and \(K F^3 / 3\) | \(F^2 K\) |
+    | `OutputEigen`, \(\sum \phi\phi^\top \otimes \mathrm{diag} \sum \Lambda\) | \(N (F^2 + F K)\) | \(F^2 + F K\) |
+    | `Diagonal` | \(N F K\) | \(F K\) |
+
+    The last three know of no correlation between outputs, and predict without a matrix of outputs for any input: ten
+    thousand classes are theirs, with the rule `Probit()`.
+
+    Where the likelihood has a target at every position of a row (`PerPosition`: pixels, steps), a head that is used at
+    each of them, dense or a convolution, is read position by position, and N counts positions: maps of any size need no
+    Jacobian. So are predictions by the rule of maps, `LinearisedMarginal()` (of classes `Probit()`, where the network
+    arrived trained), which takes the outputs of a row for independent; `Linearised()` draws whole maps, from the rows'
+    Jacobians.
+
+    The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`. The
+    noise that a regression learns leaves room for the features, too, which have been fitted to the same rows: it counts
+    the well-determined weights of the whole network, once, by the curvature that `laplace` would take.
+
+    Departures from the rule: the features are a point, and the belief is computed at the mode alone.
+
+    Args:
+        optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
+        structure: one of the table's; where none is given dense up to 20,000 weights, `OutputEigen` above. Of a network
+            that arrives trained (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
+        curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given, of classes
+            averaged over the belief around a mode that is found here.
+        rule: how the posterior predicts, as in `laplace`.
+
+    Returns:
+        The algorithm. Its posterior's model has every weight frozen but the head's.
+
+    Raises:
+        TypeError: for an `optimizer` that is no algorithm, or a structure that is none.
+
+    Source: Snoek et al. (2015); Kristiadi, Hein & Hennig (2020).
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=10).posterior
+        >>> lamu.tree.paths(posterior.mean["network"])
+        ['layers/1/bias', 'layers/1/kernel']
+    """
+    require_structure(structure)
+    return Laplace(
+        base=mode_finder(optimizer),
+        weights=HeadWeights(),
+        structure=structure,
+        curvature=AveragedGaussNewton() if curvature is None else curvature,
+        largest_dense=_LARGEST_DENSE_HEAD,
+        beyond=OutputEigen,
+        rule=rule,
+    )

@@ -18,9 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.eval_mode import evaluated
-from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, bytes_of_a_row, finalize
-from lamu.algorithms.post_hoc.matrix_free_ggn import by_products
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, bytes_of_a_row, evaluated, finalize
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product

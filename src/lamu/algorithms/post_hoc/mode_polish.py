@@ -22,9 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.eval_mode import evaluated
 from lamu.algorithms.post_hoc.evidence_noise import noise_factor, well_determined
-from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row
+from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row, evaluated
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
 from lamu.compile_once import compiled_once
 from lamu.convergence import Convergence

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
+from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise
 from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.data.batch import Batch, with_offset
-from lamu.families.linear_normal_gamma import LinearNormalGamma
+from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.model import Model, supervised
 from lamu.objective import Objective
 from lamu.operators.kronecker import as_matrix
 from lamu.posterior import Posterior
+from lamu.predictives.gaussian import StudentRule
 from lamu.predictives.head import head_features, head_size, require_head
-from lamu.predictives.student import StudentRule
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper
 from lamu.record import record

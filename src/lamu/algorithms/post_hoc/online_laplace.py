@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.algorithms.post_hoc.eval_mode import evaluated
+from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, fit_laplace, row_sums
-from lamu.algorithms.post_hoc.prior_scales import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
+from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Point
-from lamu.likelihoods.fixed_dispersion import FixedDispersion
+from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.kronecker_factors import by_factors

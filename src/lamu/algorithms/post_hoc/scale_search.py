@@ -1,5 +1,178 @@
 """The objective of a prior's scale at a fixed mode, evaluated cheaply for many scales."""
 
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import memory, tree
+from lamu.algorithms.post_hoc.evidence_noise import bound
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
+from lamu.compile_once import compiled_once
+from lamu.data.batch import Batch
+from lamu.families import Gaussian
+from lamu.model import Model
+from lamu.objective import Objective
+from lamu.objective.curvature.reader.flat_jaxpr import Program
+from lamu.operators import BlockDiagonal, Dense, MatrixFree
+from lamu.operators.dense import DenseEigen
+from lamu.operators.interface import is_operator
+from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, PredictiveRule, Probit
+from lamu.predictives.tangent import bytes_of_a_row
+from lamu.priors import LayerwiseNormal
+from lamu.priors.normal import layerwise
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = [
+    "LOG_TEMPERATURES",
+    "Hoisted",
+    "OneScale",
+    "PriorScales",
+    "ScalePerLayer",
+    "ScalePerWeight",
+    "ScaleSearch",
+    "counted_weight",
+    "in_room",
+    "prior_of",
+    "scale_search",
+    "tempered_total",
+]
+
+
+@runtime_checkable
+class PriorScales(Protocol):
+    """Which weights share a scale."""
+
+    def start(self, precision: Params) -> Any:
+        """Returns the logarithms of the precisions to begin with, a tree that is a prefix of the weights."""
+        ...
+
+
+@record
+class OneScale:
+    r"""One precision δ for all weights.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms import OneScale
+        >>> float(OneScale().start({"w": jnp.ones(2)}))
+        0.0
+    """
+
+    def start(self, precision: Params) -> Any:
+        """Returns the mean logarithm of all precisions."""
+        return _mean_log(precision)
+
+
+@record
+class ScalePerLayer:
+    r"""One precision \(\delta_l\) a layer: a kernel and its bias share one. Automatic relevance of layers.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms import ScalePerLayer
+        >>> ScalePerLayer().start({"layers": {0: {"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))}}})["layers"][0].shape
+        ()
+    """
+
+    def start(self, precision: Params) -> Any:
+        """Returns the mean logarithm of each layer's precisions."""
+        return layerwise(_mean_log, precision)
+
+
+@record
+class ScalePerWeight:
+    r"""One precision \(\delta_i\) a weight: automatic relevance determination.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms import ScalePerWeight
+        >>> ScalePerWeight().start({"w": jnp.ones(2)})["w"].tolist()
+        [0.0, 0.0]
+    """
+
+    def start(self, precision: Params) -> Any:
+        """Returns the logarithms of the precisions."""
+        return jax.tree.map(jnp.log, precision)
+
+
+def prior_of(log_precision: Any, loc: Number) -> LayerwiseNormal:
+    """Returns the prior with these precisions."""
+    return LayerwiseNormal(jax.tree.map(lambda leaf: jnp.exp(-leaf / 2), log_precision), loc)
+
+
+def _mean_log(precision: Params) -> Array:
+    return jnp.mean(jnp.log(tree.ravel(precision)[0]))
+
+
+class Hoisted:
+    """A function `(numbers, held)` for values of `held` that stay, in two compiled programs."""
+
+    # The first one runs once, and leaves every value that the second one reads. The second one runs for every question.
+
+    def __init__(self, function: Callable[..., tuple[Any, ...]], numbers: Sequence[Any], held: Any) -> None:
+        leaves, structure = jax.tree.flatten(held)
+
+        def flat(leaves: list[Any], numbers: list[Any]) -> list[Any]:
+            return list(function(numbers, structure.unflatten(leaves)))
+
+        program = self._program = _Opened(flat, leaves, numbers)
+        needed = {place for place in program.outputs if isinstance(place, int)}
+        steps = []
+        for step in reversed(program.steps):  # what nobody reads is not computed
+            if any(place in needed for place in step.writes):
+                steps.append(step)
+                needed.update(place for place in step.reads if place is not None)
+        steps.reverse()
+        moving = [step for step in steps if step.dependent]
+        first = [step for step in steps if not step.dependent]
+        read = {place for step in moving for place in step.reads if place is not None}
+        read |= {place for place in program.outputs if isinstance(place, int)}
+        kept = self._kept = sorted(place for place in read if not program.depends(place))
+
+        def prepare(leaves: list[Any]) -> list[Any]:
+            values = {**program.constants, **dict(zip(program.leaves, leaves, strict=True))}
+            for step in first:
+                step.advance(values)
+            return [values[place] for place in kept]
+
+        def ask(prepared: list[Any], numbers: list[Any]) -> list[Any]:
+            values = dict(zip(kept, prepared, strict=True)) | dict(zip(program.examples, numbers, strict=True))
+            for step in moving:
+                step.advance(values)
+            return program.results(values)
+
+        self._prepare, self._ask = compiled_once()(prepare), compiled_once()(ask)
+
+    @property
+    def bytes_kept(self) -> int:
+        """How many bytes `prepared` returns."""
+        return memory.bytes_of([self._program.avals[place] for place in self._kept])
+
+    def prepared(self, held: Any) -> list[Any]:
+        """Returns what `held` leaves for every question."""
+        return self._prepare(jax.tree.leaves(held))
+
+    def __call__(self, prepared: list[Any], numbers: Sequence[Any]) -> list[Any]:
+        """Returns the function's results."""
+        return self._ask(prepared, list(numbers))
+
+
+class _Opened(Program):
+    """The equations of a function, every call opened that depends on the numbers."""
+
+    def _opens(self, reads: Sequence[Any]) -> bool:
+        return any(isinstance(place, int) and self.depends(place) for place in reads)
+
+
 # The curvature is decomposed once: with \(N H = U \Lambda U^\top\) and a prior of one scale s,
 #
 # \[ S = \tfrac1T \, U (\Lambda + s^{-2} I)\, U^\top \]
@@ -7,34 +180,6 @@
 # for every s. The network, its Jacobians in the basis U and the draws do not depend on s either, and are computed once
 # (`Hoisted`). A question then costs one product of these with \(D\) numbers.
 
-from __future__ import annotations
-
-import math
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from lamu import memory
-from lamu.algorithms.post_hoc.hoisting import Hoisted
-from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
-from lamu.algorithms.post_hoc.likelihood_bound import bound
-from lamu.compile_once import compiled_once
-from lamu.data.batch import Batch
-from lamu.families import Gaussian
-from lamu.model import Model
-from lamu.objective import Objective
-from lamu.operators import BlockDiagonal, Dense, MatrixFree
-from lamu.operators.dense_eigen import DenseEigen
-from lamu.operators.interface import is_operator
-from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, PredictiveRule, Probit
-from lamu.predictives.tangent import bytes_of_a_row
-from lamu.typing import Array, RandomKey
-
-__all__ = ["LOG_TEMPERATURES", "ScaleSearch", "counted_weight", "in_room", "scale_search", "tempered_total"]
 
 LOG_TEMPERATURES = np.linspace(-1.5, 2.5, 33)  # of the temperatures that a loss is asked at, where one is chosen
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.algorithms.variational.ivon import ivon
+from lamu.algorithms.variational.online_newton import ivon
 from lamu.data.batch import Batch
 from lamu.families import Gamma, Gaussian
 from lamu.objective import Objective

@@ -12,7 +12,7 @@ from lamu.data.batch import Batch
 from lamu.families import Point, Product
 from lamu.geometry import ClippedAffine, Group
 from lamu.objective import BatchLoss, NetworkParameters, Objective
-from lamu.objective.dispersions import dispersion_step
+from lamu.objective.objective import dispersion_step
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits

@@ -13,12 +13,9 @@
 # | `scale` | `Scale` |
 # | `sticks` | `StickBreaking` |
 
-from lamu.graphs.expressions.interface import Environment, Expression
-from lamu.graphs.expressions.leaves import Constant, Input, Variable, lifted
+from lamu.graphs.expressions.interface import Constant, Environment, Expression, Input, Variable, lifted
 from lamu.graphs.expressions.members import Indexed, Sliced
-from lamu.graphs.expressions.products import Scaled, Sum, Times
-from lamu.graphs.expressions.scale import Scale
-from lamu.graphs.expressions.sticks import StickBreaking
+from lamu.graphs.expressions.products import Scale, Scaled, StickBreaking, Sum, Times
 
 __all__ = [
     "Constant",

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from lamu.graphs.expressions.interface import Environment, Expression
-from lamu.graphs.expressions.leaves import Variable
+from lamu.graphs.expressions.interface import Environment, Expression, Variable
 from lamu.graphs.statistics import Categories, Numbers, Series, States, Statistics, Vectors
 from lamu.record import record, static
 from lamu.typing import Array

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.expressions.interface import Environment, Expression
-from lamu.graphs.expressions.leaves import Constant, Input, lifted
-from lamu.graphs.statistics import Numbers, Series, Statistics, Vectors
+from lamu.graphs.expressions.interface import Constant, Environment, Expression, Input, lifted
+from lamu.graphs.statistics import Chance, Numbers, Positive, Reciprocal, Series, Simplex, Statistics, Vectors
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Scaled", "Sum", "Times", "product", "scaled", "total"]
+__all__ = ["Scale", "Scaled", "StickBreaking", "Sum", "Times", "product", "scaled", "total"]
+
 
 S = TypeVar("S", bound=Statistics)
 
@@ -240,3 +240,116 @@ def product(left: Any, right: Any) -> Times:
 def total(left: Any, right: Any) -> Sum:
     """Returns the sum of two expressions, of which one may be an array."""
     return Sum(lifted(left), lifted(right))
+
+
+@record
+class Scale(Expression):
+    r"""A scale s, by its square, or a product of independent scales: \(E[s^{-2}]\) and \(E \log s^{-2}\)."""
+
+    squares: Any  # variables of variances
+    by: Any = 1.0  # a known factor
+
+    @property
+    def names(self) -> frozenset[str]:
+        # Those of all factors.
+        return frozenset().union(*(square.names for square in self.squares))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        # The shape that all factors are broadcast to.
+        return np.broadcast_shapes(jnp.shape(self.by), *(square.shape for square in self.squares))
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        return (Positive,)
+
+    def of_kind(self, kind: type[S], at: Environment) -> Any:
+        # Returns the statistics of the precision.
+        log, value = -2.0 * jnp.log(self.by), 1.0 / jnp.asarray(self.by) ** 2
+        for square in self.squares:
+            one = square.of_kind(Reciprocal, at)
+            log, value = log - one.log, value * one.inverse
+        return Positive(log, value)
+
+    def __mul__(self, other: Any) -> Scale:
+        if isinstance(other, Scale):
+            both = self.names & other.names
+            if both:
+                raise ValueError(
+                    f"both scales depend on {', '.join(sorted(both))}; multiply independent ones, each of them once"
+                )
+            return Scale((*self.squares, *other.squares), self.by * other.by)
+        return Scale(self.squares, self.by * jnp.asarray(other, jnp.result_type(float)))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Scale:
+        raise TypeError(f"the scale {', '.join(sorted(self.names))} is positive, and has no minus; leave it out")
+
+    def __getitem__(self, index: Any) -> Scale:
+        mixed = any(square.shape not in ((), self.shape) for square in self.squares)
+        if mixed or (isinstance(index, Expression) and jnp.ndim(self.by)):
+            raise TypeError(
+                f"the product of the scales {', '.join(sorted(self.names))} has factors of several shapes; index the "
+                "HalfCauchy variables before they are multiplied"
+            )
+        by = jnp.broadcast_to(self.by, self.shape)[index] if jnp.ndim(self.by) else self.by
+        return Scale(tuple(square[index] if square.shape else square for square in self.squares), by)
+
+
+@record
+class StickBreaking(Expression):
+    r"""K probabilities of K − 1 breaks of a stick: each takes its part of what is left, the last takes the rest.
+
+    \[ \log\pi_k = \log v_k + \sum_{j<k} \log(1 - v_j), \qquad v_K = 1 \]
+
+    With \(v_k \sim \mathrm{Beta}(1, \alpha)\) it is a Dirichlet process, truncated at K.
+
+    Attributes:
+        breaks: v `[K − 1]`, variables with a `Beta` belief.
+
+    Raises:
+        TypeError: for anything that is not a plate of probabilities.
+
+    Source: Sethuraman (1994); Blei & Jordan (2006), section 3.1.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.families import Beta
+        >>> graphs.StickBreaking(graphs.Program().sample("v", Beta(1.0, 2.0), plate=4)).shape
+        (5,)
+    """
+
+    breaks: Any
+
+    def __post_init__(self) -> None:
+        given = self.breaks
+        if isinstance(given, Expression) and (Chance not in given.kinds() or not given.shape):
+            raise TypeError(
+                f"the breaks of StickBreaking are {', '.join(sorted(given.names))}, {given.kinds()[0].words} of shape "
+                f"{given.shape}; give a plate of variables with a Beta belief"
+            )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of the breaks."""
+        return self.breaks.names
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One more than the breaks."""
+        return (*self.breaks.shape[:-1], self.breaks.shape[-1] + 1)
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns that of probabilities that sum to one."""
+        return (Simplex,)
+
+    def of_kind(self, kind: type[S], at: Environment) -> Any:
+        """Returns (E) log π."""
+        v = self.breaks.of_kind(Chance, at)
+        none = jnp.zeros_like(v.log[..., :1])
+        left = jnp.concatenate([none, jnp.cumsum(v.log_complement, axis=-1)], axis=-1)
+        return Simplex(left + jnp.concatenate([v.log, none], axis=-1))
+
+    def first(self, at: Environment) -> Array:
+        """Raises a TypeError: probabilities are no mean."""
+        raise TypeError("probabilities by StickBreaking are no mean of numbers; give them to Categorical")

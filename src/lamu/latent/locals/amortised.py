@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,21 +11,139 @@ import jax
 import jax.numpy as jnp
 
 from lamu.families import Gaussian
+from lamu.graphs.elimination import Eliminated, Independent, Local, Proposal, Reshaped, Rest
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
-from lamu.graphs.local import Eliminated, Local, Rest
-from lamu.graphs.proposals import Independent, Proposal, Reshaped
 from lamu.graphs.statistics import Numbers, Vectors
 from lamu.latent.bounds import ELBO, Bound, Importance, WarmUp
+from lamu.latent.each_step import soft_clipped
+from lamu.latent.flows import Flow, Flowed
 from lamu.latent.locals.encoder import encoded, first_encoder
-from lamu.latent.locals.families import BeliefFamily, MeanField
 from lamu.latent.locals.row_of_graph import RowOfGraph, natural
 from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.sizes import sized
+from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Amortised", "proposal_of"]
+__all__ = [
+    "Amortised",
+    "BeliefFamily",
+    "Corruption",
+    "Delta",
+    "Denoising",
+    "Flows",
+    "GaussianNoise",
+    "Masking",
+    "MeanField",
+    "Refined",
+    "proposal_of",
+]
+
+
+class BeliefFamily(ABC):
+    """How the outputs of an encoder are a belief about a vector z of D numbers."""
+
+    @abstractmethod
+    def outputs(self, size: int) -> int:
+        """Returns how many outputs the encoder has.
+
+        Args:
+            size: D.
+        """
+
+    @abstractmethod
+    def init(self, key: RandomKey, size: int, dtype: Any) -> Params:
+        """Returns first parameters that all rows share beside the encoder's; empty where there are none.
+
+        Args:
+            key: a random key.
+            size: D.
+            dtype: of the parameters.
+        """
+
+    @abstractmethod
+    def belief(self, params: Params, outputs: Array) -> Any:
+        """Returns q(z | y).
+
+        Args:
+            params: of `init`.
+            outputs: the encoder's, one vector.
+        """
+
+
+@record
+class MeanField(BeliefFamily):
+    r"""\(q(z \mid y) = N(m(y), \mathrm{diag}(s(y)^2))\), the encoder's outputs being m and log s.
+
+    Beyond \(\pm 15\) log s grows like the logarithm of its output, so that \(s^2\) and \(s^{-2}\) are finite.
+
+    Source: Kingma & Welling (2014), equation 9.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.latent import MeanField
+        >>> MeanField().belief({}, jnp.array([3.0, 0.0])).mean.tolist()
+        [3.0]
+    """
+
+    def outputs(self, size: int) -> int:
+        """Returns 2 D."""
+        return 2 * size
+
+    def init(self, key: RandomKey, size: int, dtype: Any) -> Params:
+        return {}
+
+    def belief(self, params: Params, outputs: Array) -> Gaussian:
+        mean, log_scale = jnp.split(outputs, 2)
+        return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
+
+
+@record
+class Flows(BeliefFamily):
+    """A mean-field Gaussian moved by flows, which read a context of the encoder's.
+
+    Attributes:
+        flows: the flows, the first to be applied first.
+        context: how many further outputs of the encoder the flows read.
+
+    Raises:
+        ValueError: for no flow, or a negative context.
+
+    Source: Rezende & Mohamed (2015), figure 2; Kingma, Salimans, Jozefowicz, Chen, Sutskever & Welling (2016).
+
+    Examples:
+        >>> from lamu.latent import Flows, Planar
+        >>> Flows((Planar(), Planar()), context=16).outputs(2)
+        20
+    """
+
+    flows: tuple[Flow, ...]
+    context: int = static(default=16)
+
+    def __post_init__(self) -> None:
+        if not self.flows:
+            raise ValueError("Flows(()) moves nothing; give at least one flow, or use MeanField()")
+        if self.context < 0:
+            raise ValueError(f"context={self.context!r} is negative; give how many outputs the flows read, from 0")
+
+    def outputs(self, size: int) -> int:
+        """Returns 2 D and the context's."""
+        return 2 * size + self.context
+
+    def init(self, key: RandomKey, size: int, dtype: Any) -> Params:
+        """Returns first parameters of every flow by its number."""
+        return {
+            number: flow.init(jax.random.fold_in(key, number), size, self.context, dtype)
+            for number, flow in enumerate(self.flows)
+        }
+
+    def belief(self, params: Params, outputs: Array) -> Flowed:
+        """Returns the flowed belief."""
+        size = (outputs.size - self.context) // 2
+        base = MeanField().belief({}, outputs[: 2 * size])
+        return Flowed(base, self.flows, tuple(params[n] for n in range(len(self.flows))), outputs[2 * size :])
+
 
 _DRAWS = 64  # of a belief whose moments are estimated
 
@@ -166,3 +285,302 @@ def _moments(belief: Any, key: RandomKey) -> tuple[Array, Array]:
         return belief.mean, belief.precision.values
     draws = jax.vmap(belief.sample)(jax.random.split(key, _DRAWS))
     return jnp.mean(draws, axis=0), 1 / jnp.var(draws, axis=0, ddof=1)
+
+
+@record
+class Delta(Local):
+    r"""A latent \(z = f(y)\) that a network computes of the row: an autoencoder's code.
+
+    A row counts \(\log p(y \mid z) + \log p(z)\) at that z, the log joint density. It is neither the row's density nor
+    a bound of it: a point has no entropy.
+
+    Attributes:
+        network: the encoder f.
+
+    Source: Rumelhart, Hinton & Williams (1986); Vincent, Larochelle, Bengio & Manzagol (2008) for the picture.
+
+    Examples:
+        >>> from lamu.latent import Delta
+        >>> from lamu.networks import MLP
+        >>> Delta(MLP((16,))).random
+        False
+    """
+
+    network: Any
+
+    has_density: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", adapted(self.network))
+
+    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+        """Returns fresh weights of the encoder."""
+        site = next(site for site in row.latent if site.name == name)
+        return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
+
+    def weighed(self) -> Delta:
+        """Raises a TypeError: a code has no density."""
+        raise TypeError("a Delta local has no density of a row, because a point has no entropy; use Amortised(network)")
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the log joint density at the code, and λ of a narrow belief around it."""
+        return self.at_code(self.code(name, own, row, at), name, row, at, key, rest)
+
+    def code(self, name: str, own: Params, row: Row, at: Environment) -> Array:
+        """Returns f(y), a vector.
+
+        Args:
+            name: the latent.
+            own: the local's parameters.
+            row: the row that the encoder reads.
+            at: the statistics of what all rows share.
+        """
+        return encoded(self.network, own, name, (), row, at)
+
+    def at_code(self, code: Array, name: str, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns what `eliminated` does, at a code.
+
+        Args:
+            code: a vector.
+            name: the latent.
+            row: the row.
+            at: the statistics of what all rows share.
+            key: a random key of the row, or None.
+            rest: what takes the other latents out.
+        """
+        site = next(site for site in row.latent if site.name == name)
+        code = jnp.reshape(code, shape_of(site))
+        bound, others = rest(row.given(name, code), at, key)
+        narrow = jnp.full((code.size,), 1 / jnp.finfo(code.dtype).eps, code.dtype)
+        return bound, {**others, name: natural(site, code.reshape(-1), narrow)}
+
+
+class Corruption(ABC):
+    """What a denoising autoencoder does to a row before it reads it."""
+
+    @abstractmethod
+    def apply(self, key: RandomKey, value: Array) -> Array:
+        """Returns the corrupted values.
+
+        Args:
+            key: a random key.
+            value: of one variable of a row.
+        """
+
+
+@record
+class Masking(Corruption):
+    r"""Each entry is zero with probability ν, and stays as it is otherwise.
+
+    Attributes:
+        share: ν.
+
+    Raises:
+        ValueError: for a share outside [0, 1).
+
+    Source: Vincent, Larochelle, Bengio & Manzagol (2008), section 2.3.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.latent import Masking
+        >>> sorted(set(Masking(0.5).apply(jax.random.key(0), jnp.full(100, 3.0)).tolist()))
+        [0.0, 3.0]
+    """
+
+    share: Number = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share < 1.0:
+            raise ValueError(f"share={self.share!r} is no share of entries to hide; give a number in [0, 1)")
+
+    def apply(self, key: RandomKey, value: Array) -> Array:
+        """Returns the values, some of them zero."""
+        return jnp.where(jax.random.bernoulli(key, self.share, value.shape), jnp.zeros_like(value), value)
+
+
+@record
+class GaussianNoise(Corruption):
+    r"""A draw of \(N(0, s^2)\) is added to each entry.
+
+    Attributes:
+        scale: s, in the unit of the data.
+
+    Raises:
+        ValueError: for a scale that is not positive.
+
+    Source: Vincent, Larochelle, Lajoie, Bengio & Manzagol (2010), section 3.3.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.latent import GaussianNoise
+        >>> bool(abs(jnp.std(GaussianNoise(2.0).apply(jax.random.key(0), jnp.zeros(1000))) - 2.0) < 0.3)
+        True
+    """
+
+    scale: Number = 0.3
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0.0:
+            raise ValueError(f"scale={self.scale!r} corrupts nothing; give a positive number, or take Delta(network)")
+
+    def apply(self, key: RandomKey, value: Array) -> Array:
+        """Returns the values with noise."""
+        return value + jnp.asarray(self.scale, value.dtype) * jax.random.normal(key, value.shape, value.dtype)
+
+
+@record
+class Denoising(Delta):
+    r"""A latent \(z = f(\tilde y)\) that a network computes of a corrupted row \(\tilde y \sim C(\tilde y \mid y)\).
+
+    A row counts \(\log p(y \mid z) + \log p(z)\), y being the clean row. The rows are corrupted in training alone, anew
+    at every step; codes, and what is evaluated, are of rows as they are. As with `Delta` there is no density of a row.
+
+    Attributes:
+        network: the encoder f.
+        corruption: C, `Masking(share)`, `GaussianNoise(scale)`, or one of your own, which inherits from `Corruption`.
+
+    Raises:
+        TypeError: for something that is no corruption.
+
+    Source: Vincent, Larochelle, Bengio & Manzagol (2008).
+
+    Examples:
+        >>> from lamu.latent import Denoising, Masking
+        >>> from lamu.networks import MLP
+        >>> Denoising(MLP((16,)), Masking(0.3)).counts
+        True
+    """
+
+    corruption: Corruption | Any = Masking()
+
+    random: ClassVar[bool] = True
+    counts = True  # a step there is in training alone
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.corruption, Corruption):
+            raise TypeError(f"the corruption is {self.corruption!r}; give for instance latent.Masking(0.25)")
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the log joint density at the code of the corrupted row, in training, and λ around the code."""
+        of_noise, of_rest = jax.random.split(key)
+        if at.step is None:
+            return super().eliminated(name, own, row, at, of_rest, rest)
+        code = self.code(name, own, self._corrupted(of_noise, row), at)
+        return self.at_code(code, name, row, at, of_rest, rest)
+
+    def _corrupted(self, key: RandomKey, row: Row) -> Row:
+        """Returns the row as the encoder sees it."""
+        data = {
+            name: self.corruption.apply(jax.random.fold_in(key, number), jnp.asarray(value, jnp.result_type(float)))
+            for number, (name, value) in enumerate(row.data.items())
+        }
+        return replace(row, data=data)
+
+
+@record
+@sized
+class Refined(Local):
+    r"""An encoder's belief after natural-gradient steps on the row's own bound.
+
+    \[ \lambda \leftarrow (1 - \rho)\, \lambda + \rho\, \nabla_\mu E_{q_\lambda}[\log p(y, z)], \qquad
+       \lambda_0 = \lambda_\mathrm{encoder}(y) \]
+
+    with expectations over the same few draws in every step, pairs ±ε of unit second moments, and the retraction that
+    keeps precisions positive; exact where \(\log p\) is a sum of quadratic functions of the entries of z. Gradients of
+    the bound pass through the steps to the encoder. A step takes one gradient of the decoder a draw. As the local of a
+    graph that an encoder has trained it tells how far the encoder is from the best belief of its family
+    (`lamu.scores.amortisation_gap`).
+
+    Attributes:
+        local: the encoder, an `Amortised` with a mean-field belief.
+        steps: how many steps.
+        rate: ρ.
+        pairs: how many pairs of draws.
+
+    Raises:
+        TypeError: for a local that is no `Amortised`, or has flows.
+        ValueError: for fewer than one step or pair, or a rate outside (0, 1].
+
+    Source: Khan & Rue (2021), equation 3; Lin, Schmidt & Khan (2020); Kim, Wiseman, Miller, Sontag & Rush (2018).
+
+    Examples:
+        >>> from lamu.latent import Amortised, Refined
+        >>> from lamu.networks import MLP
+        >>> Refined(Amortised(MLP((16,))), steps=5).rate
+        0.3
+    """
+
+    local: Amortised | Any
+    steps: int = static()
+    rate: float = 0.3
+    pairs: int = static(default=4)
+
+    random: ClassVar[bool] = True
+    tells_by_units: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.local, Amortised) or not isinstance(self.local.family, MeanField):
+            raise TypeError(f"steps are taken on a mean-field belief, and the local is {self.local!r}; give Amortised")
+        for name, number in (("steps", self.steps), ("pairs", self.pairs)):
+            if number < 1:
+                raise ValueError(f"{name}={number!r} refines nothing; give at least one, or the encoder alone")
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"rate={self.rate!r} is outside (0, 1]; give for instance 0.3")
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The latents that the encoder reads."""
+        return self.local.given
+
+    @property
+    def counts(self) -> bool:
+        """Whether the encoder's bound warms up."""
+        return self.local.counts
+
+    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+        return self.local.init(key, name, row, at)
+
+    def weighed(self) -> Refined:
+        """Returns the local with the bound of one draw of the refined belief."""
+        return Refined(self.local.weighed(), self.steps, self.rate, self.pairs)
+
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        return proposal_of(self.belief(name, own, row, at, key, rest), name, row)
+
+    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+        """Returns the divergence of every unit of the refined belief; None where the encoder has none."""
+        return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at, key, rest))
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the bound at the refined belief, and λ of all latents."""
+        of_belief, of_bound = jax.random.split(key)
+        refined = self.belief(name, own, row, at, of_belief, rest)
+        return self.local.at_belief(refined, name, own, row, at, of_bound, rest)
+
+    def belief(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Gaussian:
+        """Returns the refined belief about the vector of the latent's entries; arguments as of `eliminated`."""
+        of_noise, of_rest = jax.random.split(key)
+        joint, belief = RowOfGraph(name, row, at, rest), self.local.belief(name, own, row, at)
+        noise = jax.random.normal(of_noise, (self.pairs, belief.mean.size), belief.mean.dtype)
+        noise = noise / jnp.sqrt(jnp.mean(noise**2, axis=0, keepdims=True))
+        noise = jnp.concatenate([noise, -noise])
+        keys = jax.random.split(of_rest, len(noise))
+
+        def expected(mean: Array, variance: Array) -> Array:
+            def log_joint(noise: Array, key: RandomKey) -> Array:
+                z = mean + jnp.sqrt(variance) * noise
+                return joint.log_likelihood(z, jax.random.clone(key)) + joint.log_prior(z)
+
+            return jnp.mean(jax.vmap(log_joint)(noise, keys))
+
+        def step(state: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+            mean, precision = state
+            of_mean, of_variance = jax.grad(expected, argnums=(0, 1))(mean, 1 / precision)
+            rate = jnp.asarray(self.rate, mean.dtype)
+            away = -2 * of_variance - precision
+            precision = precision + rate * away + (rate * away) ** 2 / (2 * precision)
+            return (mean + rate * of_mean / precision, precision), None
+
+        (mean, precision), _ = jax.lax.scan(step, (belief.mean, belief.precision.values), None, length=self.steps)
+        return Gaussian(mean, Diagonal(precision))

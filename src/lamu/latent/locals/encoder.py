@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from lamu.graphs.expressions import Constant, Environment, Expression, Variable
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import arguments
-from lamu.graphs.poisson import PoissonFactor
+from lamu.graphs.positive_factors import PoissonFactor
 from lamu.graphs.potential import Potential
 from lamu.networks.interface import outputs
 from lamu.supports import Counts

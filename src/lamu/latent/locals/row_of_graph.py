@@ -11,11 +11,10 @@ import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
 from lamu.families import Bernoulli, Gaussian
+from lamu.graphs.elimination import Rest
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, log_joint
-from lamu.graphs.learned_prior import LearnedPrior
-from lamu.graphs.local import Rest
-from lamu.graphs.program import Site
+from lamu.graphs.program import LearnedPrior, Site
 from lamu.graphs.statistics import Bits, Numbers, Series, Vectors
 from lamu.latent.bounds import Joint
 from lamu.operators import Diagonal

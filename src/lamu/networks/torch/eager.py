@@ -1,16 +1,35 @@
 """Passes by PyTorch itself, before a module is exported: rows that it cannot compute and hidden state are named."""
 
-# `torch.export` reads one pass from the beginning. An attribute that `forward` writes for the next pass (`self.h =
-# ...`) would be exported as it is at the beginning for ever, without an error.
-
 from __future__ import annotations
 
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["copied", "require_one_input", "require_pure", "unwrapped"]
+import jax
+
+__all__ = ["Mode", "copied", "require_one_input", "require_pure", "unwrapped"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The mode of a pass, for one operator of it."""
+
+    train: bool  # whether batch statistics are computed, and not used
+    key: Any  # the operator's own key; None where nothing is drawn
+    mask: Any  # one for a real row and zero for a padded one, `[batch]`; None where every row is real
+
+    def at(self, index: int) -> Mode:
+        """Returns the mode for the operator of this number, with a key of its own."""
+        key = None if self.key is None else jax.random.fold_in(self.key, index)
+        return Mode(self.train, key, self.mask)
+
+
+# `torch.export` reads one pass from the beginning. An attribute that `forward` writes for the next pass (`self.h =
+# ...`) would be exported as it is at the beginning for ever, without an error.
+
 
 _PYTORCHS = ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set")
 

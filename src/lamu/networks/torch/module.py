@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.networks.adapted import apart
 from lamu.networks.interface import Network
-from lamu.networks.making import apart
 from lamu.networks.multilayer import floating
-from lamu.networks.torch.eager import unwrapped
-from lamu.networks.torch.mode import Mode
+from lamu.networks.torch.eager import Mode, unwrapped
 from lamu.networks.torch.program import Program, first_names, read
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey

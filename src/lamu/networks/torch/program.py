@@ -1,7 +1,7 @@
 """A PyTorch module as a program: its exported graph of operators, computed by JAX."""
 
 # `torch.export` reads the module once, in training mode, so that the graph still says where there is dropout and batch
-# normalisation; whether they act is decided at every pass (`lamu.networks.torch.mode.Mode`). PyTorch is not needed
+# normalisation; whether they act is decided at every pass (`lamu.networks.torch.eager.Mode`). PyTorch is not needed
 # again.
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.networks.torch.eager import copied, require_one_input, require_pure
-from lamu.networks.torch.mode import Mode
+from lamu.networks.torch.eager import Mode, copied, require_one_input, require_pure
 from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE
 from lamu.typing import Array
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.objective.curvature.output_curvature import OutputHessian
+from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES
 from lamu.objective.curvature.reader.layers import Layer, layers, moved, places

@@ -2,16 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
 
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.output_curvature import OutputHessian
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Curvature", "Evaluation"]
+__all__ = ["Curvature", "Evaluation", "OutputHessian", "slopes"]
+
+
+# The Fisher information itself (`GaussNewton`), outer products of gradients with sampled targets
+# (`SampledGaussNewton`), or of the data's own gradients (`SquaredGradients`); a structure takes it through the network
+# to the weights.
+
+
+@dataclass(frozen=True)
+class OutputHessian:
+    r"""\(r_i \Lambda_i\) of a batch, in whatever form is asked for."""
+
+    likelihood: Likelihood  # p(y | f)
+    dispersion: Params  # its parameters
+    f: Array  # the outputs `[batch, outputs]`
+    weights: Array  # r, `[batch]`
+    # D with \(\Lambda_i = \sum_s d_{is} d_{is}^\top\), `[batch, outputs, draws]`; None for the information.
+    slopes: Array | None = None
+
+    def by_position(self) -> OutputHessian:
+        """Returns the information of every position as that of a row; slopes, which are a row's, stay as they are."""
+        positions = self.likelihood.n_positions
+        if positions == 1 or self.slopes is not None:
+            return self
+        f = self.f.reshape(self.f.shape[0] * positions, -1)
+        return replace(self, likelihood=self.likelihood.of_position, f=f, weights=jnp.repeat(self.weights, positions))
+
+    def root(self) -> Array:
+        """Returns R with R Rᵀ = r Λ for every row, `[batch, outputs, rank]`."""
+        root = self.likelihood.information_root(self.dispersion, self.f) if self.slopes is None else self.slopes
+        return root * jnp.sqrt(self.weights).astype(root.dtype)[:, None, None]
+
+    def matrix(self) -> Array:
+        """Returns r Λ for every row, `[batch, outputs, outputs]`."""
+        weights = self.weights.astype(self.f.dtype)[:, None, None]
+        if self.slopes is None:
+            return self.likelihood.information(self.dispersion, self.f) * weights
+        return jnp.einsum("bks,bls->bkl", self.slopes, self.slopes) * weights
+
+    def diagonal(self) -> Array:
+        """Returns the diagonal of r Λ for every row, `[batch, outputs]`."""
+        weights = self.weights.astype(self.f.dtype)[:, None]
+        if self.slopes is None:
+            return self.likelihood.information_diagonal(self.dispersion, self.f) * weights
+        return jnp.sum(self.slopes**2, axis=2) * weights
+
+    def sum(self) -> Array:
+        """Returns the sum of r Λ over the rows, `[outputs, outputs]`."""
+        if self.slopes is None:
+            return self.likelihood.information_sum(self.dispersion, self.f, self.weights)
+        root = jnp.moveaxis(self.root(), 1, 0).reshape(self.f.shape[1], -1)
+        return jnp.matmul(root, root.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def slopes(likelihood: Likelihood, dispersion: Params, f: Array, y: Array) -> Array:
+    """Returns the gradient of every row's log likelihood in its outputs, `[batch, outputs]`."""
+    return jax.grad(lambda f: jnp.sum(likelihood.log_prob(dispersion, f, y)))(f)
 
 
 @record

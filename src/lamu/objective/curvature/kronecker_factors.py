@@ -12,13 +12,12 @@ import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
-from lamu.objective.curvature.output_curvature import OutputHessian
+from lamu.objective.curvature.interface import Evaluation, OutputHessian
 from lamu.objective.curvature.reader.factors import factors, halved, without_padding
 from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators.interface import is_operator
-from lamu.operators.kronecker_blocks import KroneckerBlocks, KroneckerFactored
+from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["AtOutputs", "by_factors"]

@@ -3,16 +3,115 @@ r"""Products of the curvature with a vector, without the matrix: \(v \mapsto \na
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.data.batch import Batch
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.rows import without_padding
-from lamu.typing import Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["gauss_newton_product", "hessian_product", "hutchinson_diagonal"]
+__all__ = [
+    "dispersion_prior",
+    "filled",
+    "gauss_newton_product",
+    "hessian_product",
+    "hutchinson_diagonal",
+    "require_rows",
+    "row_losses",
+    "without_padding",
+]
+
+
+Row: TypeAlias = Callable[[tuple[Params, Params], Any], Array]
+
+
+def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Any, Array]:
+    """Returns a row's negative log likelihood as a function, the rows, and what each counts in the mean loss."""
+    # \[ \bar\ell = \sum_i r_i\, \ell_i(\theta, \phi) - \tfrac1N \log p(\phi) - \dots, \qquad
+    #    \ell_i = -\log p(y_i \mid x_i, \theta, \phi) \]
+    #
+    # with φ the dispersions. The power of the likelihood is in \(r_i\): it multiplies curvature once, as it does any
+    # Fisher information, not squared. Rows that count nothing are padding, whatever stands in them: they come out as
+    # copies of a row that counts. Every row has random layers' noise of its own.
+    require_rows(loss)
+    plain = replace(loss.objective, likelihood_power=1.0)
+
+    def at(params: tuple[Params, Params], row: Any, key: RandomKey | None) -> Array:
+        x, y, offset, _ = row
+        one = Batch.of(x[None], jax.tree.map(lambda leaf: leaf[None], y), None if offset is None else offset[None])
+        return plain.negative_log_likelihood(loss.space.join(*params), one, loss.network_state, key, train=True)[0]
+
+    def row(params: tuple[Params, Params], row: Any) -> Array:
+        if key is not None:
+            return at(params, row, jax.random.fold_in(key, row[3]))
+        try:
+            return at(params, row, None)
+        except Exception as error:
+            try:  # Does the network only want a key?
+                jax.eval_shape(lambda: at(params, row, jax.random.key(0)))
+            except Exception:  # no: then the first error is the one to tell
+                raise error from None
+            raise ValueError(
+                "the network has random layers and no key was given for them; pass key=jax.random.key(0), or a network "
+                "without random layers"
+            ) from error
+
+    weights = loss.objective.row_factor(loss.batch)
+    rows = (loss.batch.x, loss.batch.y, loss.batch.offset, jnp.arange(weights.shape[0], dtype=jnp.int32))
+    return row, filled(rows, weights), weights
+
+
+def require_rows(loss: BatchLoss) -> None:
+    """Raises unless each row of the batch has a loss of its own."""
+    network = loss.objective.model.network
+    if jax.tree.leaves(loss.network_state) or network.masked:
+        raise TypeError(
+            "gradients of single rows need a network without a state (batch statistics): where rows mix in training, "
+            "none has a gradient of its own; use ivon(), a network without BatchNorm, or one whose statistics are "
+            "held, lamu.networks.Evaluated(network, network_state)"
+        )
+    batch = loss.batch
+    named = {"x": batch.x, "y": batch.y, "mask": batch.mask, "weight": batch.weight, "offset": batch.offset}
+    sizes = {name: jnp.shape(leaf)[0] for name, part in named.items() for leaf in jax.tree.leaves(part)}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise ValueError(f"the batch's parts have different numbers of rows ({told}); give each the same leading axis")
+
+
+def filled(rows: Any, weights: Array) -> Any:
+    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
+    counts = weights != 0
+    one = jnp.argmax(counts)
+
+    def fill(leaf: Array) -> Array:
+        leaf = jnp.asarray(leaf)
+        there = counts.reshape(-1, *[1] * (leaf.ndim - 1))
+        # Where no row counts, zeros: those of a batch of padding alone.
+        other = jnp.where(counts[one], leaf[one], jnp.zeros_like(leaf[one]))
+        return jnp.where(there, leaf, jnp.broadcast_to(other[None], leaf.shape))
+
+    return jax.tree.map(fill, rows)
+
+
+def without_padding(loss: BatchLoss) -> BatchLoss:
+    """Returns the same loss with rows of weight zero `filled`."""
+    batch = loss.batch
+    x, y, offset = filled((batch.x, batch.y, batch.offset), loss.objective.row_factor(batch))
+    return replace(loss, batch=replace(batch, x=x, y=y, offset=offset))
+
+
+def dispersion_prior(loss: BatchLoss, coordinates: Params) -> tuple[Array, Params]:
+    r"""Returns \(-\log p(\phi) / N\) of the dispersions' own prior, which no row has a share in, and its gradient."""
+
+    def negative_log_prior(rest: Params) -> Array:
+        dispersions = loss.space.join(coordinates, rest)["likelihood"]
+        return -loss.objective.model.likelihood.log_prior(dispersions) / loss.objective.data_size
+
+    return jax.value_and_grad(negative_log_prior)(loss.rest)
 
 
 def hessian_product(loss: BatchLoss, theta: Params, key: RandomKey | None = None) -> Callable[[Params], Params]:

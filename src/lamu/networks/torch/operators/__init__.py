@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lamu.networks.torch.operators.attention import ATTENTION, ATTENTION_WITH_MODE
-from lamu.networks.torch.operators.convolutions import CONVOLUTIONS
-from lamu.networks.torch.operators.creation import CREATION
-from lamu.networks.torch.operators.elementwise import ELEMENTWISE
-from lamu.networks.torch.operators.noise import NOISE
-from lamu.networks.torch.operators.normalisation import NORMALISATION, NORMALISATION_WITH_MODE
-from lamu.networks.torch.operators.pooling import POOLING
-from lamu.networks.torch.operators.products import PRODUCTS
-from lamu.networks.torch.operators.recurrent import CELLS, RECURRENT
-from lamu.networks.torch.operators.reductions import REDUCTIONS
-from lamu.networks.torch.operators.shapes import SHAPES
+from lamu.networks.torch.operators.arrays import CREATION, ELEMENTWISE, PRODUCTS, REDUCTIONS, SHAPES
+from lamu.networks.torch.operators.layers import (
+    ATTENTION,
+    ATTENTION_WITH_MODE,
+    CELLS,
+    CONVOLUTIONS,
+    NOISE,
+    NORMALISATION,
+    NORMALISATION_WITH_MODE,
+    POOLING,
+    RECURRENT,
+)
 
 __all__ = ["OPERATORS", "OPERATORS_WITH_MODE"]
 
@@ -34,7 +35,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     **REDUCTIONS,
     **SHAPES,
 }
-# What depends on whether the pass trains or has a key: these take a `lamu.networks.torch.mode.Mode` first.
+# What depends on whether the pass trains or has a key: these take a `lamu.networks.torch.eager.Mode` first.
 OPERATORS_WITH_MODE: dict[str, Callable[..., Any]] = {
     **ATTENTION_WITH_MODE,
     **NOISE,

@@ -19,15 +19,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.fallback import warn_of_rows
-from lamu.objective.curvature.reader.im2col import windows
+from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.layers import Layer, layers_by_name, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
-from lamu.objective.curvature.reader.parameter_uses import Site
+from lamu.objective.curvature.reader.parameter_uses import Site, windows
 from lamu.objective.curvature.reader.per_example_squares import contribution, in_chunks
 from lamu.operators import BlockDiagonal, Diagonal, Kronecker
+from lamu.operators.kronecker import Expand, Reduce, Sharing
 from lamu.operators.layer_order import LayerOrder
-from lamu.operators.weight_sharing import Expand, Reduce, Sharing
 from lamu.typing import Array, Params
 
 __all__ = ["Expand", "Reduce", "Sharing", "factors", "kronecker_factors", "views"]

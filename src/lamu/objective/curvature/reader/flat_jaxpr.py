@@ -1,12 +1,11 @@
 """A function's equations in one list, to be read and run again one by one."""
 
-# Calls (`jit`, `closed_call`, `remat`) that receive a view of a parameter are opened, so that its use is seen; all
-# others stay one equation. So does a function with a derivative of its own, whose rule would be lost in opening it.
-
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -14,9 +13,44 @@ import jax.extend.core as core
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
 
+from lamu import tree
 from lamu.record import record, static
+from lamu.typing import Params
 
-__all__ = ["MOVES", "Program", "Step", "differentiable"]
+__all__ = ["MOVES", "Program", "Step", "differentiable", "warn_of_rows", "warned"]
+
+
+LOG = logging.getLogger("lamu")
+
+
+def warn_of_rows(quantity: str, rows: int, params: Params, reasons: Mapping[int, str]) -> None:
+    """Warns that a quantity takes one backward pass a row for the parameters that the reader cannot read."""
+    # The first three parameters are named for each reason. A program that is traced again does not warn again.
+    paths = tree.paths(params)
+    by_reason: dict[str, list[str]] = {}
+    for leaf, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(paths[leaf] or "the parameter")
+    told = [f"{_first_three(names)} ({reason})" for reason, names in by_reason.items()]
+    if told:
+        warned(
+            f"{quantity} by {rows} backward passes, one for each example, for parameters that cannot be read: "
+            + "; ".join(told)
+        )
+
+
+def _first_three(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")
+
+
+@lru_cache(maxsize=256)
+def warned(message: str) -> None:
+    """Gives a warning, of each text once."""
+    LOG.warning(message)
+
+
+# Calls (`jit`, `closed_call`, `remat`) that receive a view of a parameter are opened, so that its use is seen; all
+# others stay one equation. So does a function with a derivative of its own, whose rule would be lost in opening it.
+
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "remat")
 MOVES = (

@@ -17,13 +17,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.capture import Meeting, backward
-from lamu.objective.curvature.reader.embeddings import is_lookup, rows_of
-from lamu.objective.curvature.reader.fallback import warn_of_rows
-from lamu.objective.curvature.reader.gradient_factors import Folded, Looked, Outer, RowForm, Slabs, Stacked
-from lamu.objective.curvature.reader.im2col import windows
-from lamu.objective.curvature.reader.parameter_uses import Site
-from lamu.objective.curvature.reader.per_example_squares import SMALL, in_chunks
+from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
+from lamu.objective.curvature.reader.parameter_uses import Site, is_lookup, rows_of, windows
+from lamu.objective.curvature.reader.per_example import Meeting, backward
+from lamu.objective.curvature.reader.per_example_squares import (
+    SMALL,
+    Folded,
+    Looked,
+    Outer,
+    RowForm,
+    Slabs,
+    Stacked,
+    in_chunks,
+)
 from lamu.typing import Array, Params
 
 __all__ = ["GradientMatrix", "gradient_matrix", "leading_eigenvectors"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,49 @@ from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, dif
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Loop", "Site", "sites"]
+__all__ = ["Loop", "Site", "is_lookup", "merged", "rows_of", "sites", "windows"]
+
+
+def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: dict[str, Any]) -> Array:
+    """Returns what every element of the kernel is multiplied with at every position, by copies alone."""
+    # Padding may be negative, and dilated inputs have zeros between them.
+    around = [
+        (low, high, gap - 1) for (low, high), gap in zip(settings["padding"], settings["lhs_dilation"], strict=True)
+    ]
+    padded = jax.lax.pad(images, jnp.zeros((), images.dtype), [(0, 0, 0), (0, 0, 0), *around])
+    strides, gaps = settings["window_strides"], settings["rhs_dilation"]
+    found = []
+    for offset in itertools.product(*map(range, kernel)):
+        start = [o * gap for o, gap in zip(offset, gaps, strict=True)]
+        end = [s + (size - 1) * stride + 1 for s, size, stride in zip(start, outputs, strides, strict=True)]
+        part = jax.lax.slice(padded, (0, 0, *start), (*images.shape[:2], *end), (1, 1, *strides))
+        found.append(part.reshape(*images.shape[:2], -1))
+    return jnp.stack(found, axis=2)
+
+
+def is_lookup(settings: dict[str, Any], table: tuple[int, ...], output: tuple[int, ...]) -> bool:
+    """Whether an equation `gather` reads whole rows of a table, `[..., *row]` from `[rows, *row]`."""
+    numbers = settings["dimension_numbers"]
+    plain = (numbers.collapsed_slice_dims, numbers.start_index_map, numbers.operand_batching_dims) == ((0,), (0,), ())
+    width = len(table) - 1
+    trailing = tuple(numbers.offset_dims) == tuple(range(len(output) - width, len(output)))
+    return plain and trailing and tuple(settings["slice_sizes"]) == (1, *table[1:])
+
+
+def rows_of(indices: Array, count: int, mode: Any) -> Array:
+    """Returns which rows are read, those outside the table clipped or, as nothing is read there, set to `count`."""
+    if mode == jax.lax.GatherScatterMode.CLIP:
+        return jnp.clip(indices, 0, count - 1)
+    return jnp.where((indices < 0) | (indices >= count), jnp.full_like(indices, count), indices)
+
+
+def merged(indices: Array, cotangents: Array) -> Array:
+    """Returns what each row receives in all, where it is read first, and zeros where it is read again."""
+    count = math.prod(indices.shape)
+    same = indices[:, None] == indices[None, :]
+    again = jnp.any(same & jnp.tril(jnp.ones((count, count), bool), -1), axis=1)
+    return jnp.tensordot((same & ~again[:, None]).astype(cotangents.dtype), cotangents, 1)
+
 
 CLOSED = ("scan", "while", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_jvp_call", "custom_lin")
 CLOSED = (*CLOSED, "pallas_call", "linear_solve", "custom_linear_solve", "pure_callback", "shard_map")

@@ -1,1 +1,0 @@
-"""Algorithms that look at values of the loss alone."""

@@ -1,1 +1,0 @@
-"""An algorithm made of algorithms, one for each part of the parameters."""

@@ -1,0 +1,590 @@
+"""Message passing on graphs: EM, VMP, NCVMP, SVI and CVI, from several starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from lamu import tree
+from lamu.conjugate_target import message_target
+from lamu.convergence import Convergence
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.expectations import Analytic
+from lamu.families import Gaussian, MultivariateNormal, Point, Product
+from lamu.geometry import Guarded, Retraction
+from lamu.natural_rule import ConjugateLoss, ConjugateParameters, FallingRate, NaturalRule
+from lamu.objective import Objective
+from lamu.objective.objective import dispersion_step
+from lamu.posterior import Posterior
+from lamu.predictives.graph import GraphRule
+from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.rate import PolynomialDecay, rate
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = [
+    "Em",
+    "EmState",
+    "Ncvmp",
+    "Vmp",
+    "VmpState",
+    "bound",
+    "checked",
+    "cvi",
+    "em",
+    "in_each",
+    "messages",
+    "ncvmp",
+    "svi",
+    "vmp",
+]
+
+
+def bound(objective: Objective, beliefs: Mapping[str, Any], batch: Batch, dispersions: Params | None = None) -> Array:
+    """Returns the bound of the log evidence in nats."""
+    graph: Any = objective.model
+    loss = ConjugateLoss(objective, batch, {}, {}).at(graph.moments(beliefs), dispersions=dispersions)
+    return sum((belief.entropy() for belief in beliefs.values()), -objective.concentration * loss)
+
+
+def messages(
+    objective: Objective,
+    statistics: Mapping[str, Any],
+    names: tuple[str, ...],
+    batch: Batch,
+    dispersions: Params | None = None,
+) -> tuple[Array, dict[str, Any]]:
+    r"""Returns \(E_q[\log p]/T\) with latents at their best, and its gradient λ for some variables."""
+    loss = ConjugateLoss(objective, batch, {}, {})
+    own = {name: statistics[name] for name in names}
+    value, slopes = jax.value_and_grad(lambda own: loss.at({**statistics, **own}, dispersions=dispersions))(own)
+    kappa = objective.concentration
+    return -kappa * value, tree.scale(slopes, -jnp.asarray(kappa, value.dtype))
+
+
+S = TypeVar("S")
+
+
+def in_each(state: S, step: Callable[[S], S]) -> S:
+    """Returns the states after a step of every start that has not settled; the others stay as they are."""
+    known: Any = state
+    if known.settled.shape[0] == 1:  # a condition in place of a selection, so that a settled run costs nothing
+        alone: Any = jax.tree.map(lambda leaf: leaf[0], state)
+        one = jax.lax.cond(alone.settled, lambda s: s, step, alone)
+        return jax.tree.map(lambda leaf: leaf[None], one)
+    keep = lambda old, made: jnp.where(known.settled.reshape(-1, *[1] * (made.ndim - 1)), old, made)
+    return jax.tree.map(keep, state, jax.vmap(step)(state))
+
+
+def checked(tolerance: float, restarts: int) -> None:
+    """Raises a ValueError for a negative tolerance, or no restart."""
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the bound to stop at, or 0")
+    if restarts < 1:
+        raise ValueError(f"restarts={restarts!r} start nothing; ask for at least one")
+
+
+@record
+class VmpState:
+    """The beliefs of every restart, along a leading axis, and where their bounds stand."""
+
+    beliefs: Any  # about the shared variables, by name
+    bound: Any  # before the last sweep, in nats
+    residual: Any  # the natural norm of the last sweep's step, in nats
+    before: Any  # that of the sweep before
+    settled: Any  # whether the bound has ceased to rise
+    rows: Any = None  # fewer rows that stand for all, where there are such; else None
+    dispersions: Any = None  # those that likelihoods learn, at a point; none where there are none
+
+
+@record
+class Vmp(Runnable):
+    """The algorithm that `vmp` makes."""
+
+    tolerance: float  # the rise of the bound at which it stops, in nats a row
+    restarts: int = static(default=1)  # how many starts
+
+    exact: ClassVar[bool] = True  # whether every message must be
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(batching="full")
+
+    @property
+    def choices(self) -> Choices:
+        return Choices("product of conjugate families", "Exact", "none needed", "straight, ρ = 1 a factor")
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
+        # Returns beliefs after one update from random latents, for every restart.
+        graph = message_target(objective.model)
+        graph.require_messages(f"{type(self).__name__.lower()}()", self.exact)
+        temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
+        start = jax.jit(lambda key: graph.first_beliefs(key, batch, temperature))
+        beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
+        dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
+        none = jnp.full(self.restarts, -jnp.inf, dtype)
+        first = graph.first_dispersions(batch)
+        every = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
+        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch), every)
+
+    def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
+        # Returns the state after one sweep over the groups of variables; of restarts that have settled the same.
+        kept = state.rows
+        rows = batch if kept is None else kept
+        state = replace(state, rows=None)
+        new = in_each(state, lambda one: self._sweep(one, rows, objective))
+        best = jnp.argmax(new.bound)
+        return replace(new, rows=kept), Info(-new.bound[best] / objective.data_size, new.residual[best])
+
+    def _sweep(self, state: VmpState, batch: Batch, objective: Objective) -> VmpState:
+        graph: Any = objective.model
+        beliefs, value, dispersions = state.beliefs, state.bound, state.dispersions
+        statistics, squared = graph.moments(beliefs), jnp.zeros_like(state.residual)
+        kinds = graph.kinds
+        for number, names in enumerate(graph.blocks):
+            energy, natural = messages(objective, statistics, names, batch, dispersions)
+            if number == 0:  # before any variable moves
+                value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
+            for name in names:
+                new = self._moved(kinds[name], beliefs[name], natural[name])
+                moments = kinds[name].under(new)
+                squared = squared + _step(beliefs[name], new, statistics[name], moments).astype(squared.dtype)
+                beliefs = {**beliefs, name: new}
+                statistics = {**statistics, name: moments}
+        if graph.expansion is not None:
+            scale = (objective.temperature, objective.likelihood_power, objective.data_size)
+            beliefs = graph.expansion.expanded(graph, beliefs, batch, *scale)
+        if not graph.blocks:
+            value = bound(objective, beliefs, batch, dispersions).astype(value.dtype)
+        dispersions = self._dispersions(objective, statistics, batch, dispersions)
+        # What rounding alone makes of so large a sum is no rise.
+        least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+        settled = jnp.abs(value - state.bound) <= least
+        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
+
+    def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
+        """Returns the dispersions after a step; there are none where every message is exact."""
+        del objective, statistics, batch
+        return dispersions
+
+    def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
+        """Returns the belief after a step towards a message: what the message says, where every one is exact."""
+        del kind, old
+        return natural.belief()
+
+    def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        # Returns the beliefs of the best restart, with the bound of the log evidence.
+        best = jnp.argmax(state.bound)
+        chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
+        evidence = chosen.bound
+        if isinstance(data, Arrays):
+            evidence = jax.jit(bound)(objective, chosen.beliefs, data.full(), chosen.dispersions)
+        return Posterior(
+            objective.model,
+            Product(
+                {
+                    "network": message_target(objective.model).product(chosen.beliefs),
+                    "likelihood": Point(chosen.dispersions or {}),
+                }
+            ),
+            {},
+            GraphRule(),
+            key,
+            evidence=evidence,
+            convergence=_convergence(chosen),
+            temperature=objective.temperature,
+        )
+
+
+def _step(old: Any, new: Any, mu_old: Any, mu_new: Any) -> Array:
+    r"""Returns \(\langle\lambda' - \lambda, \mu' - \mu\rangle\) in nats, \(d^\top F d\) of a small step d of λ."""
+    away = tree.add(new.to_natural(), old.to_natural(), -1.0)
+    moved = jax.tree.map(jnp.subtract, jax.tree.leaves(mu_new), jax.tree.leaves(mu_old))
+    return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(away), moved, strict=True)), 0.0)
+
+
+def _convergence(state: VmpState) -> Convergence | None:
+    """Returns the distance from the fixed point, as the shrinking of the steps tells it: a geometric series."""
+    if isinstance(state.residual, Tracer) or not bool(jnp.isfinite(state.before)):
+        return None
+    residual, before = float(state.residual), float(state.before)
+    ratio = min(residual / before, 0.999) if before > 0 else 0.0
+    return Convergence(
+        residual=residual / (1.0 - ratio),
+        dimension=max(tree.dimension(state.beliefs), 1),
+        remedy="take more sweeps, with steps=",
+    )
+
+
+def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
+    r"""Variational message passing on a graph or a NumPyro program: coordinate ascent of the bound by exact messages.
+
+    \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p] / T, \qquad
+       \mathcal L = E_q[\log p]/T + H(q) \]
+
+    for one variable that all rows share after the other, those that no factor brings together at once, with the latents
+    of the rows at their best before each. It is the rule with ρ = 1 for each variable, and the bound never falls. A
+    sweep is one gradient over all rows for each group of variables, without samples. Once the bound has ceased to rise,
+    further steps change nothing and cost nothing.
+
+    Departures from the rule: none.
+
+    Args:
+        tolerance: the rise of the bound in a sweep at which a run has settled, in nats a row.
+        restarts: how many random starts run side by side; the posterior is the one with the best bound.
+
+    Returns:
+        The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
+
+    Raises:
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor of `lamu.from_numpyro`, or one
+            with a likelihood or a site that is not conjugate.
+        ValueError: for a negative tolerance, or no restart.
+
+    Source: Winn & Bishop (2005), sections 2 and 3; Khan & Rue (2021), section 5.2.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.families import Gamma
+        >>> def level(m):
+        ...     noise = m.sample("noise", Gamma(1.0, 1.0))
+        ...     mean = m.sample("mean", graphs.Normal(0.0, precision=0.01))
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Normal(mean, precision=noise))
+        >>> posterior = lamu.fit(lamu.Graph(level), {"y": jnp.array([2.0, 3.0, 4.0])}, lamu.algorithms.vmp()).posterior
+        >>> round(float(posterior.mean["network"]["mean"]), 1)
+        3.0
+    """
+    checked(tolerance, restarts)
+    return Vmp(tolerance, restarts)
+
+
+@record
+class Ncvmp(Vmp):
+    """The algorithm that `ncvmp` makes."""
+
+    # `tolerance`: the change of the bound at which it stops, in nats a row.
+    #
+    # `restarts`: how many starts.
+
+    learning_rate: float = 0.5
+
+    exact = False
+
+    @property
+    def choices(self) -> Choices:
+        return Choices("product of conjugate families", "Quadrature", "none needed", "straight, ρ a factor")
+
+    def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
+        # Returns the belief after the step at the rate, bent where the straight one has no positive precision.
+        before = old.to_natural()
+        away = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
+        straight = tree.add(kind(*jax.tree.leaves(before)), away, self.learning_rate).belief()
+        if not isinstance(old, Gaussian | MultivariateNormal):
+            return straight
+        direction = jax.tree.unflatten(jax.tree.structure(before), jax.tree.leaves(away))
+        bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
+        return jax.tree.map(lambda one, other: jnp.where(inside, one, other), straight, bent)
+
+    def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
+        # Returns the dispersions after a step of Fisher scoring at the rate.
+        if not dispersions:
+            return dispersions
+        loss = ConjugateLoss(objective, batch, {}, {})
+        gradient = jax.grad(lambda own: loss.at(statistics, dispersions=own))(dispersions)
+        return dispersion_step(objective, dispersions, gradient, self.learning_rate)
+
+
+def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1) -> Ncvmp:
+    r"""Non-conjugate variational message passing on a graph with likelihoods of its own.
+
+    \[ \lambda_k \leftarrow (1 - \rho)\, \lambda_k + \rho\, \nabla_{\mu_k} E_q[\log p] / T \]
+
+    for one variable after the other, as `vmp`, and then for the dispersions that likelihoods learn, at a point, by a
+    step of Fisher scoring at the same rate. A likelihood of a sum or a product of variables,
+    `Poisson()(x @ w)`, has its expectation by Gauss–Hermite quadrature entry by entry (`lamu.graphs.Quadrature`), so
+    that E log p stays a function of μ; through exact factors the messages are those of `vmp`. The bound may fall in a
+    sweep where ρ is large. Precisions stay positive where the log likelihood is concave. Elsewhere, as for a Student t,
+    a step that would leave the positive ones is bent back inside by the second-order retraction of Lin, Schmidt &
+    Khan (2020), which agrees with it to O(ρ²).
+
+    Cost of a sweep: one gradient over all rows for each group of variables, and twenty densities a row for each
+    likelihood.
+
+    Departures from the rule: the retraction, where the straight step has no positive precision.
+
+    Args:
+        learning_rate: ρ in (0, 1].
+        tolerance: the change of the bound in a sweep at which a run has settled, in nats a row.
+        restarts: how many random starts run side by side; the posterior is the one with the best bound.
+
+    Returns:
+        The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
+
+    Raises:
+        TypeError: (when it runs) for a model that is no `lamu.Graph`, or networks in it.
+        ValueError: for a rate outside (0, 1], a negative tolerance, or no restart.
+
+    Source: Knowles & Minka (2011), algorithm 1 and section 4; Khan & Rue (2021), section 5.4.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.families import MultivariateNormal
+        >>> def counts(m):
+        ...     w = m.sample("w", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        ...     with m.rows():
+        ...         m.sample("y", lamu.likelihoods.Poisson()(m.data("x") @ w))
+        >>> data = {"x": jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), "y": jnp.array([1, 2, 8])}
+        >>> posterior = lamu.fit(lamu.Graph(counts), data, lamu.algorithms.ncvmp()).posterior
+        >>> round(float(posterior.mean["network"]["w"][1]), 1)
+        1.0
+    """
+    if not 0.0 < learning_rate <= 1.0:
+        raise ValueError(f"learning_rate={learning_rate!r} is no rate of the rule; give a number above 0, at most 1")
+    checked(tolerance, restarts)
+    return Ncvmp(tolerance, restarts, float(learning_rate))
+
+
+@record
+class EmState:
+    """The point of every restart, along a leading axis, and where its log density stands."""
+
+    theta: Any  # the shared variables by name
+    log_density: Any  # of data and point before the last step, over T, in nats
+    rise: Any  # of the last step, in nats
+    settled: Any  # whether it has ceased to rise
+
+
+@record
+class Em(Runnable):
+    """The algorithm that `em` makes."""
+
+    tolerance: float  # the rise of the log density at which it stops, in nats a row
+    restarts: int = static(default=1)  # how many starts
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(batching="full")
+
+    @property
+    def choices(self) -> Choices:
+        return Choices("point, times exact conditionals", "Exact", "none needed", "straight, ρ = 1")
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
+        # Returns the mode after one update from random latents, for every restart.
+        graph = message_target(objective.model)
+        graph.require_messages("em()")
+        temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
+        start = lambda key: {name: belief.mean for name, belief in graph.first_beliefs(key, batch, temperature).items()}
+        theta = jax.jit(jax.vmap(start))(jax.random.split(key, self.restarts))
+        none = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
+        return EmState(theta, none, -none, jnp.zeros(self.restarts, bool))
+
+    def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
+        # Returns the state after one expectation and one maximisation; of restarts that have settled the same.
+        new = in_each(state, lambda one: self._improved(one, batch, objective))
+        best = jnp.argmax(new.log_density)
+        residual = jnp.sqrt(2 * jnp.maximum(new.rise[best], 0.0))
+        return new, Info(-new.log_density[best] / objective.concentration, residual)
+
+    def _improved(self, state: EmState, batch: Batch, objective: Objective) -> EmState:
+        graph: Any = objective.model
+        theta, value = state.theta, state.log_density
+        for number, names in enumerate(graph.blocks):
+            energy, natural = messages(objective, graph.values(theta), names, batch)
+            value = energy.astype(value.dtype) if number == 0 else value
+            modes = {name: natural[name].mode() for name in names}
+            theta = {
+                **theta,
+                **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
+            }
+        rise = value - state.log_density
+        least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+        return EmState(theta, value, rise, rise <= least)
+
+    def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        # Returns the point θ of the best restart.
+        best = jnp.argmax(state.log_density)
+        state = jax.tree.map(lambda leaf: leaf[best], state)
+        measured = None
+        if not isinstance(state.rise, Tracer) and bool(jnp.isfinite(state.rise)):
+            # The loss that a Newton step would still gain is half the square of a residual.
+            residual = float(jnp.sqrt(2 * jnp.maximum(state.rise, 0.0)))
+            size = max(tree.dimension(state.theta), 1)
+            measured = Convergence(residual=residual, dimension=size, remedy="take more steps, with steps=")
+        return Posterior(
+            message_target(objective.model).of_theta().fitted_to(objective.data_size),
+            Point({"network": state.theta, "likelihood": {}}),
+            {},
+            GraphRule(),
+            key,
+            convergence=measured,
+            temperature=objective.temperature,
+        )
+
+
+def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
+    r"""Expectation maximisation on a graph: its shared variables at a point θ, the latents of the rows exactly.
+
+    \[ q(z_i) = p(z_i \mid x_i, \theta)^{1/T}, \qquad
+       \theta_k \leftarrow \arg\max_{\theta_k} \langle \nabla_{T(\theta_k)} E_q[\log p],\, T(\theta_k) \rangle \]
+
+    for one variable after the other, those that no factor brings together at once: every maximisation is the mode of a
+    conjugate belief. The log density of data and point never falls. A temperature above one smooths the latents
+    (deterministic annealing). A step is one gradient over all rows for each group of variables, without samples.
+
+    Departures from the rule: the shared variables are a point, the limit of a belief without width, and the step to it
+    an argmax.
+
+    Args:
+        tolerance: the rise of the log density in a step at which a run has settled, in nats a row.
+        restarts: how many random starts run side by side; the posterior is the one with the best log density.
+
+    Returns:
+        The algorithm. Its posterior is the point θ, a maximum of the posterior density; of the likelihood where priors
+        are flat. The fit says which components of a mixture hold less than one row.
+
+    Raises:
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor of `lamu.from_numpyro`, or one
+            with a likelihood or a site that is not conjugate.
+        ValueError: for a negative tolerance, or no restart.
+
+    Source: Dempster, Laird & Rubin (1977); Neal & Hinton (1998), section 2; Khan & Rue (2021), section 3.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.families import Gamma
+        >>> def counts(m):
+        ...     rate = m.sample("rate", Gamma(1.0, 1e-6))
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Poisson(rate))
+        >>> posterior = lamu.fit(lamu.Graph(counts), {"y": jnp.array([2, 3, 4])}, lamu.algorithms.em()).posterior
+        >>> round(float(posterior.mean["network"]["rate"]), 4)
+        3.0
+    """
+    checked(tolerance, restarts)
+    return Em(tolerance, restarts)
+
+
+def svi(learning_rate: Any = None, kappa: float | None = None, delay: float = 1.0) -> NaturalRule:
+    r"""Stochastic variational inference on a conjugate model, or on a graph.
+
+    \[ \lambda \leftarrow (1 - \rho_t)\,\lambda
+       + \rho_t \Big( \lambda_0 + \frac{N}{B} \sum_{i \in B} w_i t(y_i) \Big) \]
+
+    (at T = 1): the rule, its expectation exact for a minibatch that stands for all N rows. With \(\rho_t = 1/(1 + t)\),
+    the default for a `lamu.ConjugateModel` and for variables that do not meet, λ is the average of what the batches
+    say, and after every epoch of equal batches the posterior itself. Elsewhere the default is \(\rho_t = 4/(t + 7)\),
+    which forgets the steps in which the parts of the belief were far from each other
+    (`lamu.natural_rule.FallingRate`).
+
+    On a `lamu.Graph` it is the same step for the shared variables, \(\lambda \leftarrow (1 - \rho_t) \lambda + \rho_t
+    \nabla_\mu E_q[\log p]\), with the latents of the batch's rows at their best, ρ = 1. One gradient in μ a step.
+
+    A mixture starts from the best of sixteen starts, after forty sweeps of coordinate ascent over at most 2,000 rows
+    of the first batch: once ρ has fallen, a component that began between two groups of rows would stay there.
+
+    Likelihoods of computed outputs have their expectation by quadrature. Dispersions that they learn follow at a point,
+    by Fisher scoring at the same ρ. Through a likelihood whose log density is not concave, such as a Student t, a step
+    that would end beyond the positive precisions is bent back inside by the second-order retraction of Lin, Schmidt &
+    Khan (2020), which agrees with it to O(ρ²).
+
+    Departures from the rule: none but the minibatch, and the retraction where the straight step has no positive
+    precision.
+
+    Args:
+        learning_rate: ρ, a number, a schedule of steps, or `Annealed`; at most one, so that λ stays in the domain.
+            \((\tau + t)^{-\kappa}\) where None.
+        kappa: κ, above one half and at most one: how fast old batches are forgotten. With one on a graph of several
+            variables the start is forgotten too slowly. Where None, the rate depends on the target, as above.
+        delay: τ, at least one: the larger, the less the first steps count.
+
+    Returns:
+        The algorithm. `evidence` of its posterior is the bound over all rows, where these are in memory.
+
+    Raises:
+        TypeError: (when it runs) for a model that is neither a `lamu.ConjugateModel`, a `lamu.Graph` nor a
+            `lamu.from_numpyro` program whose sites are all conjugate.
+        ValueError: for κ or τ outside their ranges.
+
+    Source: Hoffman, Blei, Wang & Paisley (2013), equation 26; Khan & Rue (2021), section 5.3.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.closed_form.message_passing import svi
+        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
+        >>> posterior = lamu.fit(model, {"y": [1, 1, 0, 1]}, svi(), epochs=2, batch_size=2).posterior
+        >>> round(float(posterior.mean["network"]), 4)
+        0.6667
+    """
+    if kappa is not None and not 0.5 < kappa <= 1.0:
+        raise ValueError(f"kappa={kappa!r} does not let the rate fall as it must; give a number above 0.5, at most 1")
+    if not delay >= 1.0:
+        raise ValueError(f"delay={delay!r} makes a first step beyond the whole; give at least 1")
+    if learning_rate is not None:
+        chosen = rate(learning_rate)
+    else:
+        chosen = FallingRate(float(delay)) if kappa is None else PolynomialDecay(float(kappa), float(delay))
+    return NaturalRule(ConjugateParameters(), Analytic(), chosen, Guarded())
+
+
+def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
+    r"""Conjugate-computation variational inference on a NumPyro program.
+
+    \[ \lambda \leftarrow (1 - \rho)\, \lambda + \rho\, \nabla_\mu E_q[\log p(\theta, D)] / T \]
+
+    For a site that is conjugate in all its factors the gradient is the exact message for given others, averaged over
+    draws of those. All other sites share one Gaussian of their real coordinates with a full covariance, whose gradient
+    is that of Bonnet and Price, \(E_q[\nabla \log p]\) and \(E_q[\nabla^2 \log p]\), with Hessians at draws.
+
+    Where the posterior in these coordinates is no Gaussian (a scale of groups, a truncation), the belief is too narrow;
+    `fit.convergence.divergence` tells, and beyond its limit a warning (`lamu.Unconverged`) names the variables.
+
+    Departures from the rule: the retraction, which keeps precisions positive; it is the rule to O(ρ²).
+
+    A step takes 2 · `pairs` Hessians over the real coordinates, D gradients each, and four gradients for each conjugate
+    site and pair. The belief's matrix takes \(D^2\) numbers.
+
+    Args:
+        learning_rate: ρ, a number, a schedule of steps, or `Annealed`; where None 0.3 for a hundred
+            steps, which forget the start, and then 3/(t − 90), which averages the noise of draws and batches.
+        pairs: antithetic pairs of draws a step.
+
+    Returns:
+        The algorithm. `evidence` of its posterior is the bound, over 256 draws.
+
+    Raises:
+        TypeError: (when it runs) for a model that is not of `lamu.from_numpyro`.
+        ValueError: for fewer than one pair.
+
+    Source: Khan & Lin (2017), "Conjugate-computation variational inference", algorithm 1; Khan & Rue (2021), section
+    5.4; Lin, Schmidt & Khan (2020) for the retraction.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
+        >>> def program(y):
+        ...     p = numpyro.sample("p", dist.Beta(1.0, 1.0))
+        ...     with numpyro.plate("rows", len(y)):
+        ...         numpyro.sample("y", dist.Bernoulli(p), obs=y)
+        >>> target = lamu.from_numpyro(program, {"y": jnp.array([1.0, 1.0, 0.0, 1.0])}, rows="rows")
+        >>> posterior = lamu.fit(target, None, lamu.algorithms.cvi(), steps=100).posterior
+        >>> round(float(posterior.mean["network"]["p"]), 3)
+        0.667
+    """
+    if pairs < 1:
+        raise ValueError(f"pairs={pairs!r} cannot be averaged; ask for at least one")
+    from lamu.natural_rule.program_parameters import (
+        ProgramMessages,  # NumPyro is imported where a program is used
+        ProgramParameters,
+    )
+
+    chosen = PolynomialDecay(delay=10.0, scale=3.0, hold=100.0) if learning_rate is None else learning_rate
+    return NaturalRule(ProgramParameters(), ProgramMessages(pairs), rate(chosen), Retraction())

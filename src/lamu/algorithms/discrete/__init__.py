@@ -1,1 +1,0 @@
-"""Beliefs about what is on or off: binary weights, and units that are dropped."""

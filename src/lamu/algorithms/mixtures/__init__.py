@@ -1,1 +1,0 @@
-"""Beliefs that are mixtures of Gaussians."""

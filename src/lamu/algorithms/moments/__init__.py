@@ -1,1 +1,0 @@
-"""Beliefs moved by their moments: assumed-density filtering."""

@@ -1,0 +1,718 @@
+"""Optimisers: rows of the rule whose posterior is a point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.algorithms.optax_step import optax_step, optimiser_or
+from lamu.data.batch import Batch
+from lamu.expectations import Delta
+from lamu.expectations.worst_case import WorstCase
+from lamu.families import Point
+from lamu.geometry import Accumulation
+from lamu.geometry.arrows import Factorwise, Shifted
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
+from lamu.objective.curvature import GaussNewton, Hessian, NoCurvature, SampledGaussNewton, SquaredGradient
+from lamu.operators import Dense, Diagonal, Scalar
+from lamu.operators.kronecker import KroneckerFactored
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.rate import Annealed, decay, rate
+from lamu.record import record, static
+from lamu.rule import Rule, RuleState
+from lamu.typing import Array, Params, RandomKey
+from lamu.update_rules import (
+    BiasCorrected,
+    Clipped,
+    DampedInverse,
+    HeavyBall,
+    InverseSquareRoot,
+    MovingAverage,
+    NoMomentum,
+    RootOfSum,
+)
+
+__all__ = [
+    "InvariantMap",
+    "MadePositive",
+    "MapEstimate",
+    "MapState",
+    "Searched",
+    "adagrad",
+    "adam",
+    "gradient_descent",
+    "invariant_map",
+    "kfac",
+    "log_volume",
+    "map_estimate",
+    "newton",
+    "rmsprop",
+    "sam",
+    "sgd",
+]
+
+
+def gradient_descent(learning_rate: Any = 0.1) -> Rule:
+    r"""Gradient descent on the mean loss.
+
+    \[ m \leftarrow m - \rho\, \nabla\bar\ell(m) \]
+
+    The rule for a Gaussian with the covariance fixed at \(1/\kappa\): its entropy is constant, so the entropy term
+    drops, and the delta method puts the gradient at the mean. One gradient a step.
+
+    Departures from the rule: none.
+
+    Args:
+        learning_rate: ρ a row (as in optax on the mean loss), a number or a schedule of steps.
+
+    Returns:
+        The algorithm. Its posterior is the point m.
+
+    Raises:
+        ValueError: for a rate that is not positive.
+
+    Source: Khan & Rue (2021), section 1.3.1, equation 4.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.gradient_descent(0.1), epochs=2, batch_size=442)
+        >>> bool(fit.history["loss"][-1] < fit.history["loss"][0])
+        True
+    """
+    return Rule(structure=Scalar, expectation=Delta(), curvature=NoCurvature(), learning_rate=rate(learning_rate))
+
+
+def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
+    r"""Stochastic gradient descent with heavy-ball momentum.
+
+    \[ v \leftarrow \hat g(m) + \beta v, \qquad m \leftarrow m - \rho\, v \]
+
+    with \(\hat g\) the gradient of the mean loss on a minibatch. One gradient a step.
+
+    Departures from the rule: the gradient is a minibatch's; momentum, where asked.
+
+    Args:
+        learning_rate: ρ a row, a number or a schedule of steps.
+        momentum: β in [0, 1); zero for none.
+
+    Returns:
+        The algorithm. Its posterior is the point m.
+
+    Raises:
+        ValueError: for a rate that is not positive, or a momentum outside [0, 1).
+
+    Source: Khan & Rue (2021), section 4.1.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.sgd(0.1, momentum=0.9).choices.departures
+        ('momentum',)
+    """
+    return Rule(
+        structure=Scalar,
+        expectation=Delta(),
+        curvature=NoCurvature(),
+        learning_rate=rate(learning_rate),
+        momentum=HeavyBall(decay(momentum, "momentum")) if momentum else NoMomentum(),
+    )
+
+
+def sam(learning_rate: Any = 0.1, radius: float = 0.05, momentum: float = 0.0) -> Rule:
+    r"""Sharpness-aware minimisation.
+
+    \[ \theta = m + r\, \hat g(m) / \lVert \hat g(m) \rVert, \qquad
+       v \leftarrow \hat g(\theta) + (\delta / N)\, m + \beta v, \qquad m \leftarrow m - \rho\, v \]
+
+    with \(\hat g\) the gradient of the mean negative log likelihood on a minibatch, and the prior (here Gaussian)
+    outside the worst case. The rule with a fixed covariance, the expectation replaced by the largest loss in a ball.
+    Two gradients a step.
+
+    Departures from the rule: normalised ascent; momentum, where asked.
+
+    Args:
+        learning_rate: ρ a row, a number or a schedule of steps.
+        radius: r, the distance of the ascent in the units of a weight.
+        momentum: β in [0, 1); zero for none.
+
+    Returns:
+        The algorithm. Its posterior is the point m.
+
+    Raises:
+        ValueError: for a rate that is not positive, a negative radius, or a momentum outside [0, 1).
+
+    Source: Foret et al. (2021), algorithm 1; Möllenhoff & Khan (2023) for its place in the rule.
+
+    Examples:
+        >>> from lamu.algorithms.optimisers import sam
+        >>> sam(0.1, radius=0.1, momentum=0.9).choices.departures
+        ('normalised ascent', 'momentum')
+    """
+    return Rule(
+        structure=Scalar,
+        expectation=WorstCase(float(radius)),
+        curvature=NoCurvature(),
+        learning_rate=rate(learning_rate),
+        momentum=HeavyBall(decay(momentum, "momentum")) if momentum else NoMomentum(),
+    )
+
+
+def adagrad(learning_rate: Any = 0.1, hess_init: float = 0.1, eps: float = 1e-7) -> Rule:
+    r"""Adagrad, as a row of the rule: the rule without its entropy, which is what forgets.
+
+    \[ s \leftarrow s + \hat g^2, \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
+
+    with \(\hat g\) the gradient of the mean loss on a minibatch, the prior included. One gradient a step.
+
+    Departures from the rule: the squared minibatch gradient stands for the Hessian; the square root; no forgetting; two
+    rates, that of s being 1. What is rooted is no precision: the posterior is the point m.
+
+    Args:
+        learning_rate: ρ, a number or a schedule of steps.
+        hess_init: s at the start.
+        eps: ε, under the root.
+
+    Returns:
+        The algorithm.
+
+    Raises:
+        ValueError: for a rate that is not positive.
+
+    Source: Duchi, Hazan & Singer (2011), with a diagonal.
+
+    Examples:
+        >>> from lamu.algorithms.optimisers import adagrad
+        >>> adagrad().choices.departures
+        ('square root', 'two rates', 'no forgetting')
+    """
+    return Rule(
+        structure=Diagonal,
+        expectation=Delta(),
+        curvature=SquaredGradient(),
+        geometry=Accumulation(),
+        learning_rate=rate(learning_rate),
+        precision_rate=rate(1.0),
+        metric=RootOfSum(float(eps)),
+        hess_init=float(hess_init),
+    )
+
+
+def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_init: float = 0.0) -> Rule:
+    r"""RMSprop, as a row of the rule.
+
+    \[ s \leftarrow s + (1-\beta_2)(\hat g^2 - s), \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
+
+    with \(\hat g\) the gradient of the mean loss on a minibatch, the prior included. One gradient a step.
+
+    Departures from the rule: the squared minibatch gradient stands for the Hessian; the square root; two rates. What is
+    rooted is no precision: the posterior is the point m.
+
+    Args:
+        learning_rate: ρ, a number or a schedule of steps.
+        b2: β₂, the decay of the averaged squares.
+        eps: ε, under the root.
+        hess_init: s at the start.
+
+    Returns:
+        The algorithm.
+
+    Raises:
+        ValueError: for a rate that is not positive, or a decay outside [0, 1).
+
+    Source: Tieleman & Hinton (2012); Khan & Rue (2021), section 4.2.
+
+    Examples:
+        >>> from lamu.algorithms.optimisers import rmsprop
+        >>> rmsprop().choices.departures
+        ('square root', 'two rates')
+    """
+    return Rule(
+        structure=Diagonal,
+        expectation=Delta(),
+        curvature=SquaredGradient(),
+        learning_rate=rate(learning_rate),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        metric=RootOfSum(float(eps)),
+        hess_init=float(hess_init),
+    )
+
+
+def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Rule:
+    r"""Adam, as a row of the rule.
+
+    \[ s \leftarrow s + (1-\beta_2)(\hat g^2 - s), \quad v \leftarrow \beta_1 v + (1-\beta_1)\hat g, \quad
+       m \leftarrow m - \rho\, \frac{v / (1-\beta_1^t)}{\sqrt{s / (1-\beta_2^t)} + \epsilon} \]
+
+    with \(\hat g\) the gradient of the mean loss on a minibatch, the prior included. One gradient a step.
+
+    Departures from the rule: the squared minibatch gradient stands for the Hessian; the square root; momentum; bias
+    correction; two rates. What is rooted is no precision: the posterior is the point m.
+
+    Args:
+        learning_rate: ρ, a number or a schedule of steps.
+        b1: β₁, the decay of the averaged gradient.
+        b2: β₂, the decay of the averaged squares.
+        eps: ε.
+
+    Returns:
+        The algorithm.
+
+    Raises:
+        ValueError: for a rate that is not positive, or a decay outside [0, 1).
+
+    Source: Kingma & Ba (2015); Khan & Rue (2021), section 4.2.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.adam().choices.family
+        'Gaussian, diagonal precision'
+    """
+    return Rule(
+        structure=Diagonal,
+        expectation=Delta(),
+        curvature=SquaredGradient(),
+        learning_rate=rate(learning_rate),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
+        metric=BiasCorrected(InverseSquareRoot(float(eps))),
+        hess_init=0.0,
+    )
+
+
+# The rule's step goes from \(\lambda\) to \(\lambda'\). Where the objective \(F(\lambda) = E_q[\bar\ell] -
+# H(q)/\kappa\) would not decrease enough there, the step is halved,
+#
+# \[ \lambda_t = \lambda + t\,(\lambda' - \lambda), \qquad t = 1, \tfrac12, \tfrac14, \dots \quad\text{until}\quad
+#    F(\lambda_t) \le F(\lambda) - 10^{-4}\, t\, \rho\, \bar g^\top P^{-1} \bar g \]
+#
+# (Armijo 1966). The chord goes downhill wherever the new precision is positive, so that a t is found unless the step is
+# one of rounding. Near a minimum the whole step is taken, which is the rule itself.
+
+
+_HALVINGS, _ARMIJO, _ROUNDING = 30, 1e-4, 16
+
+
+@record
+class MadePositive:
+    r"""The rule's metric where S is positive, else that of \(|S|\): the same eigenvectors, absolute eigenvalues."""
+
+    # Newton's step for an indefinite Hessian goes towards saddle points; with absolute eigenvalues it goes downhill. S
+    # itself is untouched, and near a minimum the metric is the rule's own.
+    #
+    # Source: Gill, Murray & Wright (1981), section 4.4.2; Dauphin et al. (2014).
+
+    departure = "absolute eigenvalues where indefinite"
+    is_precision = True
+
+    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+        """Returns S⁻¹ g, or |S|⁻¹ g."""
+        matrix = precision.dense(gradient)
+        flat, unravel = tree.ravel(gradient)
+
+        def absolute() -> Array:
+            values, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
+            size = jnp.abs(values)
+            floor = matrix.shape[0] * jnp.finfo(matrix.dtype).eps * jnp.max(size)
+            return vectors @ ((vectors.T @ flat) / jnp.maximum(size, floor))
+
+        plain = lambda: tree.ravel(precision.solve(gradient))[0]
+        return unravel(jax.lax.cond(precision.is_positive(gradient), plain, absolute))
+
+
+@record
+class Searched(Rule):
+    """The rule with a line search, for an expectation that is deterministic."""
+
+    batching: str = static(default="mini")  # "full" where every step needs all the data, else "mini"
+
+    @property
+    def traits(self) -> Traits:
+        # The rule's, with these batches.
+        return replace(super().traits, batching=self.batching)
+
+    @property
+    def choices(self) -> Choices:
+        choices = super().choices
+        return replace(choices, departures=(*choices.departures, "line search"))
+
+    def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
+        # Returns the state after one step of the rule, as much of it as decreases the objective.
+        again = jax.random.clone(key)
+        new, info = super().step(key, state, batch, objective)
+        rate = self.learning_rate(state.count)
+        before = self._free_energy(again, state, batch, objective)
+        slope = rate * jnp.square(info.residual) / objective.concentration
+        slack = _ROUNDING * jnp.finfo(before.dtype).eps * jnp.abs(before)
+
+        def part(t: Array) -> RuleState:
+            blend = lambda old, to: jax.tree.map(lambda a, b: a + t.astype(a.dtype) * (b - a), old, to)
+            precision = new.precision if self._at_the_mean else blend(state.precision, new.precision)
+            rest = blend(state.rest, new.rest)
+            return replace(new, mean=blend(state.mean, new.mean), rest=rest, precision=precision)
+
+        def fails(t: Array) -> Array:
+            after = self._free_energy(jax.random.clone(again), part(t), batch, objective)
+            return ~(after <= before - (_ARMIJO * t * slope).astype(before.dtype) + slack)  # NaN fails
+
+        def shorter(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            t, tries, _ = carry
+            t = t / 2
+            return t, tries + 1, fails(t)
+
+        one = jnp.ones((), before.dtype)
+        start = (one, jnp.zeros((), jnp.int32), fails(one))
+        t, _, failed = jax.lax.while_loop(lambda carry: carry[2] & (carry[1] < _HALVINGS), shorter, start)
+        stay = lambda old, to: jax.tree.map(lambda a, b: jnp.where(failed, a, b), old, to)
+        taken = part(t)
+        return replace(taken, mean=stay(state.mean, taken.mean), rest=stay(state.rest, taken.rest)), info
+
+    def complaint(self, state: RuleState) -> str | None:
+        # Returns what is wrong with a precision that is not positive, in one sentence with the remedy.
+        if super().complaint(state) is None:
+            return None
+        return (
+            "the Hessian where the run ended is indefinite, so that it is no minimum; take more steps, or laplace(), "
+            "whose Gauss-Newton matrix is positive everywhere"
+        )
+
+    @property
+    def _at_the_mean(self) -> bool:
+        """Whether the objective is the loss at the mean, of which the precision is no part."""
+        return isinstance(self.expectation, Delta)
+
+    def _free_energy(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> Array:
+        """Returns E_q[ℓ]/N − H(q)/κ without constants; for the delta method ℓ(m)/N."""
+        prior = self.space.conjugate_prior(objective, state.mean)
+        loss = BatchLoss.beside(prior, objective, batch, state.network_state, self.space, state.rest, state.mean)
+        belief = self.belief(state, objective)
+        if self._at_the_mean:
+            value = loss.value(state.mean, state.rest, key)[0]
+        else:
+            value = self.expectation.evaluate(key, belief, loss, self.curvature, self.structure).value
+            value = value + belief.precision.logdet(state.mean) / (2 * objective.concentration)
+        if prior is None:
+            return value
+        mean, delta = prior
+        away = tree.add(state.mean, mean, -1.0)
+        squares = tree.dot(away, delta.matvec(away))
+        if not self._at_the_mean:
+            squares = squares + belief.precision.factored().trace_solve(delta, state.mean)
+        return value + squares / 2
+
+
+def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
+    r"""Newton's method, as a row of the rule.
+
+    \[ S \leftarrow (1 - \rho)\, S + \rho\, \nabla^2\ell(m), \qquad m \leftarrow m - \rho\, S^{-1} \nabla\ell(m) \]
+
+    which at ρ = 1 is \(m \leftarrow m - \nabla^2\ell(m)^{-1} \nabla\ell(m)\): the rule that forgets everything at every
+    step. At a mode the belief is Laplace's. One gradient, a Hessian-vector product a coordinate, one Cholesky factor
+    and two losses a step, over all rows: for small models.
+
+    A step that would not decrease the loss is halved until it does, so that it converges from any start where the loss
+    is convex (a generalised linear model), and descends where it is not (a network). Near a minimum steps are whole.
+
+    Departures from the rule: the line search, which only shortens steps; absolute eigenvalues in the direction, and in
+    nothing else, where the Hessian is indefinite; damping, where asked, in their place.
+
+    Args:
+        learning_rate: ρ in (0, 1], a number or a schedule of steps.
+        damping: γ a row, as in \((S/\kappa + \gamma I)^{-1}\); zero for none. It shortens steps, and moves no fixed
+            point.
+
+    Returns:
+        The algorithm. Its posterior is the Gaussian with the Hessian for its precision; learned dispersions are a
+        point.
+
+    Raises:
+        ValueError: for a rate that is not positive, or a negative damping.
+
+    Source: Khan & Rue (2021), section 1.3.2, with the delta method; Levenberg (1944) for the damping.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.optimisers import newton
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), newton(), steps=12)
+        >>> bool(fit.history["residual"][-1] < 1e-3)
+        True
+    """
+    if damping < 0:
+        raise ValueError(f"damping={damping!r} would lengthen steps; give a number that is not negative")
+    return Searched(
+        structure=Dense,
+        expectation=Delta(),
+        curvature=Hessian(),
+        learning_rate=rate(learning_rate),
+        metric=DampedInverse(float(damping)) if damping else MadePositive(),
+        batching="full",
+    )
+
+
+def kfac(
+    learning_rate: Any = Annealed(0.3),
+    b1: float = 0.9,
+    b2: float = 0.999,
+    hess_init: float = 0.5,
+    damping: float = 1e-3,
+    max_step: float | None = 0.05,
+    inverse_update_period: int = 20,
+    rank: int | None = 32,
+    factor_update_period: int = 10,
+    diagonal: Any = (),
+) -> Rule:
+    r"""The natural gradient with Kronecker factors: noisy K-FAC at the mean of its belief, without the noise.
+
+    With \(a_i\) a layer's inputs and \(d_i\) the cotangents of its outputs at m, labels drawn from the model, and
+    \(P = A \otimes B + \delta/N\):
+
+    \[ A \leftarrow A + (1-\beta_2)\Big(\tfrac1M \sum_i a_i a_i^\top - A\Big), \qquad
+       B \leftarrow B + (1-\beta_2)\Big(\tfrac1M \sum_i d_i d_i^\top - B\Big) \]
+    \[ v \leftarrow \beta_1 v + (1-\beta_1) \hat g, \qquad
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\, (P + \gamma)^{-1}
+       \big(v/(1-\beta_1^t) + (\delta/N)(m - m_0)\big) \]
+
+    Without damping, clipping and a prior, its path does not depend on the linear coordinates in which a layer's inputs
+    or outputs are written; Adam's does. One gradient and a second backward pass without it a step; one product for each
+    factor, four small ones for the direction; eigendecompositions of A and B every so many steps.
+
+    Departures from the rule: the factors are averaged apart, and taken every so many steps; directions are made with
+    older factors, wide layers by their leading eigenvectors; momentum with bias correction; two rates; damping; clipped
+    steps.
+
+    Args:
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
+        b1: β₁, the decay of the averaged gradient.
+        b2: β₂, the decay of the averaged factors.
+        hess_init: h₀, the curvature a row at the start.
+        damping: γ, the damping of the steps.
+        max_step: the largest coordinate of a step at rate one; None where steps are not clipped.
+        inverse_update_period: after how many moves of the factors they are decomposed anew.
+        rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
+            wider than that keep all. None for all of them.
+        diagonal: path patterns of leaves that get a diagonal in the place of factors.
+        factor_update_period: every how many steps the factors are taken, and moved as far as that many steps would.
+
+    Returns:
+        The algorithm. As OGN's, its posterior is the Gaussian at m with the precision that it has learned, which at a
+        mode is Laplace's with Kronecker factors; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, or a
+            pattern that matches no leaf (when it runs).
+        TypeError: (when it runs) for a network with a state, a prior that is not Gaussian, or weights of two axes that
+            are no kernel.
+
+    Source: Martens & Grosse (2015); Zhang et al. (2018), section 3.3.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.optimisers import kfac
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), kfac(), epochs=20)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    metric = Shifted(damping)
+    return Rule(
+        structure=KroneckerFactored(diagonal, rank),
+        expectation=Delta(),
+        curvature=SampledGaussNewton(),
+        geometry=Factorwise(inverse_update_period),
+        learning_rate=rate(learning_rate),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
+        metric=metric if max_step is None else Clipped(metric, max_step),
+        hess_init=hess_init,
+        curvature_update_period=factor_update_period,
+    )
+
+
+@record
+class MapState:
+    """Parameters, the optimiser's state and the network's."""
+
+    params: Params  # all free parameters
+    optimizer: Any  # the optax state
+    network_state: Any
+
+
+@record
+class MapEstimate(Runnable):
+    """The algorithm that `map_estimate` makes."""
+
+    optimizer: Any = static()  # an optax gradient transformation
+
+    @property
+    def traits(self) -> Traits:
+        # Minibatches, as long as the caller says.
+        return Traits()
+
+    @property
+    def choices(self) -> Choices:
+        return Choices("Gaussian, fixed covariance", "Delta", "none", departures=("whatever the optimiser adds",))
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
+        # Returns the network's initial parameters and the optimiser's first state.
+        params, network_state = objective.model.init(key, batch)
+        return MapState(params, self.optimizer.init(params), network_state)
+
+    def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
+        # Returns the state after one update.
+        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
+        at = loss.gradient(state.params, key)
+        again = lambda params: loss.value(params, {}, key)[0]
+        params, optimizer = optax_step(self.optimizer, at.coordinates, state.optimizer, state.params, at.value, again)
+        norm = jnp.sqrt(tree.dot(at.coordinates, at.coordinates))
+        return MapState(params, optimizer, at.network_state), Info(at.value, norm)
+
+    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        return Posterior(
+            objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
+        )
+
+
+def map_estimate(optimizer: Any = None) -> MapEstimate:
+    r"""The most probable parameters, \(\arg\min_\theta \bar\ell(\theta)\), by an optax optimiser.
+
+    \[ \theta \leftarrow \theta + \mathrm{update}\big(\nabla\bar\ell(\theta)\big) \]
+
+    on minibatches, with the prior in the loss. One gradient a step, and what the optimiser adds (L-BFGS with a line
+    search evaluates the loss several times; give it the whole data as one batch).
+
+    Departures from the rule: whatever the optimiser adds to gradient descent.
+
+    Args:
+        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where none is given.
+
+    Returns:
+        The algorithm. Its posterior is the point θ.
+
+    Raises:
+        TypeError: for something that is no gradient transformation.
+
+    Source: Khan & Rue (2021), section 1.3.1, for the gradient; optax names the paper of each optimiser.
+
+    Examples:
+        >>> import lamu, optax
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.map_estimate(optax.lbfgs()), steps=20, batch_size=442)
+        >>> bool(fit.history["residual"][-1] < 1e-3)
+        True
+    """
+    optimizer = optimiser_or(optimizer, "adam", 1e-3)
+    return MapEstimate(optimizer=optimizer)
+
+
+@record
+class InvariantMap(Runnable):
+    """The algorithm that `invariant_map` makes."""
+
+    optimizer: Any = static()  # an optax gradient transformation
+
+    @property
+    def traits(self) -> Traits:
+        # All the data at every step: the information is that of all rows.
+        return Traits(batching="full")
+
+    @property
+    def choices(self) -> Choices:
+        departures = ("half the log-determinant of the Fisher information", "whatever the optimiser adds")
+        return Choices("Gaussian, fixed covariance", "Delta", "none", departures=departures)
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
+        # Returns the network's initial parameters and the optimiser's first state.
+        params, network_state = objective.model.init(key, batch)
+        return MapState(params, self.optimizer.init(params), network_state)
+
+    def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
+        # Returns the state after one update.
+        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
+
+        def criterion(params: Params) -> tuple[Array, Any]:
+            value, network_state = loss.value(params, {}, key)
+            volume = log_volume(objective, batch, state.network_state, params) / (2 * objective.data_size)
+            return value + volume.astype(value.dtype), network_state
+
+        (value, network_state), gradient = jax.value_and_grad(criterion, has_aux=True)(state.params)
+        again = lambda params: criterion(params)[0]
+        params, optimizer = optax_step(self.optimizer, gradient, state.optimizer, state.params, value, again)
+        norm = jnp.sqrt(tree.dot(gradient, gradient))
+        return MapState(params, optimizer, network_state), Info(value, norm)
+
+    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        return Posterior(
+            objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
+        )
+
+    def complaint(self, state: MapState) -> str:
+        # Returns what a criterion that is not finite means, and the remedy.
+        return (
+            "the Fisher information of the data has no finite log-determinant there: some direction of the parameters "
+            "changes no prediction (more weights than the data tell apart, or dead units); use map_estimate(), or a "
+            "smaller network"
+        )
+
+
+def log_volume(objective: Objective, batch: Batch, network_state: Any, params: Params) -> Array:
+    r"""Returns \(\log\det F(\theta)\) of all parameters, F the Fisher information of the data."""
+    # Weights have the generalised Gauss–Newton matrix \(\sum_i J_i^\top \Lambda_i J_i\), which is the Fisher
+    # information; dispersions, which are orthogonal to them, N times their own.
+    weights, rest = NetworkParameters().split(params)
+    loss = BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
+    matrix = GaussNewton().matrix(loss, weights, Dense).matrix * objective.data_size
+    # Positive by construction; a Cholesky factor says so where rounding would not, by NaN.
+    found = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix))))
+    if jax.tree.leaves(rest):
+        information = objective.model.dispersion_information(rest)
+        for leaf in jax.tree.leaves(information):
+            found = found + jnp.sum(jnp.log(leaf * objective.data_size)).astype(found.dtype)
+    return found
+
+
+def invariant_map(optimizer: Any = None) -> InvariantMap:
+    r"""The most probable parameters by a density that does not depend on how the model is written.
+
+    \[ \hat\theta = \arg\max_\theta\; \log p(\theta \mid D) - \tfrac12 \log\det F(\theta) \]
+
+    with F the Fisher information of the data. In other parameters φ the posterior's density gains the factor
+    \(|\det \partial\theta / \partial\varphi|\), and so does \(\sqrt{\det F}\): their ratio, the density with respect to
+    Jeffreys' measure, has its maximum at the same distribution of the data, where that of the density alone moves.
+
+    A step takes the gradient of the determinant through the Jacobian of all rows: \(N K D\) numbers of memory and
+    \(D^3\) operations, for small models whose parameters the data tell apart.
+
+    Departures from the rule: the volume of the Fisher information, and whatever the optimiser adds to gradient descent.
+
+    Args:
+        optimizer: an optax gradient transformation; `optax.lbfgs()` where none is given.
+
+    Returns:
+        The algorithm. Its posterior is the point θ. Every step sees all the data.
+
+    Raises:
+        TypeError: for something that is no gradient transformation.
+
+    Source: Druilhet & Marin (2007); Khan & Rue (2021) for the plain mode.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.optimisers import invariant_map
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x[:, :4], y)
+        >>> fit = lamu.fit(model, (x[:, :4], y), invariant_map(), steps=15)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x[:, :4]), y) > 0.85
+        True
+    """
+    optimizer = optimiser_or(optimizer, "lbfgs")
+    return InvariantMap(optimizer=optimizer)

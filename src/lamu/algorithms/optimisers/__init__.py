@@ -1,1 +1,0 @@
-"""Optimisers: rows of the rule whose posterior is a point."""

@@ -1,0 +1,386 @@
+"""The variational online Newton methods: VON, OGN, VOGN, IVON and bSAM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.algorithms.optimisers import Searched
+from lamu.expectations import Delta, Exact, Expectation, MonteCarlo, Quadrature
+from lamu.expectations.worst_case import WorstCaseOfDraws
+from lamu.geometry import Geometry, Retraction, Straight
+from lamu.objective.curvature import Curvature, Hessian, Price, SquaredGradients
+from lamu.operators import Diagonal
+from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
+from lamu.rule import Rule
+from lamu.update_rules import ByFanIn, Clipped, DampedInverse, Inverse, MovingAverage
+
+__all__ = ["bsam", "ivon", "ogn", "vogn", "von"]
+
+
+def von(
+    learning_rate: Any = Annealed(0.1),
+    structure: Any = Diagonal,
+    expectation: Expectation | None = None,
+    hess_init: float = 1.0,
+    geometry: Geometry | None = None,
+) -> Rule:
+    r"""Variational online Newton: the rule for a Gaussian over any structure, word for word.
+
+    \[ S \leftarrow S + \rho\,\big(E_q[\nabla^2\ell] - S\big), \qquad m \leftarrow m - \rho\, S^{-1} E_q[\nabla\ell] \]
+
+    One gradient and one Hessian a draw and step; the Hessian costs a Hessian-vector product a coordinate, so this is
+    for small models. With `Exact()` on a linear-Gaussian model, ρ = 1 is Bayes' rule in one step; with `Quadrature()`
+    the deterministic path for generalised linear models.
+
+    Departures from the rule: none; the retraction, where asked; a line search with `Exact()` and `Quadrature()`, which
+    shortens steps that would not decrease \(E_q[\ell]/T - H(q)\) (with correlated columns and a diagonal precision
+    whole steps may cycle for ever), and then needs all the data as one batch.
+
+    Args:
+        learning_rate: ρ in (0, 1], a number, a schedule of steps, or `Annealed`, the default: with draws, a rate that
+            stays leaves the mean jittering.
+        structure: the operator class of the precision: `lamu.operators.Scalar`, `Diagonal` or `Dense`.
+        expectation: how E_q is taken; one Monte Carlo draw where none is given.
+        hess_init: the curvature a row at the start.
+        geometry: how S moves: straight, which is the rule itself, where none is given; `lamu.geometry.Retraction()`,
+            which is a departure, where a Hessian may be indefinite.
+
+    Returns:
+        The algorithm. Its posterior is the Gaussian.
+
+    Raises:
+        ValueError: for a rate that is not positive.
+
+    Source: Khan et al. (2018), section 3; Khan & Rue (2021), equations 10 to 12.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
+        >>> newton = lamu.algorithms.von(1.0, lamu.operators.Dense, lamu.expectations.Exact())
+        >>> fit = lamu.fit(model, (x, y), newton, steps=2, batch_size=442)
+        >>> bool(fit.history["residual"][-1] < 1e-2)
+        True
+    """
+    expectation = MonteCarlo(1) if expectation is None else expectation
+    # What has no draws can be asked whether a step went downhill.
+    kind = Searched if isinstance(expectation, Exact | Quadrature) else Rule
+    return kind(
+        structure=structure,
+        expectation=expectation,
+        curvature=Hessian(),
+        geometry=Straight() if geometry is None else geometry,
+        learning_rate=rate(learning_rate),
+        hess_init=hess_init,
+    )
+
+
+def ogn(
+    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    b1: float = 0.9,
+    b2: float | Rate = PolynomialAverage(),
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
+) -> Rule:
+    r"""Online Gauss–Newton: Adam with squares of single rows' gradients, and without the square root.
+
+    With \(g_i\) the gradient of row i's negative log likelihood at m, and \(P = h + \delta/N\):
+
+    \[ h \leftarrow h + (1-\beta_2)\Big(\tfrac1B \sum_i g_i^2 - h\Big), \quad
+       v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
+
+    Two backward passes' worth of products a step; no row's gradient is held (`lamu.objective.curvature.reader`). Taken
+    at draws in the place of m, this is VOGN.
+
+    Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
+    correction; two rates; clipped steps.
+
+    Args:
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
+        b1: β₁, the decay of the averaged gradient.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
+
+    Returns:
+        The algorithm. Its posterior is the diagonal Gaussian about the weights, which at a mode is Laplace's with the
+        squares for its curvature; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate or a radius that is not positive, or a decay outside [0, 1).
+        TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
+
+    Source: Khan & Rue (2021), section 4.4; Khan et al. (2018), equations 11 and 12, at the mean.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.variational.online_newton import ogn
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), ogn(), epochs=20)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    return Rule(
+        structure=Diagonal,
+        expectation=Delta(),
+        curvature=SquaredGradients(),
+        learning_rate=rate(learning_rate),
+        precision_rate=averaging(b2, "b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
+        metric=Inverse() if max_step is None else Clipped(Inverse(), max_step),
+        hess_init=hess_init,
+    )
+
+
+def vogn(
+    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    b1: float = 0.9,
+    b2: float | Rate | None = PolynomialAverage(),
+    samples: int = 1,
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
+    damping: float = 0.0,
+    structure: Any = Diagonal,
+    momentum: Any = None,
+) -> Rule:
+    r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
+
+    With \(\theta \sim q\), \(g_i\) the gradient of row i's negative log likelihood at θ, and \(P = h + \delta/N\):
+
+    \[ h \leftarrow h + (1-\beta_2)\Big(\tfrac1B \sum_i g_i^2 - h\Big), \quad
+       v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
+
+    One draw a parameter and two backward passes' worth of products a draw and step; no row's gradient is held
+    (`lamu.objective.curvature.reader`).
+
+    Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
+    correction; two rates; clipped steps; damping, where asked. Its derivation makes five approximations, each of which
+    can be taken back:
+
+    | approximation | taken back by |
+    |---|---|
+    | a minibatch for the data | `batch_size=N` in `lamu.fit` |
+    | the average of S written as that of h | nothing: \(P = h + \delta/N\) holds exactly where δ does not change |
+    | mean field | `structure=lamu.operators.Dense`, or `DenseBlocks` for a full matrix a layer |
+    | Gauss–Newton (squares) for the Hessian | `von()` |
+    | two rates | `b2=None`: the curvature moves at the rate of the mean, as the rule has it |
+
+    Osawa's factor for augmented data, ρ, by which the data counts more than its rows, is `data_size=ρ N` in
+    `lamu.fit`; a warm start is `model.starting_at(params)`.
+
+    Args:
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
+        b1: β₁, the decay of the averaged gradient.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start; None for 1 − α,
+            which is the rule's one rate.
+        samples: how many Monte Carlo draws a step.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
+        damping: γ, external damping: steps are divided by P + γ, and P itself, the belief's, stays as it is.
+        structure: the operator class of the precision.
+        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
+
+    Returns:
+        The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, or fewer
+            than one draw.
+        TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
+
+    Source: Khan et al. (2018), equations 11 and 12; Osawa et al. (2019).
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=20)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    if damping < 0:
+        raise ValueError(f"damping={damping!r} would lengthen steps; give a number that is not negative")
+    metric = DampedInverse(float(damping)) if damping else Inverse()
+    return Rule(
+        structure=structure,
+        expectation=MonteCarlo(samples),
+        curvature=SquaredGradients(),
+        learning_rate=rate(learning_rate),
+        precision_rate=None if b2 is None else averaging(b2, "b2"),
+        momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
+        metric=metric if max_step is None else Clipped(metric, max_step),
+        hess_init=hess_init,
+    )
+
+
+def ivon(
+    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    b1: float = 0.9,
+    b2: float | Rate = PolynomialAverage(),
+    samples: int = 1,
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
+    curvature: Curvature | None = None,
+    momentum: Any = None,
+) -> Rule:
+    r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
+
+    With \(\theta = m + \epsilon / \sqrt{\kappa P}\), \(\hat g\) the minibatch gradient of the mean negative log
+    likelihood at θ, h the curvature a row and \(P = h + \delta/N\):
+
+    \[ \hat h = \hat g\,(\theta - m)\,\kappa P, \quad
+       P \leftarrow P + \rho\,\Delta + \tfrac12 \rho^2 \Delta^2 / P, \quad \Delta = \hat h + \delta/N - P, \quad
+       \rho = 1 - \beta_2 \]
+    \[ v \leftarrow \beta_1 v + (1-\beta_1)\hat g, \qquad
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
+
+    One gradient and one normal draw a parameter, draw and step.
+
+    The options of the authors' package have these names here: `mc_samples` is `samples`; `clip_radius` is
+    `max_step`; `hess_approx="gradsq"` is `curvature=SquaredGradient()`; `debias=False` is
+    `momentum=PlainAverage(b1)`; `ess` is `data_size` of `lamu.fit`; `weight_decay` is the prior's precision over N.
+    Its `rescale_lr` multiplies the rate by the first precision: `learning_rate=rate * (hess_init + δ/N)`.
+
+    Departures from the rule: the retraction (equal to the rule to O(ρ²)), momentum with bias correction, two rates,
+    clipped steps.
+
+    Args:
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
+        b1: β₁, the decay of the averaged gradient.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
+        samples: how many Monte Carlo draws a step.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
+        curvature: what stands for the Hessian at a draw; Price's identity where none is given,
+            `lamu.objective.curvature.SquaredGradient()` for the positive, biased variant.
+        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
+
+    Returns:
+        The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one draw.
+
+    Source: Shen et al. (2024), algorithm 1; Lin, Schmidt & Khan (2020).
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.ivon(), epochs=20)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    return Rule(
+        structure=Diagonal,
+        expectation=MonteCarlo(samples),
+        curvature=Price() if curvature is None else curvature,
+        geometry=Retraction(),
+        learning_rate=rate(learning_rate),
+        precision_rate=averaging(b2, "b2"),
+        momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
+        metric=Inverse() if max_step is None else Clipped(Inverse(), max_step),
+        hess_init=hess_init,
+    )
+
+
+def bsam(
+    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    b1: float = 0.9,
+    b2: float | Rate = PolynomialAverage(),
+    radius: float = 0.001,
+    damping: float = 0.0,
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
+    curvature: Curvature | None = None,
+    geometry: Geometry | None = None,
+    expectation: Any = WorstCaseOfDraws,
+    momentum: Any = None,
+) -> Rule:
+    r"""Bayesian sharpness-aware minimisation: a diagonal Gaussian whose mean follows gradients of nearby worst cases.
+
+    With h the curvature a row, \(P = h + \delta/N\), \(\theta = m + z / \sqrt{\kappa P}\) and \(\hat g\) the
+    minibatch gradient of the mean negative log likelihood:
+
+    \[ \epsilon = r\, \hat g(\theta) / P, \quad \hat h = \hat g(\theta)\,(\theta - m)\,\kappa P, \quad
+       P \leftarrow P + \rho\,\Delta + \tfrac12 \rho^2 \Delta^2 / P, \quad \Delta = \hat h + \delta/N - P \]
+    \[ v \leftarrow \beta_1 v + (1-\beta_1)\, \hat g(\theta + \epsilon), \qquad
+       m \leftarrow m - \alpha\, \mathrm{clip}_a\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P + \gamma} \]
+
+    Two gradients and one normal draw a parameter and step. For r = 0 it is `ivon`.
+
+    Algorithm 1 of the paper takes \(\sqrt{P}\,|\hat g(\theta)| + \gamma\) for \(\hat h\), which is no estimate of a
+    curvature: it depends on the batch size, and γ counts as a precision of Nγ that neither data nor prior have. It also
+    takes the second gradient at \(m + \epsilon\). These steps, of which `fit` measures how wide their belief is beside
+    the expected Hessian, are
+
+    ```python
+    bsam(0.5, b2=0.999, radius=0.01, hess_init=1.0, max_step=None,
+         curvature=Damped(RootScaledGradient(), 0.1), geometry=Straight(), expectation=FenchelRelaxation,
+         momentum=PlainAverage(0.9))
+    ```
+
+    Departures from the rule: the ascent, which moves the mean to where the loss is flatter; the retraction; momentum
+    with bias correction; two rates; clipped steps; damping of the steps, where asked.
+
+    Args:
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
+        b1: β₁, the decay of the averaged gradient.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
+        radius: r, the size of the ascent in the belief's own metric. The paper's 0.01 goes with its damping: where
+            precisions are the belief's own, ten times smaller ones, the same r ascends much further.
+        damping: γ: steps are divided by P + γ, and P itself, the belief's, stays as it is.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
+        curvature: what stands for the Hessian at a draw; Price's identity, which is unbiased, where none is given.
+        geometry: how P moves; `lamu.geometry.Retraction()`, which keeps it positive, where none is given.
+        expectation: the class of the worst case, made with the radius: `lamu.expectations.WorstCaseOfDraws` or
+            `lamu.expectations.FenchelRelaxation`.
+        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
+
+    Returns:
+        The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate that is not positive, a decay outside [0, 1), a negative damping, or a negative radius.
+
+    Source: Möllenhoff & Khan (2023), algorithm 1, for the ascent; Lin, Schmidt & Khan (2020) for the precision.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.variational.online_newton import bsam
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), bsam(), epochs=20)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    if damping < 0:
+        raise ValueError(f"damping={damping!r} would lengthen steps; give a number that is not negative")
+    metric = DampedInverse(float(damping)) if damping else Inverse()
+    return Rule(
+        structure=Diagonal,
+        expectation=expectation(float(radius)),
+        curvature=Price() if curvature is None else curvature,
+        geometry=Retraction() if geometry is None else geometry,
+        learning_rate=rate(learning_rate),
+        precision_rate=averaging(b2, "b2"),
+        momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
+        metric=metric if max_step is None else Clipped(metric, max_step),
+        hess_init=hess_init,
+    )

@@ -1,0 +1,295 @@
+"""Divergences between a belief and its target, one choice an object."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from lamu import tree
+from lamu.families import Gaussian
+from lamu.operators import Dense, Diagonal, Operator
+from lamu.record import record, static
+from lamu.typing import Array, Params
+
+__all__ = ["Divergence", "InclusiveKL", "Renyi", "ReverseKL", "renyi_divergence"]
+
+
+@runtime_checkable
+class Divergence(Protocol):
+    r"""How far a belief q is from the target p, known up to a factor, and how descent sees it.
+
+    From draws \(\theta_k \sim q\) with the log weights \(\log w_k = \log p(\theta_k) - \log q(\theta_k)\), p without
+    its normaliser, an estimate of the gradient is \(\sum_k \omega_k \nabla f_k\), with \(\omega\) of `shares` and f of
+    `surrogate`.
+
+    Attributes:
+        departure: what the choice changes about the evidence bound, in words; empty for the bound itself.
+        through_draws: whether gradients go through the draws \(\theta = m + s z\), or hold them.
+        least: the fewest draws that say anything.
+    """
+
+    departure: str
+    through_draws: bool
+    least: int
+
+    def between(self, q: Gaussian, p: Gaussian) -> Array:
+        """Returns the divergence of two Gaussians in nats, in closed form."""
+        ...
+
+    def mean_field(self, target: Gaussian) -> Gaussian:
+        """Returns the Gaussian with a diagonal precision that is closest to a Gaussian target."""
+        ...
+
+    def value(self, log_weights: Array) -> Array:
+        """Returns the estimate of the divergence less the log of the target's normaliser, in nats, a scalar.
+
+        Args:
+            log_weights: log w, one a draw, `[draws]`.
+        """
+        ...
+
+    def shares(self, log_weights: Array) -> Array:
+        r"""Returns \(\omega\), what each draw's gradient counts, `[draws]`, with sum one."""
+        ...
+
+    def surrogate(self, log_target: Array, log_belief: Array) -> Array:
+        r"""Returns f of one draw, from \(\log p(\theta)\) and \(\log q(\theta)\)."""
+        ...
+
+
+ITERATIONS = 500
+
+
+def closest(target: Gaussian, alpha: float) -> Gaussian:
+    r"""Returns the mean-field Gaussian q of least \(D_\alpha(q \,\|\, p)\) for a Gaussian p with precision Λ."""
+    # The means agree. The precisions \(\psi_i\) solve \(\psi_i\, (S_\alpha^{-1})_{ii} = 1\) with \(S_\alpha = \alpha\,
+    # \mathrm{diag}(\psi) + (1 - \alpha) \Lambda\), here by a fixed point on Schur complements,
+    #
+    # \[ \psi_i = \Lambda_{ii} - (1 - \alpha)\, \Lambda_{i,-i}\, (S_\alpha)_{-i,-i}^{-1}\, \Lambda_{-i,i} \]
+    #
+    # whose ends are closed: \(\psi_i = \Lambda_{ii}\) at α = 1, the reverse divergence, and \(\psi_i = 1 /
+    # \Sigma_{ii}\) at α = 0, the inclusive one. Between them every variance falls from \(\Sigma_{ii}\) to \(1 /
+    # \Lambda_{ii}\).
+    matrix = target.precision.dense(target.mean)
+    like = target.mean
+    unravel = tree.ravel(like)[1]
+    if alpha == 1.0:
+        return Gaussian(like, Diagonal(unravel(jnp.diagonal(matrix))))
+
+    def improved(_: Any, psi: Array) -> Array:
+        inverse = jnp.linalg.inv(alpha * jnp.diag(psi) + (1 - alpha) * matrix)
+        return (1 / jnp.diagonal(inverse) - alpha * psi) / (1 - alpha)
+
+    psi = jax.lax.fori_loop(0, ITERATIONS if alpha else 1, improved, jnp.diagonal(matrix))
+    return Gaussian(like, Diagonal(unravel(psi)))
+
+
+def mixed(a: float, one: Operator, b: float, other: Operator, like: Params) -> Operator:
+    """Returns a · S + b · S′, in the common structure where it is linear in its leaves, else as a matrix."""
+    linear = type(one) is type(other) and hasattr(type(one), "from_diagonal") and not isinstance(one, Dense)
+    if linear and jax.tree.structure(one) == jax.tree.structure(other):
+        return jax.tree.map(lambda s, t: a * s + b * t, one, other)
+    return Dense(a * one.dense(like) + b * other.dense(like))
+
+
+@record
+class ReverseKL:
+    r"""\(KL(q \,\|\, p)\), whose negative is the evidence lower bound less the log evidence.
+
+    A mean-field q takes the variance \(1 / \Lambda_{ii}\) of a Gaussian with precision Λ, that of a coordinate when all
+    others are known: too little, where coordinates are correlated.
+
+    Examples:
+        >>> from lamu.divergences import ReverseKL
+        >>> ReverseKL().departure
+        ''
+    """
+
+    departure = ""
+    through_draws = True
+    least = 1
+
+    def between(self, q: Gaussian, p: Gaussian) -> Array:
+        """Returns KL(q ‖ p)."""
+        return q.kl(p)
+
+    def mean_field(self, target: Gaussian) -> Gaussian:
+        """Returns the target's mean with the diagonal of its precision."""
+        return closest(target, 1.0)
+
+    def value(self, log_weights: Array) -> Array:
+        """Returns minus the evidence bound."""
+        return -jnp.mean(log_weights)
+
+    def shares(self, log_weights: Array) -> Array:
+        """Returns equal shares."""
+        return jnp.full_like(log_weights, 1 / log_weights.size)
+
+    def surrogate(self, log_target: Array, log_belief: Array) -> Array:
+        """Returns log q − log p."""
+        return log_belief - log_target
+
+
+@record
+class InclusiveKL:
+    r"""\(KL(p \,\|\, q)\), expectations under p by importance weights of draws from q, normalised by their sum.
+
+    \[ \nabla KL(p \,\|\, q) = -E_p[\nabla \log q(\theta)] \approx -\sum_k \frac{w_k}{\sum_l w_l} \nabla \log
+       q(\theta_k) \]
+
+    A mean-field q takes the target's own variances \(\Sigma_{ii}\). The weights are biased for few draws, and in many
+    dimensions one draw has nearly all of the weight: this is for small models, with many draws.
+
+    Source: Minka (2005); Bornschein & Bengio (2015), equation 5 for the weights.
+
+    Examples:
+        >>> from lamu.divergences import InclusiveKL
+        >>> InclusiveKL().through_draws
+        False
+    """
+
+    departure = "inclusive divergence, by importance weights"
+    through_draws = False
+    least = 2
+
+    def between(self, q: Gaussian, p: Gaussian) -> Array:
+        """Returns KL(p ‖ q)."""
+        return p.kl(q)
+
+    def mean_field(self, target: Gaussian) -> Gaussian:
+        """Returns the target's mean with its own variances."""
+        return closest(target, 0.0)
+
+    def value(self, log_weights: Array) -> Array:
+        r"""Returns \(\sum_k \omega_k \log w_k - 2 \log \hat Z\), the estimate less the log of the normaliser."""
+        evidence = logsumexp(log_weights) - math.log(log_weights.size)
+        return jnp.sum(self.shares(log_weights) * log_weights) - 2 * evidence
+
+    def shares(self, log_weights: Array) -> Array:
+        """Returns the normalised weights."""
+        return jax.nn.softmax(log_weights)
+
+    def surrogate(self, log_target: Array, log_belief: Array) -> Array:
+        """Returns − log q − log p, the second for what the target depends on beside θ."""
+        return -log_belief - log_target
+
+
+def renyi_divergence(q: Gaussian, p: Gaussian, alpha: float) -> Array:
+    r"""Returns \(D_\alpha(q \,\|\, p) = \frac{1}{\alpha - 1} \log \int q^\alpha p^{1-\alpha}\) in nats.
+
+    For Gaussians with precisions S and S′, \(S_\alpha = \alpha S + (1 - \alpha) S'\) and \(d = m - m'\):
+
+    \[ D_\alpha = \tfrac{\alpha}{2}\, d^\top S S_\alpha^{-1} S' d + \frac{1}{2(\alpha - 1)} \big( \alpha \log\det S
+       + (1 - \alpha) \log\det S' - \log\det S_\alpha \big) \]
+
+    It is \(KL(q \,\|\, p)\) at α = 1. Where \(S_\alpha\) is not positive (α > 1 and a q too narrow or too wide for it)
+    the integral is infinite, and so is what is returned.
+
+    Args:
+        q: a Gaussian over any operator.
+        p: another, over the same space.
+        alpha: α > 0.
+
+    Raises:
+        ValueError: for an order that is not positive.
+
+    Source: Gil, Alajaji & Linder (2013), table 2.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.divergences import renyi_divergence
+        >>> from lamu.families import Gaussian
+        >>> from lamu.operators import Scalar
+        >>> q, p = Gaussian(jnp.zeros(1), Scalar(1.0)), Gaussian(jnp.ones(1), Scalar(1.0))
+        >>> float(renyi_divergence(q, p, 0.5))  # α d² S / 2
+        0.25
+    """
+    _require_positive(alpha)
+    if alpha == 1.0:
+        return q.kl(p)
+    away = tree.add(q.mean, p.mean, -1.0)
+    whole = mixed(alpha, q.precision, 1 - alpha, p.precision, q.mean).factored()
+    pulled = q.precision.matvec(whole.solve(p.precision.matvec(away)))
+    logdet = lambda operator: operator.logdet(q.mean)
+    volumes = alpha * logdet(q.precision) + (1 - alpha) * logdet(p.precision) - logdet(whole)
+    found = alpha * tree.dot(away, pulled) / 2 + volumes / (2 * (alpha - 1))
+    return jnp.where(whole.is_positive(q.mean), found, jnp.full_like(found, jnp.inf))
+
+
+@record
+class Renyi:
+    r"""The variational Rényi bound of order α.
+
+    \[ \mathcal L_\alpha = \frac{1}{1 - \alpha} \log E_q\Big[ \Big( \frac{p(\theta, D)}{q(\theta)} \Big)^{1 - \alpha}
+       \Big] = \log p(D) - D_\alpha(q \,\|\, p(\theta \mid D)) \]
+
+    with the expectation an average over K draws: a gradient counts \(w_k^{1-\alpha}\), normalised. At α = 1 it is the
+    evidence bound, below it q covers more of the target (at 0 it is the importance-weighted bound), above it less. With
+    few draws the estimate leans towards the evidence bound's, with one draw it is that. On minibatches the weights are
+    those of N/B times the batch, which is biased for α ≠ 1.
+
+    Attributes:
+        alpha: α.
+
+    Raises:
+        ValueError: for an order that is not finite.
+
+    Source: Li & Turner (2016), equations 7 and 10.
+
+    Examples:
+        >>> from lamu.divergences import Renyi
+        >>> Renyi(0.5).departure
+        'Rényi divergence of order 0.5'
+    """
+
+    alpha: float = static(default=0.5)
+
+    through_draws = True
+    least = 2
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.alpha):
+            raise ValueError(f"alpha={self.alpha!r} is no order of a divergence; give a finite number, such as 0.5")
+
+    @property
+    def departure(self) -> str:
+        """Its order, in words."""
+        return f"Rényi divergence of order {self.alpha:g}"
+
+    def between(self, q: Gaussian, p: Gaussian) -> Array:
+        """Returns the Rényi divergence of two Gaussians."""
+        return renyi_divergence(q, p, self.alpha)
+
+    def mean_field(self, target: Gaussian) -> Gaussian:
+        """Returns the closest mean-field Gaussian.
+
+        Raises:
+            ValueError: for an order outside [0, 1], where there may be none.
+        """
+        if not 0.0 <= self.alpha <= 1.0:
+            raise ValueError(f"alpha={self.alpha!r} may have no closest mean-field Gaussian; give an order in [0, 1]")
+        return closest(target, self.alpha)
+
+    def value(self, log_weights: Array) -> Array:
+        """Returns minus the bound."""
+        if self.alpha == 1.0:
+            return -jnp.mean(log_weights)
+        share = 1 - self.alpha
+        return -(logsumexp(share * log_weights) - math.log(log_weights.size)) / share
+
+    def shares(self, log_weights: Array) -> Array:
+        """Returns the weights to the power 1 − α, normalised."""
+        return jax.nn.softmax((1 - self.alpha) * log_weights)
+
+    def surrogate(self, log_target: Array, log_belief: Array) -> Array:
+        """Returns log q − log p."""
+        return log_belief - log_target
+
+
+def _require_positive(alpha: float) -> None:
+    if not alpha > 0:
+        raise ValueError(f"alpha={alpha!r} is no order of a divergence between Gaussians; give a positive number")

@@ -1,0 +1,553 @@
+"""Beliefs about means and precisions: normal-gamma, Wishart, normal-Wishart, and plates of normal vectors."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import gammaln
+
+from lamu import tree
+from lamu.families.exponential import (
+    Domain,
+    ExpectationParameters,
+    ExponentialFamily,
+    Positive,
+    PositiveDefinite,
+    Real,
+    apart,
+    sample_leaves,
+    symmetric,
+    total,
+    values_of,
+)
+from lamu.families.rates import Gamma, gamma_draw, gamma_shape
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["MultivariateNormal", "NormalGamma", "NormalWishart", "Wishart"]
+
+
+@record
+class MultivariateNormal(ExponentialFamily):
+    r"""A vector x of d numbers, \(x \sim N(m, \Lambda^{-1})\), or a plate of independent ones.
+
+    \[ T = (x,\; x x^\top), \qquad \lambda = (\Lambda m,\; -\tfrac12 \Lambda), \qquad
+       \mu = (m,\; \Lambda^{-1} + m m^\top) \]
+    \[ A = \tfrac12 m^\top \Lambda m - \tfrac12 \log\det\Lambda + \tfrac d2 \log 2\pi \]
+
+    `Gaussian` is one vector over a tree with any structure of precision; this family is many small vectors, batched in
+    the leading axes, with a matrix each.
+
+    Attributes:
+        mean: m `[..., d]`, or a tree of such arrays.
+        precision: Λ `[..., d, d]`, symmetric positive definite.
+
+    Raises:
+        ValueError: for a precision that is not symmetric positive definite, or of another size than the mean.
+
+    Source: Wainwright & Jordan (2008), example 3.3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import MultivariateNormal
+        >>> plate = MultivariateNormal(jnp.zeros((5, 3)), jnp.eye(3))  # five vectors
+        >>> plate.expectation().values[1].shape
+        (5, 3, 3)
+        >>> round(float(plate.entropy()), 4)  # nats, of fifteen standard normal numbers
+        21.2841
+    """
+
+    mean: Params
+    precision: Params
+
+    domains: ClassVar[Mapping[str, Domain]] = {"mean": Real(event=1), "precision": PositiveDefinite()}
+    events: ClassVar[tuple[int, ...]] = (1, 2)
+
+    def _validate(self) -> None:
+        for m, precision in zip(jax.tree.leaves(self.mean), jax.tree.leaves(self.precision), strict=True):
+            if m.ndim < 1 or precision.ndim < 2 or m.shape[-1] != precision.shape[-1]:
+                raise ValueError(
+                    f"MultivariateNormal: the last axis of the mean is {m.shape[-1:]} and the last two of the "
+                    f"precision are {precision.shape[-2:]}; give a mean [..., d] and a precision [..., d, d]"
+                )
+        super()._validate()
+
+    def to_natural(self) -> Any:
+        """Returns (Λ m, −Λ/2)."""
+        return jax.tree.map(_product, self.precision, self.mean), jax.tree.map(lambda S: -S / 2.0, self.precision)
+
+    @classmethod
+    def from_natural(cls, values: Any, given: Any) -> MultivariateNormal:
+        """Returns the belief with precision −2 λ₂, and mean Λ⁻¹ λ₁."""
+        precision = jax.tree.map(lambda half: -2.0 * half, values[1])
+        return cls(jax.tree.map(_solution, precision, values[0]), precision)
+
+    @classmethod
+    def from_expectation(cls, values: Any, given: Any) -> MultivariateNormal:
+        """Returns the belief with the mean μ₁, and the covariance μ₂ − μ₁ μ₁ᵀ."""
+        precision = jax.tree.map(lambda m, second: jnp.linalg.inv(symmetric(second - _outer(m))), *values)
+        return cls(values[0], jax.tree.map(symmetric, precision))
+
+    @classmethod
+    def partition(cls, values: Any, given: Any) -> Array:
+        r"""Returns \(\tfrac12\lambda_1^\top\Lambda^{-1}\lambda_1 - \tfrac12\log\det\Lambda + \tfrac d2\log 2\pi\)."""
+
+        def leaf(first: Array, second: Array) -> Array:
+            precision = -2.0 * symmetric(second)
+            quadratic = jnp.sum(first * _solution(precision, first), axis=-1)
+            return (quadratic - _logdet(precision) + first.shape[-1] * math.log(2.0 * math.pi)) / 2.0
+
+        return total(leaf, *values)
+
+    def statistics(self, theta: Params) -> Any:
+        """Returns (x, x xᵀ)."""
+        return theta, jax.tree.map(_outer, theta)
+
+    def retract(self, direction: Any, rate: Number) -> MultivariateNormal:
+        r"""Returns the belief after the step \(\lambda + \rho d\), bent so that every precision stays positive.
+
+        \[ \Lambda' = \Lambda + \rho\Delta + \tfrac12\rho^2 \Delta \Lambda^{-1} \Delta, \qquad
+           m' = m + \rho\, \Lambda'^{-1} (d_1 + 2 d_2 m), \qquad \Delta = -2 d_2 \]
+
+        Source: Lin, Schmidt & Khan (2020), equation 12.
+        """
+        first, second = values_of(direction)
+        domain = self.domains["precision"]
+        precision = jax.tree.map(lambda S, d: domain.retract(S, -2.0 * d, rate, self), self.precision, second)
+
+        def moved(m: Array, S: Array, d1: Array, d2: Array) -> Array:
+            return m + tree.cast(rate, m) * _solution(S, d1 + 2.0 * _product(symmetric(d2), m))
+
+        return MultivariateNormal(jax.tree.map(moved, self.mean, precision, first, second), precision)
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns a vector a member; differentiable in the parameters."""
+
+        def draw(k: RandomKey, m: Array, S: Array) -> Array:
+            noise = jax.random.normal(k, (*m.shape, 1), m.dtype)
+            return m + solve_triangular(jnp.linalg.cholesky(S), noise, lower=True, trans=1)[..., 0]
+
+        return sample_leaves(key, draw, self.mean, self.precision)
+
+    def expectation(self) -> ExpectationParameters:
+        r"""Returns \((m,\; \Lambda^{-1} + m m^\top)\)."""
+        second = jax.tree.map(lambda m, S: _inverse(S) + _outer(m), self.mean, self.precision)
+        return ExpectationParameters((self.mean, second), (), type(self))
+
+    def log_partition(self) -> Array:
+
+        def leaf(m: Array, S: Array) -> Array:
+            quadratic = jnp.sum(m * _product(S, m), axis=-1)
+            return (quadratic - _logdet(S) + m.shape[-1] * math.log(2.0 * math.pi)) / 2.0
+
+        return total(leaf, self.mean, self.precision)
+
+    # In closed form, where A less an inner product would cancel digits of means far from zero.
+
+    def log_prob(self, theta: Params) -> Array:
+        """Returns log q(x) in nats, a sum over the members."""
+
+        def leaf(x: Array, m: Array, S: Array) -> Array:
+            away = x - m
+            quadratic = jnp.sum(away * _product(S, away), axis=-1)
+            return (_logdet(S) - m.shape[-1] * math.log(2.0 * math.pi) - quadratic) / 2.0
+
+        return total(leaf, theta, self.mean, self.precision)
+
+    def entropy(self) -> Array:
+        r"""Returns \(H(q) = \tfrac d2 \log 2\pi e - \tfrac12\log\det\Lambda\) in nats, a sum over the members."""
+        return total(lambda S: (S.shape[-1] * (1.0 + math.log(2.0 * math.pi)) - _logdet(S)) / 2.0, self.precision)
+
+    def kl(self, other: Any) -> Array:
+        """Returns KL(q ‖ p) in nats, a sum over the members."""
+        if not isinstance(other, MultivariateNormal):
+            return super().kl(other)
+
+        def leaf(m: Array, S: Array, at: Array, P: Array) -> Array:
+            away = m - at
+            trace = jnp.sum(_inverse(S) * P, axis=(-2, -1))
+            quadratic = jnp.sum(away * _product(P, away), axis=-1)
+            return (trace + quadratic - m.shape[-1] + _logdet(S) - _logdet(P)) / 2.0
+
+        return total(leaf, self.mean, self.precision, other.mean, other.precision)
+
+
+def _outer(x: Array) -> Array:
+    return x[..., :, None] * x[..., None, :]
+
+
+def _product(matrix: Array, vector: Array) -> Array:
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def _solution(matrix: Array, vector: Array) -> Array:
+    return _product(_inverse(matrix), vector)
+
+
+# Batches of small matrices are swept, by one loop without a call of LAPACK. On a CPU each such call deals its batch
+# to the threads that it runs on, and two that do not wait for each other, such as those of the rows' latents and of a
+# plate of loadings, may hold all of these and wait for ever (jaxlib 0.10.2).
+
+_SWEPT = 32  # entries, above which a matrix is factored by LAPACK
+_WRITTEN_OUT = 4  # entries, up to which the loop is written out: twice as fast, and longer to compile
+
+
+@jax.custom_jvp
+def _inverse(matrix: Array) -> Array:
+    return _inverse_and_logdet(matrix)[0]
+
+
+@_inverse.defjvp
+def _inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    inverse = _inverse(primals[0])
+    return inverse, -(inverse @ symmetric(tangents[0]) @ inverse)
+
+
+@jax.custom_jvp
+def _logdet(matrix: Array) -> Array:
+    return _inverse_and_logdet(matrix)[1]
+
+
+@_logdet.defjvp
+def _logdet_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _logdet(primals[0]), jnp.sum(_inverse(primals[0]) * tangents[0], axis=(-2, -1))
+
+
+def _inverse_and_logdet(matrix: Array) -> tuple[Array, Array]:
+    """Returns the inverse and log det of symmetric positive definite matrices; NaN where they are not."""
+    matrix, size = symmetric(matrix), matrix.shape[-1]
+    if size > _SWEPT:
+        root = jnp.linalg.cholesky(matrix)
+        eye = jnp.broadcast_to(jnp.eye(size, dtype=root.dtype), root.shape)
+        inverse_root = solve_triangular(root, eye, lower=True)
+        inverse = jnp.swapaxes(inverse_root, -1, -2) @ inverse_root
+        return inverse, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+    places = jnp.arange(size)
+
+    def sweep(k: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        swept, log_pivots = state
+        column, here = jnp.take(swept, k, axis=-1), places == k
+        pivot = jnp.take(column, k, axis=-1)[..., None]
+        scaled = column / pivot
+        rest = swept - column[..., :, None] * scaled[..., None, :]
+        rest = jnp.where(here[:, None], scaled[..., None, :], rest)
+        rest = jnp.where(here[None, :], jnp.where(here, -1.0 / pivot, scaled)[..., :, None], rest)
+        return rest, log_pivots + jnp.log(pivot[..., 0])
+
+    start = matrix, jnp.zeros_like(matrix[..., 0, 0])
+    if size <= _WRITTEN_OUT:
+        swept, logdets = functools.reduce(lambda state, k: sweep(k, state), range(size), start)
+    else:
+        swept, logdets = jax.lax.fori_loop(0, size, sweep, start)
+    return jnp.where(jnp.isnan(logdets)[..., None, None], jnp.nan, -swept), logdets
+
+
+@record
+class NormalGamma(ExponentialFamily):
+    r"""A mean x and a precision τ: \(\tau \sim \mathrm{Gamma}(a, b)\), \(x \mid \tau \sim N(m, 1/(\kappa\tau))\).
+
+    With \(T = (\log\tau,\; \tau,\; \tau x,\; \tau x^2)\), \(\lambda = (a - \tfrac12,\; -b - \tfrac12\kappa m^2,\;
+    \kappa m,\; -\tfrac12\kappa)\) and
+
+    \[ A = \log\Gamma(a) - a \log b + \tfrac12 \log (2\pi/\kappa), \qquad
+       \mu = \Big(\psi(a) - \log b,\; \frac ab,\; \frac{ma}{b},\; \frac1\kappa + \frac{m^2 a}{b}\Big) \]
+
+    θ is the dictionary of the "mean" x and the "precision" τ.
+
+    Attributes:
+        location: m.
+        count: κ, positive: the number of rows that the mean is worth.
+        shape: a, positive.
+        rate: b, positive.
+
+    Examples:
+        >>> from lamu.families import NormalGamma
+        >>> belief = NormalGamma(location=1.0, count=2.0, shape=3.0, rate=4.0)
+        >>> {name: float(value) for name, value in belief.mean.items()}
+        {'mean': 1.0, 'precision': 0.75}
+    """
+
+    location: Params
+    count: Params
+    shape: Params
+    rate: Params
+
+    domains: ClassVar[Mapping[str, Domain]] = {
+        "location": Real(),
+        "count": Positive(),
+        "shape": Positive(),
+        "rate": Positive(),
+    }
+    events: ClassVar[tuple[int, ...]] = (0, 0, 0, 0)
+
+    def to_natural(self) -> Any:
+        """Returns (a − ½, −b − κ m²/2, κ m, −κ/2)."""
+        leaf = lambda m, kappa, a, b: (a - 0.5, -b - kappa * m**2 / 2.0, kappa * m, -kappa / 2.0)
+        return apart(leaf, 4, self.location, self.count, self.shape, self.rate)
+
+    @classmethod
+    def from_natural(cls, values: Any, given: Any) -> NormalGamma:
+        """Returns the belief with these parameters."""
+
+        def leaf(log: Array, linear: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
+            kappa = -2.0 * second
+            m = first / kappa
+            return m, kappa, log + 0.5, -linear - kappa * m**2 / 2.0
+
+        return cls(*apart(leaf, 4, *values))
+
+    @classmethod
+    def from_expectation(cls, values: Any, given: Any) -> NormalGamma:
+        """Returns the belief with these expectations."""
+
+        def leaf(log: Array, tau: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
+            m, a = first / tau, gamma_shape(log - jnp.log(tau))
+            return m, 1.0 / (second - m * first), a, a / tau
+
+        return cls(*apart(leaf, 4, *values))
+
+    @classmethod
+    def partition(cls, values: Any, given: Any) -> Array:
+        """Returns log Γ(a) − a log b + ½ log 2π/κ."""
+
+        def leaf(log: Array, linear: Array, first: Array, second: Array) -> Array:
+            a, b, kappa = log + 0.5, -linear + first**2 / (4.0 * second), -2.0 * second
+            return gammaln(a) - a * jnp.log(b) + 0.5 * jnp.log(2.0 * jnp.pi / kappa)
+
+        return total(leaf, *values)
+
+    def statistics(self, theta: Params) -> Any:
+        """Returns (log τ, τ, τ x, τ x²)."""
+        leaf = lambda x, tau: (jnp.log(tau), tau, tau * x, tau * x**2)
+        return apart(leaf, 4, theta["mean"], theta["precision"])
+
+    @property
+    def mean(self) -> Params:
+        """The means, m and a / b."""
+        return {"mean": self.location, "precision": jax.tree.map(jnp.divide, self.shape, self.rate)}
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns a precision, and a mean given it; differentiable in the parameters."""
+        precision_key, mean_key = jax.random.split(key)
+        precision = Gamma(self.shape, self.rate).sample(precision_key)
+
+        def draw(k: RandomKey, m: Array, kappa: Array, tau: Array) -> Array:
+            return m + jax.random.normal(k, m.shape, m.dtype) / jnp.sqrt(kappa * tau)
+
+        return {"mean": sample_leaves(mean_key, draw, self.location, self.count, precision), "precision": precision}
+
+
+def _rank_less_one(belief: Any) -> float:
+    """Returns p − 1, which the degrees of freedom must exceed."""
+    return float(jax.tree.leaves(belief.scale_inverse)[0].shape[-1] - 1)
+
+
+@record
+class Wishart(ExponentialFamily):
+    r"""A precision matrix Λ, p by p: \(T = (\log\det\Lambda, \Lambda)\), \(\lambda = ((\nu-p-1)/2,\; -V^{-1}/2)\).
+
+    \[ A = \tfrac{\nu}{2}\log\det 2V + \log\Gamma_p(\nu/2), \qquad
+       \mu = \big(\textstyle\sum_{j<p} \psi((\nu - j)/2) + \log\det 2V,\; \nu V\big) \]
+
+    Attributes:
+        degrees: ν, above p − 1.
+        scale_inverse: \(V^{-1}\) `[..., p, p]`, symmetric positive definite: from conjugate data, the scatter added up.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Wishart
+        >>> Wishart(4.0, 2.0 * jnp.eye(2)).mean.tolist()
+        [[2.0, 0.0], [0.0, 2.0]]
+    """
+
+    degrees: Params
+    scale_inverse: Params
+
+    domains: ClassVar[Mapping[str, Domain]] = {
+        "degrees": Positive(above=_rank_less_one),
+        "scale_inverse": PositiveDefinite(),
+    }
+    events: ClassVar[tuple[int, ...]] = (0, 2)
+
+    def to_natural(self) -> Any:
+        """Returns ((ν − p − 1)/2, −V⁻¹/2)."""
+        count = jax.tree.map(lambda nu, S: (nu - S.shape[-1] - 1.0) / 2.0, self.degrees, self.scale_inverse)
+        return count, jax.tree.map(lambda S: -S / 2.0, self.scale_inverse)
+
+    @classmethod
+    def from_natural(cls, values: Any, given: Any) -> Wishart:
+        """Returns the belief with these parameters."""
+        degrees = jax.tree.map(lambda count, half: 2.0 * count + half.shape[-1] + 1.0, *values)
+        return cls(degrees, jax.tree.map(lambda half: -2.0 * half, values[1]))
+
+    @classmethod
+    def from_expectation(cls, values: Any, given: Any) -> Wishart:
+        """Returns the belief with these E log det Λ and E Λ."""
+        logs, means = values[0], jax.tree.map(symmetric, values[1])
+        degrees = jax.tree.map(_degrees, logs, means)
+        return cls(degrees, jax.tree.map(lambda nu, mean: nu[..., None, None] * jnp.linalg.inv(mean), degrees, means))
+
+    @classmethod
+    def partition(cls, values: Any, given: Any) -> Array:
+        """Returns ν/2 log det 2V + log Γ_p(ν/2)."""
+        return total(lambda count, half: _wishart_partition(count + (half.shape[-1] + 1.0) / 2.0, -half), *values)
+
+    def statistics(self, theta: Params) -> Any:
+        """Returns (log det Λ, Λ)."""
+        return jax.tree.map(logdet, theta), theta
+
+    @property
+    def mean(self) -> Params:
+        """The mean, ν V."""
+        return jax.tree.map(lambda nu, S: nu[..., None, None] * jnp.linalg.inv(S), self.degrees, self.scale_inverse)
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns a precision matrix, by Bartlett's decomposition."""
+        return sample_leaves(key, _wishart_draw, self.degrees, self.scale_inverse)
+
+
+@record
+class NormalWishart(ExponentialFamily):
+    r"""A mean vector and a precision: \(\Lambda \sim W(\nu, V)\), \(x \mid \Lambda \sim N(m, (\kappa\Lambda)^{-1})\).
+
+    \[ T = (\log\det\Lambda,\; \Lambda,\; \Lambda x,\; x^\top\Lambda x), \qquad \lambda =
+       \big((\nu - p)/2,\; -\tfrac12 (V^{-1} + \kappa m m^\top),\; \kappa m,\; -\tfrac12\kappa\big) \]
+
+    θ is the dictionary of the "mean" x and the "precision" Λ.
+
+    Attributes:
+        location: m `[..., p]`.
+        count: κ, positive: the number of rows that the mean is worth.
+        degrees: ν, above p − 1.
+        scale_inverse: \(V^{-1}\) `[..., p, p]`, symmetric positive definite.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import NormalWishart
+        >>> NormalWishart(jnp.ones(2), 1.0, 4.0, 2.0 * jnp.eye(2)).mean["precision"].tolist()
+        [[2.0, 0.0], [0.0, 2.0]]
+    """
+
+    location: Params
+    count: Params
+    degrees: Params
+    scale_inverse: Params
+
+    domains: ClassVar[Mapping[str, Domain]] = {
+        "location": Real(event=1),
+        "count": Positive(),
+        "degrees": Positive(above=_rank_less_one),
+        "scale_inverse": PositiveDefinite(),
+    }
+    events: ClassVar[tuple[int, ...]] = (0, 2, 1, 0)
+
+    def to_natural(self) -> Any:
+        """Returns ((ν − p)/2, −(V⁻¹ + κ m mᵀ)/2, κ m, −κ/2)."""
+
+        def leaf(m: Array, kappa: Array, nu: Array, S: Array) -> tuple[Array, Array, Array, Array]:
+            half = -(S + kappa[..., None, None] * _outer_product(m)) / 2.0
+            return (nu - m.shape[-1]) / 2.0, half, kappa[..., None] * m, -kappa / 2.0
+
+        return apart(leaf, 4, self.location, self.count, self.degrees, self.scale_inverse)
+
+    @classmethod
+    def from_natural(cls, values: Any, given: Any) -> NormalWishart:
+        """Returns the belief with these parameters."""
+
+        def leaf(log: Array, half: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
+            kappa = -2.0 * second
+            m = first / kappa[..., None]
+            S = -2.0 * half - kappa[..., None, None] * _outer_product(m)
+            return m, kappa, 2.0 * log + m.shape[-1], S
+
+        return cls(*apart(leaf, 4, *values))
+
+    @classmethod
+    def from_expectation(cls, values: Any, given: Any) -> NormalWishart:
+        """Returns the belief with these expectations."""
+
+        def leaf(log: Array, mean: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
+            mean = symmetric(mean)
+            m = jnp.linalg.solve(mean, first[..., None])[..., 0]
+            kappa = m.shape[-1] / (second - jnp.sum(m * first, axis=-1))
+            nu = _degrees(log, mean)
+            return m, kappa, nu, nu[..., None, None] * jnp.linalg.inv(mean)
+
+        return cls(*apart(leaf, 4, *values))
+
+    @classmethod
+    def partition(cls, values: Any, given: Any) -> Array:
+        """Returns the Wishart's, and p/2 log 2π/κ."""
+
+        def leaf(log: Array, half: Array, first: Array, second: Array) -> Array:
+            kappa, p = -2.0 * second, first.shape[-1]
+            remaining = -half - _outer_product(first) / (2.0 * kappa[..., None, None])
+            return _wishart_partition(log + p / 2.0, remaining) + p / 2.0 * jnp.log(2.0 * jnp.pi / kappa)
+
+        return total(leaf, *values)
+
+    def statistics(self, theta: Params) -> Any:
+        """Returns (log det Λ, Λ, Λ x, xᵀ Λ x)."""
+
+        def leaf(x: Array, precision: Array) -> tuple[Array, Array, Array, Array]:
+            first = (precision @ x[..., None])[..., 0]
+            return logdet(precision), precision, first, jnp.sum(x * first, axis=-1)
+
+        return apart(leaf, 4, theta["mean"], theta["precision"])
+
+    @property
+    def mean(self) -> Params:
+        """The means, m and ν V."""
+        return {"mean": self.location, "precision": Wishart(self.degrees, self.scale_inverse).mean}
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns a precision matrix, and a mean given it."""
+        precision_key, mean_key = jax.random.split(key)
+        precision = Wishart(self.degrees, self.scale_inverse).sample(precision_key)
+
+        def draw(k: RandomKey, m: Array, kappa: Array, matrix: Array) -> Array:
+            root = jnp.linalg.cholesky(kappa[..., None, None] * matrix)
+            noise = jax.random.normal(k, (*m.shape, 1), m.dtype)
+            return m + jnp.linalg.solve(jnp.swapaxes(root, -1, -2), noise)[..., 0]
+
+        return {"mean": sample_leaves(mean_key, draw, self.location, self.count, precision), "precision": precision}
+
+
+def logdet(matrix: Array) -> Array:
+    """Returns log det of symmetric positive definite matrices; NaN where they are not."""
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix), axis1=-2, axis2=-1)), axis=-1)
+
+
+def _wishart_partition(half_degrees: Array, half_scale: Array) -> Array:
+    r"""Returns A at \(\nu/2\) and \(V^{-1}/2\)."""
+    p = half_scale.shape[-1]
+    gammas = sum((gammaln(half_degrees - j / 2.0) for j in range(p)), p * (p - 1) / 4.0 * jnp.log(jnp.pi))
+    return gammas - half_degrees * logdet(half_scale)
+
+
+def _degrees(log: Array, mean: Array) -> Array:
+    return 2.0 * gamma_shape(log - logdet(mean), mean.shape[-1])
+
+
+def _wishart_draw(key: RandomKey, nu: Array, S: Array) -> Array:
+    r"""Returns \(L B B^\top L^\top\), \(L L^\top = V\), B lower triangular with chi variables on its diagonal."""
+    p = S.shape[-1]
+    normal_key, gamma_key = jax.random.split(key)
+    halves = (nu[..., None] - jnp.arange(p, dtype=nu.dtype).reshape((1,) * nu.ndim + (p,))) / 2.0
+    chi = jnp.sqrt(2.0 * gamma_draw(gamma_key, halves))
+    below = jnp.tril(jax.random.normal(normal_key, S.shape, S.dtype), -1)
+    B = below + chi[..., None] * jnp.eye(p, dtype=S.dtype).reshape((1,) * nu.ndim + (p, p))
+    # For V⁻¹ = R Rᵀ any L with L Lᵀ = V will do, here R⁻ᵀ.
+    L = jnp.linalg.inv(jnp.swapaxes(jnp.linalg.cholesky(S), -1, -2))
+    root = L @ B
+    return root @ jnp.swapaxes(root, -1, -2)
+
+
+def _outer_product(m: Array) -> Array:
+    return m[..., :, None] * m[..., None, :]

@@ -1,0 +1,171 @@
+"""Beliefs known by points: a single point, the draws of a sampler, and ensembles of beliefs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from lamu.families.interface import Family
+from lamu.record import measured, record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Draws", "Ensemble", "Point"]
+
+
+@record
+class Point:
+    r"""All mass at one place, \(q(\theta) = \delta(\theta - m)\).
+
+    Attributes:
+        mean: m.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.families import Point
+        >>> Point({"w": jnp.ones(2)}).sample(jax.random.key(0))["w"].tolist()
+        [1.0, 1.0]
+    """
+
+    mean: Params
+
+    kind = "degenerate"
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns the point."""
+        return self.mean
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns the point once, along a leading axis of one."""
+        return jax.tree.map(lambda leaf: leaf[None], self.mean)
+
+
+@record
+class Draws:
+    r"""An equal mixture of points, \(q(\theta) = \frac{1}{CD} \sum_{c,d} \delta(\theta - \theta_{cd})\).
+
+    Attributes:
+        samples: the points, leaves `[chains, draws, ...]`.
+        statistics: what the sampler said of each transition, arrays `[chains, draws]` by name; None where it said
+            nothing.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.families import Draws
+        >>> belief = Draws({"w": jnp.arange(8.0).reshape(2, 4)})
+        >>> belief.draws(jax.random.key(0), 4)["w"].tolist()
+        [0.0, 2.0, 4.0, 6.0]
+    """
+
+    samples: Params
+    statistics: Any = measured(default=None)
+
+    kind = "joint"
+
+    @property
+    def mean(self) -> Params:
+        """Not defined: the average of draws from several modes may be a place of no probability."""
+        raise AttributeError("draws may lie in several modes, whose average is no estimate; use predict or .samples")
+
+    @property
+    def count(self) -> int:
+        """The number of points, over all chains."""
+        leaf = jax.tree.leaves(self.samples)[0]
+        return leaf.shape[0] * leaf.shape[1]
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one of the points, each with the same probability."""
+        return self._at(jax.random.randint(key, (), 0, self.count))
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns an even selection of at most `count` points, chain by chain; the key is not needed."""
+        kept = min(count, self.count)
+        return self._at(jnp.arange(kept) * self.count // kept)
+
+    def _at(self, index: jax.Array) -> Params:
+        return jax.tree.map(lambda leaf: _picked(leaf, index), self.samples)
+
+
+def _picked(leaf: Any, index: jax.Array) -> jax.Array:
+    """Returns some points; of an array of NumPy's (it may be mapped from disk) nothing else is read."""
+    if not isinstance(leaf, np.ndarray):
+        return leaf.reshape(-1, *leaf.shape[2:])[index]
+
+    def read(index: Any) -> np.ndarray:
+        chain, draw = np.divmod(np.asarray(index), leaf.shape[1])
+        return np.asarray(leaf[chain, draw])
+
+    if not isinstance(index, Tracer):
+        return jnp.asarray(read(index))
+    shape = jax.ShapeDtypeStruct((*index.shape, *leaf.shape[2:]), leaf.dtype)
+    return jax.pure_callback(read, shape, index, vmap_method="sequential")
+
+
+@record
+class Ensemble:
+    r"""A mixture of beliefs, \(q(\theta) = \sum_k w_k q_k(\theta)\), with \(w_k = 1/M\) where no weights are given.
+
+    Attributes:
+        stacked: the members as one belief whose leaves have a leading axis of members.
+        log_weights: log w, `[M]`, normalised; None for equal weights.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Ensemble, Point
+        >>> belief = Ensemble(Point({"w": jnp.arange(3.0)}))
+        >>> belief.count, float(belief.member(2).mean["w"])
+        (3, 2.0)
+    """
+
+    stacked: Family
+    log_weights: Any = None
+
+    kind = "joint"
+
+    @property
+    def mean(self) -> Params:
+        """Not defined: members may lie in different modes, whose average may be a place of no probability."""
+        raise AttributeError("an ensemble has several modes, whose average is no estimate; use predict or .members")
+
+    @property
+    def count(self) -> int:
+        """The number of members."""
+        return jax.tree.leaves(self.stacked)[0].shape[0]
+
+    @property
+    def members(self) -> tuple[Any, ...]:
+        """The members' beliefs, one after the other."""
+        return tuple(self.member(index) for index in range(self.count))
+
+    def member(self, index: int | Array) -> Any:
+        """Returns one member's belief."""
+        return jax.tree.map(lambda leaf: leaf[index], self.stacked)
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns a draw from a member that is drawn first, by its weight."""
+        member_key, draw_key = jax.random.split(key)
+        if self.log_weights is None:
+            return self.member(jax.random.randint(member_key, (), 0, self.count)).sample(draw_key)
+        return self.member(jax.random.categorical(member_key, self.log_weights)).sample(draw_key)
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns draws of every member, member after member; at least one of each, about `count` in all.
+
+        Where there are weights, `count` draws of members that are chosen by systematic resampling.
+        """
+        if self.log_weights is not None:
+            return self._resampled(key, count)
+        each = max(1, count // self.count)
+        drawn = [member.draws(jax.random.fold_in(key, k), each) for k, member in enumerate(self.members)]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *drawn)
+
+    def _resampled(self, key: RandomKey, count: int) -> Params:
+        place_key, draw_key = jax.random.split(key)
+        dtype = jnp.result_type(self.log_weights)
+        places = (jnp.arange(count, dtype=dtype) + jax.random.uniform(place_key, (), dtype)) / count
+        chosen = jnp.clip(jnp.searchsorted(jnp.cumsum(jnp.exp(self.log_weights)), places), 0, self.count - 1)
+        draw = lambda index, key: self.member(index).sample(key)
+        return jax.vmap(draw)(chosen, jax.random.split(draw_key, count))

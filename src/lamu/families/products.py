@@ -1,0 +1,225 @@
+"""Products: independent beliefs about the parts of the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.families.interface import Family
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["PartialBelief", "Parts", "Product"]
+
+
+@record
+class Product:
+    r"""Independent factors by name, \(q(\theta) = \prod_k q_k(\theta_k)\), for parameters `{name: part}`.
+
+    Attributes:
+        factors: the beliefs by the top-level key of the parameters.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian, Point, Product
+        >>> from lamu.operators import Scalar
+        >>> belief = Product({"network": Gaussian(jnp.zeros(2), Scalar(1.0)), "likelihood": Point(jnp.zeros(()))})
+        >>> belief.mean["network"].tolist()
+        [0.0, 0.0]
+    """
+
+    factors: Mapping[str, Family]
+
+    kind = "product"
+
+    @property
+    def mean(self) -> Params:
+        """The factors' means."""
+        return {name: factor.mean for name, factor in self.factors.items()}
+
+    def to_natural(self) -> dict[str, Any]:
+        """Returns the values of the factors' natural parameters, by name."""
+        return {name: method() for name, method in self._each("to_natural").items()}
+
+    def with_natural(self, values: Mapping[str, Any]) -> Product:
+        """Returns the product of the same families with natural parameters of other values.
+
+        Args:
+            values: λ, a tree like `to_natural()`.
+        """
+        return Product({name: method(values[name]) for name, method in self._each("with_natural").items()})
+
+    def fisher_product(self, direction: Mapping[str, Any]) -> dict[str, Any]:
+        r"""Returns \(F v\), whose blocks are the factors' own.
+
+        Args:
+            direction: v, a tree like `to_natural()`.
+        """
+        return {name: method(direction[name]) for name, method in self._each("fisher_product").items()}
+
+    def retract(self, direction: Mapping[str, Any], rate: Any) -> Product:
+        r"""Returns the product after the step \(\lambda + \rho d\) of every factor, which cannot leave the domain.
+
+        Args:
+            direction: d, a tree like `to_natural()`.
+            rate: ρ.
+        """
+        return Product({name: method(direction[name], rate) for name, method in self._each("retract").items()})
+
+    def natural(self) -> dict[str, Any]:
+        """Returns the natural parameters of every factor, by name."""
+        return {name: method() for name, method in self._each("natural").items()}
+
+    def expectation(self) -> dict[str, Any]:
+        """Returns the expectation parameters of every factor, by name."""
+        return {name: method() for name, method in self._each("expectation").items()}
+
+    def log_prob(self, theta: Params) -> Array:
+        """Returns log q(θ) in nats, the sum over the factors."""
+        return _sum([method(theta[name]) for name, method in self._each("log_prob").items()])
+
+    def entropy(self) -> Array:
+        """Returns the entropy in nats, the sum over the factors."""
+        return _sum([method() for method in self._each("entropy").values()])
+
+    def kl(self, other: Product) -> Array:
+        r"""Returns \(KL(q \,\|\, p)\) in nats, the sum over the factors.
+
+        Args:
+            other: p, a product of the same names.
+
+        Raises:
+            ValueError: if the names differ.
+            TypeError: if a factor has no divergence; a point has none from anything.
+        """
+        if set(self.factors) != set(other.factors):
+            raise ValueError(f"the products have factors {sorted(self.factors)} and {sorted(other.factors)}")
+        return _sum([method(other.factors[name]) for name, method in self._each("kl").items()])
+
+    def _each(self, method: str) -> dict[str, Any]:
+        """Returns a method of every factor, if all have it."""
+        for name, factor in self.factors.items():
+            if not hasattr(factor, method):
+                raise TypeError(f"the factor {name!r} is a {type(factor).__name__}, which has no {method}()")
+        return {name: getattr(factor, method) for name, factor in self.factors.items()}
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one draw of every factor."""
+        keys = jax.random.split(key, len(self.factors))
+        return {name: factor.sample(k) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns draws of every factor; one with fewer than the others (a point, few draws) repeats them evenly."""
+        keys = jax.random.split(key, len(self.factors))
+        drawn = {name: factor.draws(k, count) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
+        sizes = {name: leaves[0].shape[0] for name, part in drawn.items() if (leaves := jax.tree.leaves(part))}
+        longest = max(sizes.values(), default=1)
+
+        def spread(leaf: jax.Array) -> jax.Array:
+            return leaf[jnp.arange(longest) * leaf.shape[0] // longest]
+
+        return jax.tree.map(spread, drawn)
+
+
+def _sum(terms: list[Array]) -> Array:
+    return jnp.sum(jnp.stack(terms))
+
+
+@record
+class Parts:
+    r"""\(q(\theta) = \prod_k q_k(\theta_k)\) with θ one tree, of which each belief has some leaves and None elsewhere.
+
+    A part that is a `Product` by name has the branches of these names, and lacks the others.
+
+    Attributes:
+        parts: the beliefs.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian, Parts, Point
+        >>> from lamu.operators import Scalar
+        >>> weights = Gaussian({"kernel": jnp.ones(2), "bias": None}, Scalar(4.0))
+        >>> belief = Parts((weights, Point({"kernel": None, "bias": jnp.zeros(1)})))
+        >>> sorted(belief.mean)
+        ['bias', 'kernel']
+    """
+
+    parts: tuple[Any, ...]
+
+    kind = "product"
+
+    @property
+    def mean(self) -> Params:
+        """E_q[θ]."""
+        return united([part.mean for part in self.parts])
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one draw of θ."""
+        keys = jax.random.split(key, len(self.parts))
+        return united([part.sample(k) for part, k in zip(self.parts, keys, strict=True)])
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns draws along a leading axis; a part with fewer (a point) repeats its own evenly."""
+        keys = jax.random.split(key, len(self.parts))
+        drawn = [part.draws(k, count) for part, k in zip(self.parts, keys, strict=True)]
+        longest = max((leaf.shape[0] for leaf in jax.tree.leaves(drawn)), default=1)
+        spread = lambda leaf: leaf[jnp.arange(longest) * leaf.shape[0] // longest]
+        return united([jax.tree.map(spread, part) for part in drawn])
+
+
+def united(trees: list[Params]) -> Params:
+    """Returns one tree of several that have None, or no branch, where another one has leaves."""
+    whole = trees[0]
+    for other in trees[1:]:
+        whole = _joined(whole, other)
+    return whole
+
+
+def _joined(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, dict) and isinstance(b, dict):
+        names = [*a, *(name for name in b if name not in a)]
+        return {name: _joined(a.get(name), b.get(name)) for name in names}
+    return tree.merged(a, b)
+
+
+@record
+class PartialBelief:
+    """A belief about some of the weights, beside a point for the others.
+
+    Attributes:
+        belief: q, with None at the leaves of the point.
+        point: the others, with None at the leaves of q.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.families import PartialBelief, Point
+        >>> belief = PartialBelief(Point({"a": jnp.ones(1), "b": None}), {"a": None, "b": jnp.zeros(1)})
+        >>> sorted(belief.sample(jax.random.key(0)))
+        ['a', 'b']
+    """
+
+    belief: Any
+    point: Params
+
+    kind = "product"
+
+    @property
+    def mean(self) -> Params:
+        """E_q[θ]."""
+        return tree.merged(self.belief.mean, self.point)
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one draw of θ."""
+        return tree.merged(self.belief.sample(key), self.point)
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns draws along a leading axis; the point is the same in all of them."""
+        drawn = self.belief.draws(key, count)
+        size = jax.tree.leaves(drawn)[0].shape[0]
+        return tree.merged(drawn, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), self.point))

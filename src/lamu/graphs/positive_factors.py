@@ -1,0 +1,217 @@
+"""Factors of positive numbers and counts: Gamma, inverse Gamma, half-Cauchy and Poisson."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+
+from lamu.graphs.expressions import Environment, Expression, Scale, Variable
+from lamu.graphs.factor import Factor, argument, summed
+from lamu.graphs.statistics import Counts, Positive, Reciprocal
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = ["Gamma", "GammaFactor", "HalfCauchy", "InverseGamma", "InverseGammaFactor", "Poisson", "PoissonFactor"]
+
+
+def Gamma(shape: Any, rate: Any) -> GammaFactor:
+    r"""Returns the factor of positive numbers, \(a E\log b - \log\Gamma(a) + (a-1) E\log x - E b\, E x\).
+
+    Args:
+        shape: a, known positive numbers.
+        rate: b: positive numbers, or variables with a `Gamma` belief.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+
+    Source: Winn & Bishop (2005), section 2.3.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.Gamma(2.0, 1.0).shape
+        ()
+    """
+    return GammaFactor(_known(shape), argument(rate, Positive, "the rate of Gamma"))
+
+
+def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
+    r"""Returns the factor of variances, \(a E\log b - \log\Gamma(a) - (a+1) E\log x - E b\, E x^{-1}\).
+
+    Args:
+        shape: a, known positive numbers.
+        scale: b: positive numbers, or variables with a `Gamma` belief.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+
+    Source: Wand, Ormerod, Padoan & Frühwirth (2011), section 2.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.InverseGamma(2.0, 1.0).shape
+        ()
+    """
+    return InverseGammaFactor(_known(shape), argument(scale, Positive, "the scale of InverseGamma"))
+
+
+@record
+class GammaFactor(Factor):
+    """Positive numbers. Use `Gamma`."""
+
+    a: Any  # the shape
+    rate: Any  # b
+
+    kind = Positive
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        return {"rate": self.rate}
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return None if self.rate.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.rate.shape)
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        b, a = self.rate.of_kind(Positive, at), self.a
+        return summed(a * b.log - gammaln(a) + (a - 1.0) * x.log - b.value * x.value, observed)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for numbers that are not positive.
+        _require_positive(name, value, observed)
+
+
+@record
+class InverseGammaFactor(Factor):
+    """Variances. Use `InverseGamma`."""
+
+    a: Any  # the shape
+    scale: Any  # b
+
+    kind = Reciprocal
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        return {"scale": self.scale}
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return None if self.scale.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.scale.shape)
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        b, a = self.scale.of_kind(Positive, at), self.a
+        return summed(a * b.log - gammaln(a) - (a + 1.0) * x.log - b.value * x.inverse, observed)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for numbers that are not positive.
+        _require_positive(name, value, observed)
+
+
+def _known(shape: Any) -> Array:
+    if isinstance(shape, Expression):
+        name = shape.name if isinstance(shape, Variable) else ", ".join(sorted(shape.names))
+        raise TypeError(f"the shape is the variable {name!r}, and a closed form needs a known one; give numbers")
+    if not np.all(np.asarray(shape) > 0):
+        raise ValueError(f"the shape is {np.min(np.asarray(shape)):g}; give positive numbers")
+    return jnp.asarray(shape, jnp.result_type(float))
+
+
+def _require_positive(name: str, value: np.ndarray, observed: np.ndarray) -> None:
+    bad = observed & (value <= 0)
+    if bad.any():
+        raise ValueError(f"{name} is {value[bad][0]:g} in a row; give positive numbers")
+
+
+# \[ s \sim C^+(0, A) \quad\Leftrightarrow\quad s^2 \mid a \sim IG(\tfrac12, 1/a), \quad a \sim IG(\tfrac12, 1/A^2) \]
+
+
+@record
+class HalfCauchy:
+    r"""A positive scale s with density \(\propto 1/(1 + s^2/A^2)\), for `Normal(..., scale=s)`.
+
+    The variable that carries its name is \(s^2\); the auxiliary one is called `NAME.auxiliary`. Scales are multiplied
+    with each other and with numbers, as in the horseshoe.
+
+    Attributes:
+        scale: A, positive.
+
+    Source: Wand, Ormerod, Padoan & Frühwirth (2011), result 5.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.HalfCauchy(0.1).auxiliary.shape
+        ()
+    """
+
+    scale: Any = static()
+
+    def __post_init__(self) -> None:
+        if not np.all(np.asarray(self.scale) > 0):
+            raise ValueError(f"the scale of HalfCauchy is {self.scale!r}; give a positive number")
+
+    @property
+    def auxiliary(self) -> InverseGammaFactor:
+        """The factor of a."""
+        return InverseGamma(0.5, 1.0 / np.asarray(self.scale) ** 2)
+
+    def square(self, auxiliary: Variable) -> InverseGammaFactor:
+        """Returns the factor of s² given a.
+
+        Args:
+            auxiliary: a.
+        """
+        return InverseGamma(0.5, Scale((auxiliary,)))
+
+
+def Poisson(rate: Any) -> PoissonFactor:
+    r"""Returns the factor of counts, \(x\, E\log r - E r - \log x!\), which are observed.
+
+    Args:
+        rate: r: positive numbers, or variables with a `Gamma` belief.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+
+    Source: Winn & Bishop (2005), section 2.3.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.Poisson(3.0).shape
+        ()
+    """
+    return PoissonFactor(argument(rate, Positive, "the rate of Poisson"))
+
+
+@record
+class PoissonFactor(Factor):
+    """Counts. Use `Poisson`."""
+
+    rate: Any  # r
+
+    kind = Counts
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        return {"rate": self.rate}
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.rate.shape
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        rate = self.rate.of_kind(Positive, at)
+        count = jnp.asarray(x.value, jnp.result_type(rate.log))
+        return summed(count * rate.log - rate.value - gammaln(count + 1.0), observed)
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        # Returns the rate twice.
+        rate = self.rate.of_kind(Positive, at).value
+        return rate, rate
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for anything but whole numbers from zero.
+        bad = observed & ((value < 0) | (value != np.floor(value)))
+        if bad.any():
+            raise ValueError(f"{name} is {value[bad][0]:g} in a row; counts are whole numbers from 0")

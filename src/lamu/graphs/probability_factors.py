@@ -1,0 +1,379 @@
+"""Factors of events and probabilities: Bernoulli, logistic Bernoulli, Categorical, Beta and Dirichlet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import betaln, gammaln
+
+from lamu.graphs.expressions import Constant, Environment, Expression, lifted
+from lamu.graphs.factor import Factor, argument, summed
+from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Simplex, Statistics
+from lamu.record import record
+from lamu.typing import Array
+
+__all__ = [
+    "Bernoulli",
+    "BernoulliFactor",
+    "BernoulliLogits",
+    "BernoulliLogitsFactor",
+    "Beta",
+    "BetaFactor",
+    "Categorical",
+    "CategoricalFactor",
+    "Dirichlet",
+    "DirichletFactor",
+]
+
+
+def Bernoulli(probability: Any) -> BernoulliFactor:
+    r"""Returns the factor of zeros and ones, \(x\, E\log p + (1 - x)\, E\log(1 - p)\).
+
+    They are observed, or latent variables of a row: those that no network reads leave in closed form or take turns, and
+    others by `lamu.latent.AmortisedBernoulli`.
+
+    Args:
+        probability: p: numbers, or variables with a `Beta` belief.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+
+    Source: Bishop (2006), section 9.3.3.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.Bernoulli(0.5).shape
+        ()
+    """
+    return BernoulliFactor(argument(probability, Chance, "the probability of Bernoulli"))
+
+
+@record
+class BernoulliFactor(Factor):
+    """Zeros and ones. Use `Bernoulli`."""
+
+    probability: Any  # p
+
+    kind = Bits
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        return {"probability": self.probability}
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.probability.shape
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        p = self.probability.of_kind(Chance, at)
+        value = jnp.asarray(x.value, jnp.result_type(p.log))
+        return summed(value * p.log + (1.0 - value) * p.log_complement, observed)
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        # Returns the probability, and p(1 − p).
+        p = self.probability.of_kind(Chance, at)
+        chance = jax.nn.sigmoid(p.log - p.log_complement)
+        return chance, chance * (1.0 - chance)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for anything but zeros and ones.
+        refuse_other_than_events(name, value, observed)
+
+
+def refuse_other_than_events(name: str, value: np.ndarray, observed: np.ndarray) -> None:
+    """Raises a ValueError for anything but zeros and ones."""
+    bad = observed & (value != 0) & (value != 1)
+    if bad.any():
+        raise ValueError(f"{name} is {value[bad][0]:g} in a row; give zeros and ones")
+
+
+def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
+    r"""Returns the factor of zeros and ones with log odds f, observed or latent in a row.
+
+    \[ \log p(x \mid f) = \big(x - \tfrac12\big) f - \log\big(2\cosh\tfrac f2\big) \;\ge\;
+       \big(x - \tfrac12\big) E f - \log\big(2\cosh\tfrac{\xi}{2}\big), \qquad \xi = \sqrt{E f^2} \]
+
+    The right side is the best of the bounds that are quadratic in f. It is exact for a known f, and convex in
+    \(E f^2\), so that its gradient is the message of a bound below it: no sweep lowers it.
+
+    Args:
+        logits: f: numbers, `W @ z`, sums of them, a member picked by a category.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+
+    Source: Jaakkola & Jordan (2000), equations 7 to 11; Tipping (1999).
+
+    Examples:
+        >>> from lamu import graphs
+        >>> graphs.BernoulliLogits(0.5).shape
+        ()
+    """
+    made = lifted(logits)
+    if made.kinds() and not {Numbers, Statistics} & set(made.kinds()):
+        made = argument(logits, Numbers, "the logits of BernoulliLogits")
+    return BernoulliLogitsFactor(made)
+
+
+@record
+class BernoulliLogitsFactor(Factor):
+    """Zeros and ones with log odds. Use `BernoulliLogits`."""
+
+    logits: Any  # f
+
+    kind = Bits
+    affine = False
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        # The log odds.
+        return {"logits": self.logits}
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.logits.shape
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        # Returns the log probability at a known f, or its bound.
+        mean, square = self._moments(at)
+        value = jnp.asarray(x.value, mean.dtype)
+        return summed((value - 0.5) * mean - _log_two_cosh(square), observed)
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        # Returns p and p(1 − p), with f's variance by MacKay's \(p \approx \sigma(m / \sqrt{1 + \pi s^2/8})\).
+        mean, square = self._moments(at)
+        p = jax.nn.sigmoid(mean / jnp.sqrt(1.0 + jnp.pi * jnp.maximum(square - mean**2, 0.0) / 8.0))
+        return p, p * (1.0 - p)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for anything but zeros and ones.
+        refuse_other_than_events(name, value, observed)
+
+    def _moments(self, at: Environment) -> tuple[Array, Array]:
+        """Returns E f and E f², an entry each."""
+        mean = self.logits.first(at)
+        return mean, jax.grad(lambda weight: self.logits.quadratic(weight, at))(jnp.zeros_like(mean))
+
+
+def _log_two_cosh(square: Array) -> Array:
+    r"""Returns \(\log(2\cosh(\xi/2))\) of ξ², by its series where ξ is so small that its root has no gradient."""
+    small = square < 1e-4
+    root = jnp.sqrt(jnp.where(small, 1.0, square))
+    far = root / 2.0 + jnp.log1p(jnp.exp(-root))
+    return jnp.where(small, jnp.log(2.0) + square / 8.0 - square**2 / 192.0, far)
+
+
+def Categorical(probabilities: Any) -> CategoricalFactor:
+    r"""Returns the factor of one of K categories, \(\log p(z = k) = E \log\pi_k\).
+
+    Data are whole numbers from 0 to K − 1.
+
+    Args:
+        probabilities: π `[..., K]`: probabilities that sum to one, or variables with a `Dirichlet` belief, also those
+            that a category picks, `table[z]`.
+
+    Raises:
+        ValueError: for known probabilities that do not sum to one.
+        TypeError: for an argument without a closed form.
+
+    Source: Winn & Bishop (2005), section 2.3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> graphs.Categorical(jnp.full(4, 0.25)).shape
+        (4,)
+    """
+    made = argument(probabilities, Simplex, "the probabilities of Categorical")
+    if isinstance(made, Constant) and not np.allclose(np.sum(np.asarray(made.value), axis=-1), 1.0, atol=1e-5):
+        sums = np.ravel(np.sum(np.asarray(made.value), axis=-1))
+        raise ValueError(f"the probabilities sum to {sums[np.argmax(np.abs(sums - 1))]:g}; divide them by their sum")
+    return CategoricalFactor(made)
+
+
+@record
+class CategoricalFactor(Factor):
+    """One of K categories. Use `Categorical`."""
+
+    probabilities: Any
+
+    kind = Categories
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        return {"probabilities": self.probabilities}
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        # That of π.
+        return self.probabilities.shape
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        # Returns the inner product of one-hot vectors and log π.
+        log = self.probabilities.of_kind(Simplex, at).log
+        products = x.probabilities * log
+        return jnp.sum(products) if observed is None else summed(products, observed[..., None])
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        # Returns the probabilities, and those of each category against the others.
+        p = jax.nn.softmax(self.probabilities.of_kind(Simplex, at).log, axis=-1)
+        return p, p * (1.0 - p)
+
+    def statistics(self, value: Any) -> Categories:
+        # Returns one-hot vectors of whole numbers.
+        shape = self.shape
+        assert shape is not None
+        return Categories(jax.nn.one_hot(jnp.asarray(value).astype(jnp.int32), shape[-1], dtype=jnp.result_type(float)))
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for numbers that are no category.
+        shape = self.shape
+        assert shape is not None
+        refuse_other_than_categories(name, value, observed, shape[-1])
+
+
+def refuse_other_than_categories(name: str, value: np.ndarray, observed: np.ndarray, count: int) -> None:
+    """Raises a ValueError for numbers that are no category."""
+    bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= count))
+    if bad.any():
+        first = value[bad][0]
+        raise ValueError(
+            f"{name} is {first:g} in a row; it has {count} categories, numbered from 0 to {count - 1}, and NaN "
+            "where it is unknown"
+        )
+
+
+def Beta(a: Any, b: Any) -> BetaFactor:
+    r"""Returns the factor of probabilities, each of one event.
+
+    \[ (a - 1)\, E\log p + (b - 1)\, E\log(1 - p) - \log B(a, b) \]
+
+    Args:
+        a: known positive numbers.
+        b: known positive numbers.
+
+    Raises:
+        TypeError: for a variable: its density is not affine in it.
+        ValueError: for numbers that are not positive.
+
+    Source: Bishop (2006), equation 2.13.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> m = graphs.Program()
+        >>> with m.rows():
+        ...     p = m.sample("p", graphs.Beta(1.0, 1.0))
+        ...     y = m.sample("y", graphs.Bernoulli(p), plate=5)
+        >>> p.shape
+        ()
+    """
+    for name, value in (("a", a), ("b", b)):
+        if isinstance(value, Expression):
+            raise TypeError(
+                f"the {name} of Beta is {', '.join(sorted(value.names))}, in which it has no closed form; give numbers"
+            )
+        if not np.all(np.asarray(value) > 0):
+            raise ValueError(f"the {name} of Beta is {np.min(np.asarray(value)):g}; give positive numbers")
+    floating = jnp.result_type(float)
+    return BetaFactor(jnp.asarray(a, floating), jnp.asarray(b, floating))
+
+
+@record
+class BetaFactor(Factor):
+    """Probabilities, each of one event. Use `Beta`."""
+
+    a: Any  # of the event
+    b: Any  # of its complement
+
+    kind = Chance
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        # None.
+        return {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return np.broadcast_shapes(jnp.shape(self.a), jnp.shape(self.b))
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        a, b = self.a, self.b
+        return summed((a - 1.0) * x.log + (b - 1.0) * x.log_complement - betaln(a, b), observed)
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        total = self.a + self.b
+        return self.a / total, self.a * self.b / (total**2 * (total + 1.0))
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for numbers outside of (0, 1).
+        bad = observed & ~((value > 0) & (value < 1))
+        if bad.any():
+            raise ValueError(f"{name} is {value[bad][0]:g} in a row; give probabilities between 0 and 1")
+
+
+def Dirichlet(concentration: Any) -> DirichletFactor:
+    r"""Returns the factor of probabilities that sum to one.
+
+    \[ \log\Gamma\Big(\sum_k \alpha_k\Big) - \sum_k \log\Gamma(\alpha_k) + \sum_k (\alpha_k - 1) E\log\pi_k \]
+
+    Args:
+        concentration: α `[..., K]`, known positive numbers.
+
+    Raises:
+        TypeError: for a variable: its density is not affine in it.
+        ValueError: for numbers that are not positive.
+
+    Source: Blei, Ng & Jordan (2003), section 3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> graphs.Dirichlet(jnp.ones(3)).shape
+        (3,)
+    """
+    if isinstance(concentration, Expression):
+        raise TypeError(
+            f"the concentration is {', '.join(sorted(concentration.names))}, in which a Dirichlet has no closed "
+            "form; give numbers"
+        )
+    if not np.all(np.asarray(concentration) > 0):
+        raise ValueError(f"the concentration is {np.min(np.asarray(concentration)):g}; give positive numbers")
+    return DirichletFactor(jnp.asarray(concentration, jnp.result_type(float)))
+
+
+@record
+class DirichletFactor(Factor):
+    """Probabilities that sum to one. Use `Dirichlet`."""
+
+    concentration: Any
+
+    kind = Simplex
+    misses = False
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        # None.
+        return {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        # That of α.
+        return jnp.shape(self.concentration)
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        alpha = self.concentration
+        constant = gammaln(jnp.sum(alpha, axis=-1)) - jnp.sum(gammaln(alpha), axis=-1)
+        return jnp.sum(constant) + jnp.sum((alpha - 1.0) * x.log)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for numbers that are not positive, or do not sum to one.
+        bad = observed & ~(value > 0)
+        if bad.any():
+            raise ValueError(f"{name} is {value[bad][0]:g} in a row; give probabilities above zero")
+        sums = np.sum(value, axis=-1)
+        wrong = np.all(observed, axis=-1) & (np.abs(sums - 1.0) > 1e-5)
+        if wrong.any():
+            raise ValueError(f"{name} sums to {sums[wrong][0]:g} in a row; divide each row by its sum")

@@ -1,0 +1,214 @@
+"""Factors of series: vectors each around the one before, and categories each drawn given the one before."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.graphs.expressions import Environment, Expression
+from lamu.graphs.factor import Factor, argument
+from lamu.graphs.probability_factors import refuse_other_than_categories
+from lamu.graphs.reading import associative
+from lamu.graphs.statistics import ParallelSeries, ParallelStates, Positive, Precisions, Series, Simplex, States
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = ["GaussianChain", "GaussianChainFactor", "Markov", "MarkovFactor"]
+
+
+def GaussianChain(
+    steps: int,
+    transition: Any,
+    precision: Any,
+    first_mean: Any = 0.0,
+    first_precision: Any = 1e-6,
+    scan: str = "sequential",
+) -> GaussianChainFactor:
+    r"""Returns the factor of a series of T vectors, as one variable.
+
+    \[ x_1 \sim N(m_1, P_1^{-1}), \qquad x_{t+1} \mid x_t \sim N(A x_t, Q^{-1}) \]
+
+    Its belief keeps all times together: it leaves a row by the recursion of a Kalman filter, whose gradient is the
+    smoother. NaN in an observation of it, such as y of `graphs.Normal(x, precision=noise)`, is a missing time; a series
+    that is in the data itself has no holes.
+
+    Args:
+        steps: T.
+        transition: A `[d, d]`, known.
+        precision: Q: positive numbers, one or `[d]`, or a variable with a `Gamma` belief; a matrix `[d, d]`, or a
+            variable with a `Wishart` belief.
+        first_mean: m₁, a number or `[d]`.
+        first_precision: P₁, a number: small for a diffuse start.
+        scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of several times the work, for
+            accelerators (Särkkä & García-Fernández, 2021).
+
+    Raises:
+        TypeError: for an argument without a closed form.
+        ValueError: for fewer than two steps, a transition that is no square matrix, or another scan.
+
+    Source: Kalman (1960); Rauch, Tung & Striebel (1965); Durbin & Koopman (2012), section 4.3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> graphs.GaussianChain(100, jnp.eye(2), precision=1.0).shape
+        (100, 2)
+    """
+    A = np.asarray(transition, float)
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise ValueError(f"the transition has the shape {A.shape}; give a square matrix [d, d]")
+    is_associative = associative(scan)
+    if steps < 2:
+        raise ValueError(f"steps={steps!r} make no series; give at least two")
+    if not np.all(np.asarray(first_precision) > 0):
+        raise ValueError(
+            f"first_precision={first_precision!r} is not positive; give a small number for a diffuse start"
+        )
+    is_matrix = Precisions in precision.kinds() if isinstance(precision, Expression) else np.ndim(precision) == 2
+    kind = Precisions if is_matrix else Positive
+    floating = jnp.result_type(float)
+    return GaussianChainFactor(
+        jnp.asarray(A, floating),
+        argument(precision, kind, "the precision of GaussianChain"),
+        jnp.broadcast_to(jnp.asarray(first_mean, floating), A.shape[:1]),
+        jnp.asarray(first_precision, floating),
+        steps,
+        is_matrix,
+        is_associative,
+    )
+
+
+@record
+class GaussianChainFactor(Factor):
+    """A series of vectors. Use `GaussianChain`."""
+
+    transition: Any
+    precision: Any  # Q
+    first_mean: Any  # m₁
+    first_precision: Any  # P₁
+    steps: int = static()  # T
+    is_matrix: bool = static()  # whether Q is a matrix, and not a diagonal
+    is_associative: bool = static(default=False)  # whether the recursions are associative scans
+
+    misses = False
+
+    @property
+    def kind(self) -> type[Series]:
+        """The statistics of a chain."""
+        return ParallelSeries if self.is_associative else Series
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        return {"precision": self.precision}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        # Times and numbers of each.
+        return self.steps, self.transition.shape[0]
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        # Returns the log density of the whole series.
+        A, d, log2pi = self.transition, self.transition.shape[0], math.log(2.0 * math.pi)
+        logdet, Q = self._precision(at)
+        before, after = jnp.sum(x.outer[:-1], axis=0), jnp.sum(x.outer[1:], axis=0)
+        moved = A @ jnp.sum(x.cross, axis=0)
+        scatter = after - moved - moved.T + A @ before @ A.T
+        steps = (self.steps - 1) * (logdet - d * log2pi) - jnp.sum(Q * scatter)
+        m = self.first_mean
+        square = jnp.trace(x.outer[0]) - 2.0 * jnp.sum(m * x.first[0]) + jnp.sum(m**2)
+        first = d * (jnp.log(self.first_precision) - log2pi) - self.first_precision * square
+        return (steps + first) / 2.0
+
+    def _precision(self, at: Environment) -> tuple[Array, Array]:
+        """Returns E log det Q and E Q."""
+        if self.is_matrix:
+            matrix = self.precision.of_kind(Precisions, at)
+            return matrix.logdet, matrix.matrix
+        d = self.transition.shape[0]
+        diagonal = self.precision.of_kind(Positive, at)
+        spread = lambda part: jnp.broadcast_to(part, (d,))
+        return jnp.sum(spread(diagonal.log)), jnp.diag(spread(diagonal.value))
+
+
+def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") -> MarkovFactor:
+    r"""Returns the factor of a series of T categories, as one variable.
+
+    \[ \log p(z) = E\log\pi_{z_1} + \sum_{t<T} E\log P_{z_t z_{t+1}} \]
+
+    Its belief keeps all times together: it leaves a row by the forward recursion, whose gradient is forward–backward.
+    As an index, `part[z]`, it picks a member at every time. NaN in an observation of it, such as y of
+    `graphs.Normal(part[z], precision=noise)`, is a missing time; a series that is in the data itself has no holes.
+
+    Args:
+        steps: T.
+        initial: π `[K]`, probabilities, or a variable with a `Dirichlet` belief.
+        transition: P `[K, K]`, probabilities of the next category given the one before, or a plate of variables with a
+            `Dirichlet` belief.
+        scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of K times the work, for
+            accelerators (Hassan, Särkkä & García-Fernández, 2021).
+
+    Raises:
+        TypeError: for an argument without a closed form.
+        ValueError: for fewer than two steps, shapes that do not fit, or another scan.
+
+    Source: Rabiner (1989), section III; Beal (2003), section 3.4.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> graphs.Markov(50, jnp.full(3, 1 / 3), jnp.full((3, 3), 1 / 3)).shape
+        (50, 3)
+    """
+    if steps < 2:
+        raise ValueError(f"steps={steps!r} make no series; give at least two")
+    first = argument(initial, Simplex, "the initial of Markov")
+    then = argument(transition, Simplex, "the transition of Markov")
+    if first.shape is not None and then.shape is not None and then.shape != (*first.shape, *first.shape):
+        raise ValueError(f"initial has the shape {first.shape} and transition {then.shape}; give [K] and [K, K]")
+    return MarkovFactor(first, then, steps, associative(scan))
+
+
+@record
+class MarkovFactor(Factor):
+    """A series of categories. Use `Markov`."""
+
+    initial: Any
+    transition: Any  # P
+    steps: int = static()  # T
+    is_associative: bool = static(default=False)  # whether the recursions are associative scans
+
+    misses = False
+
+    @property
+    def kind(self) -> type[States]:
+        """The statistics of a series."""
+        return ParallelStates if self.is_associative else States
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        # Initial probabilities and those of a step.
+        return {"initial": self.initial, "transition": self.transition}
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        # Times and categories.
+        return None if self.initial.shape is None else (self.steps, self.initial.shape[-1])
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        # Returns the log probability of the whole series.
+        initial, transition = (part.of_kind(Simplex, at).log for part in (self.initial, self.transition))
+        return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))
+
+    def statistics(self, value: Any) -> States:
+        # Returns one-hot vectors of whole numbers, and their pairs.
+        assert self.shape is not None
+        return self.kind.of(jax.nn.one_hot(value, self.shape[-1], dtype=jnp.result_type(float)))
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        # Raises a ValueError for numbers that are no category.
+        assert self.shape is not None
+        refuse_other_than_categories(name, value, observed, self.shape[-1])

@@ -1,0 +1,278 @@
+"""Images drawn step by step: a decoder that remembers, and how it looks at an image and writes on it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.networks import LSTM, Network
+from lamu.record import record, static
+from lamu.sizes import sized
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Attention", "Drawing", "Glimpse", "Whole"]
+
+
+class Glimpse(ABC):
+    """A way to read an image of P pixels and to write on it; where, is told by numbers called controls.
+
+    Attributes:
+        controls: how many numbers say where.
+    """
+
+    controls: int
+
+    @abstractmethod
+    def size(self, pixels: int) -> int:
+        """Returns how many numbers are read of an image, and written.
+
+        Args:
+            pixels: P.
+        """
+
+    @abstractmethod
+    def read(self, controls: Array, image: Array) -> Array:
+        """Returns what is seen of an image, `[size]`.
+
+        Args:
+            controls: where, `[controls]`.
+            image: `[P]`.
+        """
+
+    @abstractmethod
+    def write(self, controls: Array, numbers: Array) -> Array:
+        """Returns an image, `[P]`, with numbers written on it.
+
+        Args:
+            controls: where, `[controls]`.
+            numbers: `[size]`.
+        """
+
+
+@record
+class Whole(Glimpse):
+    """All of an image at every step.
+
+    Source: Gregor, Danihelka, Graves, Rezende & Wierstra (2015), section 3.1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.latent import Whole
+        >>> Whole().read(jnp.zeros(0), jnp.ones(64)).shape
+        (64,)
+    """
+
+    controls = 0
+
+    def size(self, pixels: int) -> int:
+        return pixels
+
+    def read(self, controls: Array, image: Array) -> Array:
+        return image
+
+    def write(self, controls: Array, numbers: Array) -> Array:
+        return numbers
+
+
+@record
+@sized
+class Attention(Glimpse):
+    r"""A patch of N × N Gaussian filters, whose centre, stride, width and intensity the controls give.
+
+    \[ g_X = \tfrac{A + 1}2 (\tilde g_X + 1), \quad g_Y = \tfrac{B + 1}2 (\tilde g_Y + 1), \quad
+       \delta = \tfrac{\max(A, B) - 1}{N - 1}\, \tilde\delta, \qquad
+       \mu_X^i = g_X + (i - \tfrac N2 - \tfrac12)\, \delta \]
+    \[ F_X[i, a] = \tfrac1{Z_X} e^{-(a - \mu_X^i)^2 / 2\sigma^2}, \qquad
+       \mathrm{read} = \gamma F_Y\, x\, F_X^\top, \qquad \mathrm{write} = \tfrac1\gamma F_Y^\top w F_X \]
+
+    The controls are \((\tilde g_X, \tilde g_Y, \log\sigma^2, \log\tilde\delta, \log\gamma)\); at zero the patch covers
+    the image.
+
+    Attributes:
+        filters: N.
+        shape: (B, A), height and width of the image.
+
+    Raises:
+        ValueError: for fewer than two filters a side, or an image without pixels.
+
+    Source: Gregor, Danihelka, Graves, Rezende & Wierstra (2015), equations 19 to 29.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.latent import Attention
+        >>> glimpse = Attention(3, (8, 8))
+        >>> glimpse.read(jnp.zeros(5), jnp.ones(64)).shape, glimpse.write(jnp.zeros(5), jnp.ones(9)).shape
+        ((9,), (64,))
+    """
+
+    filters: int = static()
+    shape: tuple[int, int] = static()
+
+    controls = 5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if not isinstance(self.filters, int) or self.filters < 2:
+            raise ValueError(f"filters={self.filters!r} make no patch; give a whole number from 2")
+        if len(self.shape) != 2 or min(self.shape) < 1:
+            raise ValueError(f"shape={self.shape!r} is no image; give height and width, for instance (28, 28)")
+
+    def size(self, pixels: int) -> int:
+        """Returns N².
+
+        Raises:
+            ValueError: for images of another number of pixels.
+        """
+        if math.prod(self.shape) != pixels:
+            raise ValueError(f"images have {pixels} pixels, and shape={self.shape!r} has {math.prod(self.shape)}")
+        return self.filters**2
+
+    def read(self, controls: Array, image: Array) -> Array:
+        """Returns the patch, times γ."""
+        rows, columns, intensity = self._filters(controls)
+        return (intensity * (rows @ image.reshape(self.shape) @ columns.T)).reshape(-1)
+
+    def write(self, controls: Array, numbers: Array) -> Array:
+        """Returns the image of a patch, over γ."""
+        rows, columns, intensity = self._filters(controls)
+        patch = numbers.reshape(self.filters, self.filters)
+        return (rows.T @ patch @ columns / intensity).reshape(-1)
+
+    def _filters(self, controls: Array) -> tuple[Array, Array, Array]:
+        """Returns F_Y `[N, B]`, F_X `[N, A]` and γ."""
+        x, y, log_variance, log_stride, log_intensity = controls
+        height, width = self.shape
+        stride = (max(self.shape) - 1) / (self.filters - 1) * jnp.exp(log_stride)
+        offsets = (jnp.arange(self.filters, dtype=controls.dtype) - self.filters / 2 + 0.5) * stride
+
+        def bank(centre: Array, pixels: int) -> Array:
+            means = (pixels + 1) / 2 * (centre + 1) - 1 + offsets
+            away = jnp.arange(pixels, dtype=controls.dtype)[None, :] - means[:, None]
+            return jax.nn.softmax(-(away**2) / (2 * jnp.exp(log_variance)), axis=1)
+
+        return bank(y, height), bank(x, width), jnp.exp(log_intensity)
+
+
+_WHOLE = Whole()
+
+
+@record
+@sized
+class Drawing(Network):
+    r"""A recurrent network of latents \(z_1, \dots, z_T\) that adds to a canvas at every step.
+
+    \[ h_t = \mathrm{LSTM}(h_{t-1}, z_t), \qquad c_t = c_{t-1} + \mathrm{write}(W h_t + b), \qquad f = c_T \]
+
+    Inputs are `[batch, T, latents]`. What h says of where to write comes last in \(W h_t + b\), after what is written
+    and before where to read, which the local `Recurrent` asks for.
+
+    Attributes:
+        hidden: the width of h.
+        write: `Whole()` or `Attention(filters, shape)`.
+        read: how the local of the same model looks at images, whose controls are a part of h's outputs.
+
+    Raises:
+        ValueError: for a width that is no positive number.
+
+    Source: Gregor, Danihelka, Graves, Rezende & Wierstra (2015), equations 7 and 8.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.latent import Drawing
+        >>> network, z = Drawing(16), jnp.zeros((2, 4, 3))
+        >>> params, state = network.init(jax.random.key(0), z, outputs=64)
+        >>> network.apply(params, state, z, None, False)[0].shape
+        (2, 64)
+        >>> network.canvases(params, z[0], 64).shape
+        (4, 64)
+    """
+
+    hidden: int = static(default=100)
+    write: Glimpse = _WHOLE
+    read: Glimpse = _WHOLE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.hidden, int) or self.hidden < 1:
+            raise ValueError(f"hidden={self.hidden!r} is no width; give a whole number from 1")
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns fresh weights of the cell and of its outputs, and the first canvas.
+
+        Raises:
+            ValueError: for inputs that are no sequence of latents.
+        """
+        if x.ndim != 3:
+            raise ValueError(f"a Drawing reads latents [T, latents] of a row, and was given {x.shape[1:]}")
+        numbers = self.write.size(outputs) + self.write.controls + self.read.controls
+        params, state = LSTM((self.hidden,)).init(key, x, numbers)
+        return {**params, "canvas": jnp.zeros(outputs, x.dtype)}, state
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the last canvases."""
+        return jax.vmap(lambda z: self.canvases(params, z, params["canvas"].size)[-1])(x), state
+
+    def first(self, params: Params) -> tuple[Any, Array]:
+        """Returns what is remembered before the first step, and the first canvas.
+
+        Args:
+            params: the weights.
+        """
+        h = jnp.zeros(self.hidden, params["canvas"].dtype)
+        return (h, h), params["canvas"]
+
+    def drawn(self, params: Params, memory: Any, canvas: Array, z: Array) -> tuple[Any, Array]:
+        """Returns memory and canvas after a step.
+
+        Args:
+            params: the weights.
+            memory: what is remembered.
+            canvas: `[P]`.
+            z: the step's latents.
+        """
+        memory = advanced(LSTM((self.hidden,)), params, memory, z)
+        size = self.write.size(canvas.size)
+        outputs = _outputs(params, memory)
+        return memory, canvas + self.write.write(outputs[size : size + self.write.controls], outputs[:size])
+
+    def where_to_read(self, params: Params, memory: Any) -> Array:
+        """Returns the controls of reading, which h gives.
+
+        Args:
+            params: the weights.
+            memory: what is remembered.
+        """
+        outputs = _outputs(params, memory)
+        return outputs[outputs.size - self.read.controls :]
+
+    def canvases(self, params: Params, z: Array, pixels: int) -> Array:
+        """Returns the canvas after every step, `[T, P]`, for pictures.
+
+        Args:
+            params: the weights.
+            z: `[T, latents]`.
+            pixels: P.
+        """
+
+        def step(carry: Any, z: Array) -> tuple[Any, Array]:
+            memory, canvas = carry
+            carry = self.drawn(params, memory, canvas, z)
+            return carry, carry[1]
+
+        return jax.lax.scan(step, self.first(params), z)[1].reshape(-1, pixels)
+
+
+def advanced(cell: LSTM, params: Params, memory: Any, x: Array) -> Any:
+    """Returns what a cell remembers after one input of one row."""
+    weights = params["cells"][0]
+    return cell.step(weights, memory, x @ weights["input"]["kernel"] + weights["input"]["bias"])[0]
+
+
+def _outputs(params: Params, memory: Any) -> Array:
+    layer = params["layers"][0]
+    return memory[0] @ layer["kernel"] + layer["bias"]

@@ -1,0 +1,462 @@
+"""Normal noise: of a given or learned scale, of a scale that the network gives, and correlated between targets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import ndtr
+from jax.scipy.stats import norm
+
+from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion
+from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval
+from lamu.record import record
+from lamu.supports import Real
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Gaussian", "HeteroscedasticGaussian", "MultivariateGaussian"]
+
+
+_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)  # of a standard normal number, nats
+
+
+@record
+class Gaussian(Likelihood):
+    r"""Normal noise around the outputs, each with its own: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
+
+    The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. Quadratic in f,
+    hence log-concave.
+
+    Without a scale the noise is learned: the parameters are `{"log_scale": ...}`, the \(\log \sigma_k\) of shape
+    `[outputs]`, with the prior \(\log \sigma_k \sim N(0, 3^2)\) unless told otherwise. It is weak, and meant for
+    targets of order one: two standard deviations span σ from 1/400 to 400 (standardise them, or let `Scaled` do it).
+
+    Attributes:
+        scale: the noise standard deviation σ of every output, in the target's units; None where it is learned.
+        scale_prior: the prior of a learned σ.
+
+    Raises:
+        ValueError: if the scale is not positive and finite.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Gaussian
+        >>> log_prob = Gaussian(scale=1.0).log_prob({}, jnp.zeros((2, 1)), jnp.array([0.0, 1.0]))
+        >>> [f"{value:.3f}" for value in log_prob]
+        ['-0.919', '-1.419']
+        >>> Gaussian().init(jnp.array([-1.0, 1.0]))["log_scale"].tolist()
+        [0.0]
+    """
+
+    scale: Number | None = None
+    scale_prior: DispersionPrior = LogNormalDispersion()
+
+    support = Real()
+    log_concave = True
+    quadratic = True
+
+    def __post_init__(self) -> None:
+        if self.scale is None or isinstance(self.scale, Tracer):
+            return
+        if not 0.0 < self.scale < float("inf"):
+            raise ValueError(
+                f"the noise scale {self.scale} is not positive and finite; give a standard deviation, or leave it"
+                " out to learn it"
+            )
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, outputs]`."""
+        y = np.asarray(y)
+        if not jnp.issubdtype(y.dtype, np.number):
+            raise ValueError(
+                f"the target {y.ravel()[:1].tolist()} is not a number; Gaussian is for regression, and classes go with"
+                " Categorical or Bernoulli once they are encoded as integers"
+            )
+        if y.ndim not in (1, 2):
+            raise ValueError(f"the targets have shape {y.shape}; Gaussian takes [batch] or [batch, outputs]")
+        if y.ndim == 2 and y.shape[1] == 1:
+            raise ValueError(f"the targets have shape {y.shape}, a single column; pass y[:, 0], of shape [batch]")
+        bad = ~np.isfinite(y)
+        if bad.any():
+            row = np.argwhere(bad)[0, 0]
+            raise ValueError(
+                f"{bad.sum()} of the targets are not finite, the first of them, {y[bad][0]}, in row {row}; drop them"
+            )
+
+    def outputs(self, y: Any) -> int:
+        """Returns the number of values a row has."""
+        return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[1]
+
+    def init(self, y: Any) -> Params:
+        """Returns the log standard deviation of the targets, as if f explained nothing; zero where they do not vary."""
+        if self.scale is not None:
+            return {}
+        y = jnp.asarray(y)
+        dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.result_type(float)
+        y = y.astype(dtype).reshape(-1, self.outputs(y))
+        spread = jnp.std(y, axis=0)
+        varies = jnp.isfinite(spread) & (spread > jnp.finfo(dtype).eps * jnp.max(jnp.abs(y), axis=0))
+        return {"log_scale": jnp.log(jnp.where(varies, spread, jnp.ones_like(spread)))}
+
+    def log_prior(self, params: Params) -> Array:
+        r"""Returns the log density of the \(\log \sigma_k\) in nats; zero where the noise is given."""
+        if self.scale is not None:
+            return jnp.asarray(0.0)
+        return jnp.sum(self.scale_prior.log_prob(params["log_scale"]))
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        r"""Returns draws of the \(\log \sigma_k\); nothing where the noise is given."""
+        if self.scale is not None:
+            return params
+        return {"log_scale": self.scale_prior.draw(key, params["log_scale"].shape, params["log_scale"].dtype)}
+
+    def dispersion_information(self, params: Params) -> Params:
+        r"""Returns \(E[-\partial^2 \log p / \partial (\log \sigma_k)^2] = 2\) for each output, of one row."""
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
+
+    def widened(self, params: Params, factor: Number) -> Params:
+        return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
+        scale = self._scale(params, f)[None]  # whose square may be no number of single precision
+        return jnp.sum(norm.logpdf((_columns(y, f) - f) / scale) - jnp.log(scale), axis=-1)
+
+    def information(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\operatorname{diag}(1/\sigma_k^2)\), `[batch, outputs, outputs]`."""
+        precision = jnp.diag(1.0 / self._scale(params, f) ** 2)
+        return jnp.broadcast_to(precision[None], (*f.shape, f.shape[-1]))
+
+    def mean(self, params: Params, f: Array) -> Array:
+        return _target(f)
+
+    def variance(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sigma_k^2\) in the target's shape."""
+        return _target(jnp.broadcast_to(self._scale(params, f)[None] ** 2, f.shape))
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sum_k \tfrac12 \log(2 \pi e \sigma_k^2)\) in nats, `[batch]`."""
+        entropy = jnp.sum(_ENTROPY + jnp.log(self._scale(params, f)))
+        return jnp.broadcast_to(entropy, f.shape[:1])
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        r"""Returns one draw \(f + \sigma \varepsilon\) a row, in the target's shape."""
+        return _target(f + self._scale(params, f)[None] * jax.random.normal(key, f.shape, f.dtype))
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\Phi((y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
+        return _target(norm.cdf(_columns(y, f), f, self._scale(params, f)[None]))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        r"""Returns \(\log \Phi(\pm(y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
+        z = self._deviations(params, f, y)
+        return log_normal_cdf(z), log_normal_cdf(-z)
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval, output by output, in the target's shape."""
+        return log_normal_interval(self._deviations(params, f, lower), self._deviations(params, f, upper))
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
+        r"""Returns the exact \(\int p(y \mid f) N(f \mid m, C) df = N(m, C + \operatorname{diag}(\sigma_k^2))\).
+
+        Returns:
+            The mean and the covariance of the targets, in the same shapes.
+        """
+        return mean, covariance + jnp.diag(self._scale(params, mean) ** 2)[None]
+
+    def _scale(self, params: Params, f: Array) -> Array:
+        """σ, `[outputs]`, in the dtype of f."""
+        if self.scale is None:
+            return jnp.exp(params["log_scale"]).astype(f.dtype)
+        return jnp.full(f.shape[-1:], self.scale, f.dtype)
+
+    def _deviations(self, params: Params, f: Array, y: Array) -> Array:
+        return _target((_columns(y, f) - f) / self._scale(params, f)[None])
+
+
+def _columns(y: Array, f: Array) -> Array:
+    """The targets as `[batch, outputs]`; a reshape, so that another size is an error and is never broadcast."""
+    return jnp.reshape(y, f.shape).astype(f.dtype)
+
+
+def _target(columns: Array) -> Array:
+    """`[batch, outputs]` in the target's shape."""
+    return columns[:, 0] if columns.shape[-1] == 1 else columns
+
+
+_NARROWEST = 1e-6  # of standardised targets; below it float32 cannot square what is left
+_ONE = 0.5413248546129181  # softplus of it is one
+
+
+@record
+class HeteroscedasticGaussian(Likelihood):
+    r"""Normal noise whose deviation depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
+
+    \[ \sigma_k = \tau \, (10^{-6} + \log(1 + e^{f_{K+k} + c})), \qquad c = \log(e - 1) \]
+
+    The network has two outputs a target: first the K means, then one number for each deviation, which is one at zero,
+    grows like that number above and falls like its exponential below. An exponential throughout would let one long step
+    widen the noise so far that no gradient brings it back. The targets are `[batch]` where there is one, `[batch, K]`
+    where there are several. There are no dispersions: the prior on the weights is all that keeps the deviations from
+    following single rows. Not concave in f jointly.
+
+    Attributes:
+        factor: τ, of every deviation; `lamu.fit_table` sets it by held-out rows.
+
+    Raises:
+        ValueError: for a factor that is not positive and finite.
+
+    Source: Nix & Weigend (1994); Lakshminarayanan, Pritzel & Blundell (2017), equation 1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import HeteroscedasticGaussian
+        >>> variance = HeteroscedasticGaussian().variance({}, jnp.array([[1.0, 0.0], [1.0, 100.0]]))
+        >>> [round(float(value), 2) for value in variance**0.5]
+        [1.0, 100.54]
+    """
+
+    factor: Any = 1.0
+
+    support = Real()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.factor, Tracer) and not np.all(np.isfinite(self.factor) & np.greater(self.factor, 0)):
+            raise ValueError(f"the factor {self.factor} is not positive and finite; give 1 for those of f")
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, targets]`."""
+        Gaussian().check(y)
+
+    def outputs(self, y: Any) -> int:
+        """Returns two for every value that a row has."""
+        return 2 * Gaussian().outputs(y)
+
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        return ("means",) * (width // 2) + ("log deviations",) * (width - width // 2)
+
+    def init(self, y: Any) -> Params:
+        """Returns nothing: the noise is the network's."""
+        return {}
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns zero: there are no dispersions."""
+        return jnp.asarray(0.0)
+
+    def dispersion_information(self, params: Params) -> Params:
+        """Returns nothing, as there are no dispersions."""
+        return params
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
+        mean, scale = self._halves(f)
+        away = jnp.reshape(y, mean.shape).astype(f.dtype) - mean
+        return jnp.sum(norm.logpdf(away / scale) - jnp.log(scale), axis=-1)
+
+    def information(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\operatorname{diag}(1, 2 \sigma_k'^2) / \sigma_k^2\), `[batch, outputs, outputs]`."""
+        _, scale = self._halves(f)
+        slope = jnp.asarray(self.factor, f.dtype) * jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)
+        return jax.vmap(jnp.diag)(jnp.concatenate([scale**-2, 2 * (slope / scale) ** 2], axis=-1))
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the first half of f, in the target's shape."""
+        return _target_column(self._halves(f)[0])
+
+    def variance(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sigma_k^2\) in the target's shape."""
+        return _target_column(self._halves(f)[1] ** 2)
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sum_k \tfrac12 \log(2 \pi e \sigma_k^2)\) in nats, `[batch]`."""
+        return jnp.sum(_ENTROPY + jnp.log(self._halves(f)[1]), axis=-1)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        mean, scale = self._halves(f)
+        return _target_column(mean + scale * jax.random.normal(key, mean.shape, f.dtype))
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the normal distribution function, output by output, in the target's shape."""
+        mean, scale = self._halves(f)
+        return _target_column(norm.cdf(jnp.reshape(y, mean.shape).astype(f.dtype), mean, scale))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of both normal tails, output by output, in the target's shape."""
+        z = self._deviations(f, y)
+        return log_normal_cdf(z), log_normal_cdf(-z)
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval, output by output, in the target's shape."""
+        return log_normal_interval(self._deviations(f, lower), self._deviations(f, upper))
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: with Gaussian f the target is no Gaussian."""
+        return
+
+    def _deviations(self, f: Array, y: Array) -> Array:
+        mean, scale = self._halves(f)
+        return _target_column((jnp.reshape(y, mean.shape).astype(f.dtype) - mean) / scale)
+
+    def _halves(self, f: Array) -> tuple[Array, Array]:
+        """The means and the deviations, each `[batch, targets]`."""
+        mean, wide = jnp.split(f, 2, axis=-1)
+        return mean, jnp.asarray(self.factor, f.dtype) * (_NARROWEST + jax.nn.softplus(wide + _ONE))
+
+
+def _target_column(columns: Array) -> Array:
+    """`[batch, targets]` in the target's shape."""
+    return columns[:, 0] if columns.shape[-1] == 1 else columns
+
+
+_LOG_TWO_PI = math.log(2 * math.pi)
+
+
+@record
+class MultivariateGaussian(Likelihood):
+    r"""Normal noise that is correlated between targets: \(p(y \mid f) = N(y \mid f, \Sigma)\). Quadratic in f.
+
+    The targets are `[batch, outputs]`. A learned covariance is \(\Sigma = D U U^\top D\): D the diagonal of
+    \(e^{\text{log\_scale}}\), U lower triangular with ones on its diagonal and `params["mixing"]` below, row by row.
+    Their priors are \(N(0, 3^2)\) and \(N(0, 1)\), so learning starts from independent noise.
+
+    Attributes:
+        covariance: Σ, `[outputs, outputs]`; None where it is learned.
+
+    Raises:
+        ValueError: if the covariance is not symmetric and positive definite.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import MultivariateGaussian
+        >>> likelihood = MultivariateGaussian(jnp.array([[1.0, 0.5], [0.5, 1.0]]))
+        >>> likelihood.log_prob({}, jnp.zeros((1, 2)), jnp.zeros((1, 2))).round(3).tolist()
+        [-1.694...]
+    """
+
+    covariance: Any = None
+
+    support = Real()
+    log_concave = True
+    quadratic = True
+
+    def __post_init__(self) -> None:
+        if self.covariance is None or isinstance(self.covariance, Tracer):
+            return
+        given = np.asarray(self.covariance, float)
+        if given.ndim != 2 or given.shape[0] != given.shape[1]:
+            raise ValueError(f"the covariance has shape {given.shape}; give [outputs, outputs]")
+        symmetric = np.allclose(given, given.T, rtol=1e-6)
+        if not (np.isfinite(given).all() and symmetric and np.linalg.eigvalsh(given).min() > 0):
+            raise ValueError(
+                f"the covariance {given.tolist()} is not symmetric and positive definite; give the covariance of the "
+                "noise, or leave it out to learn it"
+            )
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are finite numbers, `[batch, outputs]`, two outputs or more."""
+        if np.ndim(y) != 2:
+            raise ValueError(f"the targets have shape {np.shape(y)}; MultivariateGaussian takes [batch, outputs]")
+        Gaussian().check(y)
+        if self.covariance is not None and np.shape(y)[1] != np.shape(self.covariance)[0]:
+            raise ValueError(
+                f"the targets have {np.shape(y)[1]} outputs, and the covariance {np.shape(self.covariance)[0]}; give "
+                "as many"
+            )
+
+    def outputs(self, y: Any) -> int:
+        """Returns the number of values a row has."""
+        return jnp.shape(y)[1]
+
+    def init(self, y: Any) -> Params:
+        """Returns the log standard deviations of the targets, without correlation."""
+        if self.covariance is not None:
+            return {}
+        log_scale = Gaussian().init(y)["log_scale"]
+        K = log_scale.size
+        return {"log_scale": log_scale, "mixing": jnp.zeros(K * (K - 1) // 2, log_scale.dtype)}
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns the log density of the parameters in nats; zero where the covariance is given."""
+        if self.covariance is not None:
+            return jnp.asarray(0.0)
+        mixing = jnp.sum(norm.logpdf(params["mixing"]))
+        return jnp.sum(norm.logpdf(params["log_scale"], 0.0, 3.0)) + mixing
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns normal draws of the parameters; nothing where the covariance is given."""
+        if self.covariance is not None:
+            return params
+        keys = dict(zip(("log_scale", "mixing"), jax.random.split(key), strict=True))
+        draws = {name: jax.random.normal(k, params[name].shape, params[name].dtype) for name, k in keys.items()}
+        return {**draws, "log_scale": 3.0 * draws["log_scale"]}
+
+    def widened(self, params: Params, factor: Number) -> Params | None:
+        """Returns the parameters with every deviation times a factor; None where the covariance is given."""
+        if self.covariance is not None:
+            return None
+        leaf = params["log_scale"]
+        return {**params, "log_scale": leaf + jnp.log(jnp.asarray(factor, leaf.dtype))}
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the log density in nats, `[batch]`."""
+        L = self._root(params, f)
+        z = solve_triangular(L, (jnp.reshape(y, f.shape).astype(f.dtype) - f).T, lower=True)
+        return -0.5 * jnp.sum(z**2, axis=0) - 0.5 * f.shape[1] * _LOG_TWO_PI - jnp.sum(jnp.log(jnp.diag(L)))
+
+    def information(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\Sigma^{-1}\), `[batch, outputs, outputs]`."""
+        root = self.information_root(params, f)
+        return root @ root.swapaxes(1, 2)
+
+    def information_root(self, params: Params, f: Array) -> Array:
+        r"""Returns \(L^{-\top}\), `[batch, outputs, outputs]`."""
+        inverse = solve_triangular(self._root(params, f), jnp.eye(f.shape[1], dtype=f.dtype), lower=True)
+        return jnp.broadcast_to(inverse.T[None], (*f.shape, f.shape[1]))
+
+    def mean(self, params: Params, f: Array) -> Array:
+        return f
+
+    def variance(self, params: Params, f: Array) -> Array:
+        """Returns the diagonal of Σ, `[batch, outputs]`."""
+        return jnp.broadcast_to(jnp.sum(self._root(params, f) ** 2, axis=1)[None], f.shape)
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\tfrac12 \log |2 \pi e \Sigma|\) in nats, `[batch]`."""
+        logdet = jnp.sum(jnp.log(jnp.diag(self._root(params, f))))
+        return jnp.broadcast_to(logdet + 0.5 * f.shape[1] * (1.0 + _LOG_TWO_PI), f.shape[:1])
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw a row, `[batch, outputs]`."""
+        return f + jax.random.normal(key, f.shape, f.dtype) @ self._root(params, f).T
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns that of each target alone, `[batch, outputs]`."""
+        return ndtr((jnp.reshape(y, f.shape).astype(f.dtype) - f) / jnp.sqrt(self.variance(params, f)))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the tails of each output by itself, `[batch, outputs]`."""
+        z = (y.astype(f.dtype) - f) / jnp.sqrt(self.variance(params, f))
+        return log_normal_cdf(z), log_normal_cdf(-z)
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
+        r"""Returns \((m, C + \Sigma)\).
+
+        Returns:
+            The mean and the covariance of the targets, in the same shapes.
+        """
+        L = self._root(params, mean)
+        return mean, covariance + (L @ L.T)[None]
+
+    def _root(self, params: Params, f: Array) -> Array:
+        """L, `[outputs, outputs]`, in the dtype of f."""
+        if self.covariance is not None:
+            return jnp.linalg.cholesky(jnp.asarray(self.covariance, f.dtype))
+        K = f.shape[1]
+        unit = jnp.eye(K, dtype=f.dtype).at[np.tril_indices(K, -1)].set(params["mixing"].astype(f.dtype))
+        return jnp.exp(params["log_scale"]).astype(f.dtype)[:, None] * unit

@@ -1,0 +1,324 @@
+"""Real targets that are not normal: Student's t, quantile regression, and angles."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.scipy.special import betainc, betaln, digamma, gammaln, i0e, i1e
+
+from lamu.dtype_policy import lenient
+from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, Scale, require_positive
+from lamu.likelihoods.tails import log1mexp, log_tails_of_student
+from lamu.record import record
+from lamu.supports import Circle, Real
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Quantile", "StudentT", "VonMises"]
+
+
+@record
+class StudentT(Scale):
+    r"""Student-t noise: outliers pull the mean less the further out they are. Not log-concave.
+
+    Attributes:
+        df: ν, the degrees of freedom, above 2, so that the variance exists.
+        scale: σ in the target's units; None where it is learned, as `params["log_scale"]`, `[outputs]`.
+        scale_prior: the prior of a learned σ.
+
+    Raises:
+        ValueError: if the degrees of freedom are not above 2, or the scale is not positive and finite.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import StudentT
+        >>> StudentT(df=4.0, scale=1.0).variance({}, jnp.zeros((1, 1))).tolist()
+        [2.0]
+    """
+
+    df: Number = 4.0
+    scale: Number | None = None
+    scale_prior: DispersionPrior = LogNormalDispersion()
+
+    support = Real()
+
+    def __post_init__(self) -> None:
+        require_positive("degrees of freedom", self.df, "give a number above 2")
+        if not isinstance(self.df, Tracer) and self.df <= 2:
+            raise ValueError(f"with {self.df} degrees of freedom the variance is infinite; give more than 2")
+        require_positive("scale", self.scale, "give σ above 0, or leave it out to learn it")
+
+    @property
+    def given(self) -> Number | None:
+        return self.scale
+
+    @property
+    def dispersion_prior(self) -> DispersionPrior:
+        return self.scale_prior
+
+    def guess(self, y: Array) -> Array:
+        """Returns the scale whose variance is that of the targets."""
+        return jnp.std(y, axis=0) * ((self.df - 2) / self.df) ** 0.5
+
+    def dispersion_information(self, params: Params) -> Params:
+        r"""Returns \(2\nu/(\nu + 3)\) for each log σ."""
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2 * self.df / (self.df + 3)), params)
+
+    def density(self, params: Params, f: Array, y: Array) -> Array:
+        scale, nu = self.dispersion(params, f), self._df(f)
+        constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * jnp.log(math.pi * nu)
+        return constant - jnp.log(scale) - 0.5 * (nu + 1) * jnp.log1p(((y - f) / scale) ** 2 / nu)
+
+    def weight(self, params: Params, f: Array) -> Array:
+        r"""Returns \((\nu + 1) / ((\nu + 3) \sigma^2)\)."""
+        return (self.df + 1) / (self.df + 3) / self.dispersion(params, f) ** 2
+
+    def location(self, params: Params, f: Array) -> Array:
+        return f
+
+    def spread(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sigma^2 \nu/(\nu - 2)\)."""
+        return self.dispersion(params, f) ** 2 * (self.df / (self.df - 2))
+
+    def surprise(self, params: Params, f: Array) -> Array:
+        """Returns the entropy, which does not depend on f."""
+        nu = self._df(f)
+        of_one = (
+            (nu + 1) / 2 * (digamma((nu + 1) / 2) - digamma(nu / 2)) + 0.5 * jnp.log(nu) + betaln(nu / 2, 0.5 + 0 * nu)
+        )
+        return of_one + jnp.log(self.dispersion(params, f))
+
+    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns f + σt."""
+        return f + self.dispersion(params, f) * jax.random.t(key, self._df(f), f.shape, f.dtype)
+
+    def below(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the distribution function, by the incomplete beta function of t²/(ν + t²)."""
+        nu, t = self._df(f), (y - f) / self.dispersion(params, f)
+        # Of the smaller of the two arguments, whose complement is exact, so that the centre and the tails keep digits.
+        central = t**2 < nu
+        x = jnp.where(central, t, 0.0) ** 2
+        half = jnp.full_like(nu, 0.5)
+        inner = 0.5 * betainc(half, nu / 2, x / (nu + x))
+        far = jnp.where(central, nu, t**2)
+        outer = 0.5 * betainc(nu / 2, half, nu / (nu + far))
+        return jnp.where(central, 0.5 + jnp.sign(t) * inner, jnp.where(t > 0, 1.0 - outer, outer))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of both tails."""
+        return log_tails_of_student(self._df(f), (y - f) / self.dispersion(params, f))
+
+    def _df(self, f: Array) -> Array:
+        return jnp.full(f.shape, self.df, f.dtype)
+
+
+@record
+class Quantile(Scale):
+    r"""A target whose quantile of a given level is f.
+
+    \[ p(y \mid f) = \frac{\tau (1 - \tau)}{\sigma} e^{-\rho_\tau((y - f)/\sigma)}, \qquad
+        \rho_\tau(u) = \max(\tau u, (\tau - 1) u) \]
+
+    The negative log density is the pinball loss, and \(P(Y \le f) = \tau\). Log-concave. The Hessian is zero away from
+    y = f, so the Fisher information is that of the score.
+
+    Attributes:
+        level: τ, between 0 and 1; one half is the median.
+        scale: σ in the target's units; None where it is learned, as `params["log_scale"]`, `[outputs]`.
+        scale_prior: the prior of a learned σ.
+
+    Raises:
+        ValueError: if the level is not between 0 and 1, or the scale is not positive and finite.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Quantile
+        >>> Quantile(0.9, scale=1.0).cdf({}, jnp.array([[2.0]]), jnp.array([2.0])).round(4).tolist()
+        [0.9...]
+    """
+
+    level: Number = 0.5
+    scale: Number | None = None
+    scale_prior: DispersionPrior = LogNormalDispersion()
+
+    support = Real()
+    log_concave = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.level, Tracer) and not 0.0 < self.level < 1.0:
+            raise ValueError(f"the level {self.level} is not between 0 and 1; give 0.9 for the upper tenth")
+        require_positive("scale", self.scale, "give σ above 0, or leave it out to learn it")
+
+    @property
+    def given(self) -> Number | None:
+        return self.scale
+
+    @property
+    def dispersion_prior(self) -> DispersionPrior:
+        return self.scale_prior
+
+    def guess(self, y: Array) -> Array:
+        """Returns the mean pinball loss about the quantile of the targets."""
+        return jnp.mean(self._pinball(y - jnp.quantile(y, self.level, axis=0)[None]), axis=0)
+
+    def dispersion_information(self, params: Params) -> Params:
+        r"""Returns one for each log σ."""
+        return jax.tree.map(jnp.ones_like, params)
+
+    def density(self, params: Params, f: Array, y: Array) -> Array:
+        scale = self.dispersion(params, f)
+        return jnp.log(self._product(f)) - jnp.log(scale) - self._pinball((y - f) / scale)
+
+    def weight(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\tau (1 - \tau)/\sigma^2\)."""
+        return self._product(f) / self.dispersion(params, f) ** 2
+
+    def location(self, params: Params, f: Array) -> Array:
+        r"""Returns \(f + \sigma (1 - 2\tau)/(\tau (1 - \tau))\)."""
+        return f + self.dispersion(params, f) * (1.0 - 2.0 * self.level) / self._product(f)
+
+    def spread(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sigma^2 (1 - 2\tau + 2\tau^2)/(\tau (1 - \tau))^2\)."""
+        return (self.dispersion(params, f) / self._product(f)) ** 2 * (1.0 - 2.0 * self._product(f))
+
+    def surprise(self, params: Params, f: Array) -> Array:
+        r"""Returns \(1 + \log(\sigma/(\tau (1 - \tau)))\)."""
+        return 1.0 + jnp.log(self.dispersion(params, f)) - jnp.log(self._product(f))
+
+    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns f and the difference of two exponential draws of the two slopes."""
+        up, down = jax.random.exponential(key, (2, *f.shape), f.dtype)
+        return f + self.dispersion(params, f) * (up / self.level - down / (1.0 - self.level))
+
+    def below(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the distribution function."""
+        u = (y - f) / self.dispersion(params, f)
+        left = self.level * jnp.exp((1.0 - self.level) * jnp.where(u < 0, u, 0.0))
+        right = 1.0 - (1.0 - self.level) * jnp.exp(-self.level * jnp.where(u < 0, 0.0, u))
+        return jnp.where(u < 0, left, right)
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of both tails, each an exponential on its side."""
+        u = (y - f) / self.dispersion(params, f)
+        left, right = jnp.where(u < 0, u, 0.0), jnp.where(u < 0, 0.0, u)
+        below = jnp.log(jnp.asarray(self.level, f.dtype)) + (1.0 - self.level) * left
+        above = jnp.log1p(-jnp.asarray(self.level, f.dtype)) - self.level * right
+        return jnp.where(u < 0, below, log1mexp(above)), jnp.where(u < 0, log1mexp(below), above)
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval of one output, its part below f and its part above."""
+        scale, level = self.dispersion(params, f)[:, 0], jnp.asarray(self.level, f.dtype)
+        a, b = ((jnp.asarray(end).astype(f.dtype) - f[:, 0]) / scale for end in (lower, upper))
+
+        def part(log_share: Array, rate: Array, near: Array, far: Array) -> Array:
+            here = far > near
+            width = jnp.where(here, far - near, 1.0)
+            return jnp.where(here, log_share - rate * near + log1mexp(-rate * width), -jnp.inf)
+
+        left = part(jnp.log(level), 1.0 - level, jnp.maximum(-b, 0.0), jnp.maximum(-a, 0.0))
+        right = part(jnp.log1p(-level), level, jnp.maximum(a, 0.0), jnp.maximum(b, 0.0))
+        first, second = jnp.maximum(left, right), jnp.minimum(left, right)
+        return first + jnp.log1p(jnp.exp(jnp.where(jnp.isfinite(second), second - first, -jnp.inf)))
+
+    def _product(self, f: Array) -> Array:
+        return jnp.full(f.shape, self.level * (1.0 - self.level), f.dtype)
+
+    def _pinball(self, u: Array) -> Array:
+        return jnp.where(u < 0, (self.level - 1.0) * u, self.level * u)
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+
+
+@record
+class VonMises(Dispersed):
+    r"""Von Mises distributed angles in radians around the direction f. Not log-concave.
+
+    Draws lie within π of f, the mean is f, and the variance is the mean square of the angle between y and f. There is
+    no distribution function, as a circle has no first point.
+
+    Attributes:
+        concentration: κ, about one over the variance where it is large; None where it is learned, as
+            `params["log_concentration"]`, `[outputs]`.
+        concentration_prior: the prior of a learned κ.
+
+    Raises:
+        ValueError: if the concentration is not positive and finite.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import VonMises
+        >>> f, y = jnp.zeros((2, 1)), jnp.array([0.5, 0.5 + 2 * jnp.pi])
+        >>> VonMises(2.0).log_prob({}, f, y).round(3).tolist()
+        [-0.907..., -0.907...]
+    """
+
+    concentration: Number | None = None
+    concentration_prior: DispersionPrior = LogNormalDispersion()
+
+    support = Circle()
+    leaf = "log_concentration"
+
+    def __post_init__(self) -> None:
+        require_positive("concentration", self.concentration, "give κ above 0, or leave it out to learn it")
+
+    @property
+    def given(self) -> Number | None:
+        return self.concentration
+
+    @property
+    def dispersion_prior(self) -> DispersionPrior:
+        return self.concentration_prior
+
+    def guess(self, y: Array) -> Array:
+        """Returns κ of the length R of the mean direction, R(2 − R²)/(1 − R²), from 0.1 to 1000."""
+        R = jnp.hypot(jnp.mean(jnp.cos(y), axis=0), jnp.mean(jnp.sin(y), axis=0))
+        return jnp.clip(R * (2 - R**2) / jnp.maximum(1 - R**2, 1e-6), 0.1, 1e3)
+
+    def dispersion_information(self, params: Params) -> Params:
+        r"""Returns \(\kappa^2 A'(\kappa)\) for each log κ, \(A = I_1/I_0\)."""
+        return jax.tree.map(lambda leaf: _information(jnp.exp(leaf)), params)
+
+    def density(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\kappa (\cos(y - f) - 1) - \log(2 \pi e^{-\kappa} I_0(\kappa))\)."""
+        k = self.dispersion(params, f)
+        return -2.0 * k * jnp.sin((y - f) / 2) ** 2 - jnp.log(i0e(k)) - math.log(2 * math.pi)
+
+    def weight(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\kappa A(\kappa)\)."""
+        k = self.dispersion(params, f)
+        return k * i1e(k) / i0e(k)
+
+    def location(self, params: Params, f: Array) -> Array:
+        return f
+
+    def spread(self, params: Params, f: Array) -> Array:
+        """Returns the mean square of the angle, by quadrature over twelve deviations or the half circle."""
+        k = self.dispersion(params, f)[..., None]
+        reach = jnp.minimum(12.0 / jnp.sqrt(k), math.pi)
+        angle = reach * (0.5 * (1.0 + jnp.asarray(_NODES, f.dtype))).reshape(*[1] * f.ndim, -1)
+        mass = jnp.exp(-2.0 * k * jnp.sin(angle / 2) ** 2) * jnp.asarray(_WEIGHTS, f.dtype).reshape(*[1] * f.ndim, -1)
+        return jnp.sum(mass * angle**2, axis=-1) / jnp.sum(mass, axis=-1)
+
+    def surprise(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\log(2 \pi I_0(\kappa)) - \kappa A(\kappa)\)."""
+        k = self.dispersion(params, f)
+        return math.log(2 * math.pi) + jnp.log(i0e(k)) + k * (1.0 - i1e(k) / i0e(k))
+
+    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns draws within π of f."""
+        from numpyro.distributions import VonMises as Angles
+
+        with lenient():
+            return f + Angles(0.0, self.dispersion(params, f)).sample(key).astype(f.dtype)
+
+
+def _information(k: Array) -> Array:
+    # ½ + 1/(4κ) for a large κ, where the difference would lose it.
+    large = k > 300.0
+    some = jnp.where(large, 1.0, k)
+    A = i1e(some) / i0e(some)
+    return jnp.where(large, 0.5 + 1 / (4 * k) + 3 / (8 * k**2), some**2 * (1 - A / some - A**2))

@@ -1,0 +1,304 @@
+"""Likelihoods with a target of their own for every output, or for every position."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.wrapper import LikelihoodWrapper
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Independent", "PerPosition"]
+
+
+class Independent(Likelihood):
+    """A likelihood of one target for each output, independent given f."""
+
+    # The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass says
+    # what one entry is by methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`,
+    # `location`, `spread`, `draw`, and `surprise`, `below` and `tails` where there are formulas.
+
+    @abstractmethod
+    def density(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log p(y_k | f_k) in nats."""
+
+    @abstractmethod
+    def weight(self, params: Params, f: Array) -> Array:
+        """Returns the Fisher information of each target about its output."""
+
+    @abstractmethod
+    def location(self, params: Params, f: Array) -> Array:
+        """Returns the means."""
+
+    @abstractmethod
+    def spread(self, params: Params, f: Array) -> Array:
+        """Returns the variances."""
+
+    @abstractmethod
+    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw of each target."""
+
+    def surprise(self, params: Params, f: Array) -> Array | None:
+        """Returns the entropies in nats; None where there is no formula, and an average over draws is taken."""
+        del params, f
+
+    def below(self, params: Params, f: Array, y: Array) -> Array | None:
+        """Returns P(Y_k ≤ y_k), of targets in the support; None for an average over draws."""
+        del params, f, y
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array] | None:
+        """Returns log P(Y_k ≤ y_k) and log P(Y_k > y_k), of targets in the support; None for those of the density."""
+        del params, f, y
+
+    # What follows.
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are in the support, `[batch]` or `[batch, outputs]`."""
+        shape = np.shape(y)
+        if len(shape) not in (1, 2):
+            raise ValueError(f"the targets have shape {shape}; {self.name} takes [batch] or [batch, outputs]")
+        if len(shape) == 2 and shape[1] == 1:
+            raise ValueError(f"the targets have shape {shape}, a single column; pass y[:, 0], of shape [batch]")
+        self.support.check(y, self.name)
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\sum_k \log p(y_k \mid f_k)\) in nats, `[batch]`."""
+        return jnp.sum(self.density(params, f, _columns(y, f)), axis=-1)
+
+    def information(self, params: Params, f: Array) -> Array:
+        """Returns the weights on a diagonal, `[batch, outputs, outputs]`."""
+        return self.weight(params, f)[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None]
+
+    def information_root(self, params: Params, f: Array) -> Array:
+        """Returns the roots of the weights on a diagonal."""
+        return jnp.sqrt(self.weight(params, f))[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None]
+
+    def information_diagonal(self, params: Params, f: Array) -> Array:
+        return self.weight(params, f)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        return _target(self.location(params, f))
+
+    def variance(self, params: Params, f: Array) -> Array:
+        """Returns the variances in the target's shape."""
+        return _target(self.spread(params, f))
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        """Returns the sum of the entropies in nats, `[batch]`."""
+        entropies = self.surprise(params, f)
+        return super().entropy(params, f) if entropies is None else jnp.sum(entropies, axis=-1)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        return _target(jax.lax.stop_gradient(self.draw(key, params, f)).astype(f.dtype))
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns P(Y_k ≤ y_k | f_k), output by output, in the target's shape."""
+        ends, y = self.support, _columns(y, f)
+        inside = self.below(params, f, jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper))
+        if inside is None:
+            return super().cdf(params, f, _target(y))
+        return _target(jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns log P(Y_k ≤ y_k | f_k) and log P(Y_k > y_k | f_k), output by output, in the target's shape."""
+        ends, y = self.support, _columns(y, f)
+        some = jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper)
+        found = self.tails(params, f, jnp.where(jnp.isfinite(some), some, 1.0))
+        if found is None:
+            return super().log_tails(params, f, _target(y))
+        below = jnp.where(y < ends.lower, -jnp.inf, jnp.where(y >= ends.upper, 0.0, found[0]))
+        above = jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, -jnp.inf, found[1]))
+        return _target(below), _target(above)
+
+
+def _columns(y: Array, f: Array) -> Array:
+    """The targets as `[batch, outputs]`; a reshape, so that another size is an error and is never broadcast."""
+    return jnp.reshape(y, f.shape).astype(f.dtype)
+
+
+def _target(columns: Array) -> Array:
+    """`[batch, outputs]` in the target's shape."""
+    return columns[:, 0] if columns.shape[-1] == 1 else columns
+
+
+@record
+class PerPosition(LikelihoodWrapper):
+    r"""A target at every position of a row, pixels or steps, independent given f: dense prediction.
+
+    \[ \log p(y \mid f) = \sum_p \log p_0(y_p \mid f_p) \]
+
+    Targets are `[batch, *positions]`, outputs `[batch, positions * K]` with the K outputs of the base side by side,
+    position after position, as `networks.UNet` and `networks.EveryStep` give them. Dispersions are the base's, shared
+    by all positions. The mean of a prediction is `[N, *positions]`, for classes `[N, *positions, K]`, and so is its
+    uncertainty: a map. The density is one number a row.
+
+    Positions of one row are not independent rows: a likelihood of 576 pixels outweighs the prior 576 times as much as
+    one label does.
+
+    Attributes:
+        base: p₀, a likelihood of one value a row.
+        positions: the shape of the targets of one row, `(height, width)` or `(steps,)`.
+
+    Raises:
+        ValueError: for positions that are no positive integers.
+        TypeError: for a base that is no likelihood.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Categorical, PerPosition
+        >>> pixels = PerPosition(Categorical(3), (4, 4))
+        >>> f = jnp.zeros((2, 48))
+        >>> pixels.mean({}, f).shape, pixels.entropy({}, f).shape
+        ((2, 4, 4, 3), (2, 4, 4))
+        >>> round(float(pixels.log_prob({}, f, jnp.ones((2, 4, 4), int))[0]), 3)  # 16 log(1/3)
+        -17.578
+    """
+
+    base: Likelihood | Any
+    positions: tuple[int, ...] = static()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", tuple(self.positions))
+        if not isinstance(self.base, Likelihood):
+            raise TypeError(f"the base is {self.base!r}; give one of lamu.likelihoods, for instance Categorical(10)")
+        if not self.positions or any(not isinstance(size, int) or size < 1 for size in self.positions):
+            raise ValueError(
+                f"positions={self.positions} have no targets; give the shape of one row's, for instance (28, 28)"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"PerPosition({self.base.name})"
+
+    @property
+    def n_positions(self) -> int:
+        """As many as there are positions."""
+        return math.prod(self.positions)
+
+    @property
+    def of_position(self) -> Likelihood:
+        return self.base
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are `[batch, *positions]`, each one that the base takes."""
+        shape = np.shape(y)
+        if shape[1:] != self.positions:
+            raise ValueError(
+                f"the targets have shape {shape}; {self.name} takes [batch, {', '.join(map(str, self.positions))}]"
+            )
+        self.support.check(y, self.name)
+        self.base.check(np.reshape(y, -1))
+
+    def outputs(self, y: Any) -> int:
+        return self.n_positions * self._width
+
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        return self.base.output_scales(width // self.n_positions) * self.n_positions
+
+    def init(self, y: Any) -> Params:
+        """Returns the base's first dispersions, of the targets at all positions."""
+        return self.base.init(jnp.reshape(jnp.asarray(y), (-1,)))
+
+    def dispersion_information(self, params: Params) -> Params:
+        """Returns the base's, summed over positions."""
+        return jax.tree.map(lambda leaf: self.n_positions * leaf, self.base.dispersion_information(params))
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\sum_p \log p_0(y_p \mid f_p)\) in nats, `[batch]`."""
+        each = self.base.log_prob(params, self._apart(f), self._rows(y, f))
+        return jnp.sum(jnp.reshape(each, (f.shape[0], -1)), axis=1)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the base's means, `[batch, *positions]`, for classes `[batch, *positions, classes]`."""
+        return self._together(self.base.mean(params, self._apart(f)))
+
+    def variance(self, params: Params, f: Array) -> Array:
+        """Returns the base's variances in the shape of the mean."""
+        return self._together(self.base.variance(params, self._apart(f)))
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        """Returns the base's entropy of each position in nats, `[batch, *positions]`; their sum is that of a row."""
+        return self._together(self.base.entropy(params, self._apart(f)))
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw of every target, `[batch, *positions]`."""
+        return self._together(self.base.sample(key, params, self._apart(f)))
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns P(Y_p ≤ y_p | f_p), position by position, `[batch, *positions]`."""
+        return self._together(self.base.cdf(params, self._apart(f), self._rows(y, f)))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns log P(Y_p ≤ y_p | f_p) and log P(Y_p > y_p | f_p), position by position."""
+        below, above = self.base.log_tails(params, self._apart(f), self._rows(y, f))
+        return self._together(below), self._together(above)
+
+    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log P(Y_p ≤ y_p | f_p), position by position."""
+        return self._together(self.base.log_cdf(params, self._apart(f), self._rows(y, f)))
+
+    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log P(Y_p > y_p | f_p), position by position."""
+        return self._together(self.base.log_survival(params, self._apart(f), self._rows(y, f)))
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns log P(lower_p < Y_p ≤ upper_p | f_p), position by position."""
+        ends = self._rows(lower, f), self._rows(upper, f)
+        return self._together(self.base.log_interval(params, self._apart(f), *ends))
+
+    def distribution(self, params: Params, f: Array) -> None:
+        """Returns None: the base's is of one target."""
+        return
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: the base's is of one target, and those of a row depend on each other."""
+        return
+
+    counted = Likelihood.counted
+    check_training = Likelihood.check_training
+    information_sum = Likelihood.information_sum
+    takes_trials = False
+    logits = False  # the softmax is over those of a position
+
+    def information(self, params: Params, f: Array) -> Array:
+        """Returns the base's information in blocks along the diagonal, `[batch, outputs, outputs]`."""
+        return self._blocks(self.base.information(params, self._apart(f)), f)
+
+    def information_blocks(self, params: Params, f: Array) -> Array:
+        return self.base.information_blocks(params, self._apart(f))
+
+    def information_root(self, params: Params, f: Array) -> Array:
+        """Returns the base's roots in blocks along the diagonal."""
+        return self._blocks(self.base.information_root(params, self._apart(f)), f)
+
+    def information_diagonal(self, params: Params, f: Array) -> Array:
+        return jnp.reshape(self.base.information_diagonal(params, self._apart(f)), f.shape)
+
+    @property
+    def _width(self) -> int:
+        return self.base.outputs(self.support.zeros(1))
+
+    def _apart(self, f: Array) -> Array:
+        """Positions as rows, `[batch * positions, K]`."""
+        return jnp.reshape(f, (f.shape[0] * self.n_positions, self._width))
+
+    def _rows(self, y: Array, f: Array) -> Array:
+        """The targets of positions as rows, `[batch * positions]`."""
+        return jnp.reshape(y, (f.shape[0] * self.n_positions,))
+
+    def _together(self, values: Array) -> Array:
+        """Rows of positions again, `[batch, *positions, ...]`."""
+        return jnp.reshape(values, (values.shape[0] // self.n_positions, *self.positions, *values.shape[1:]))
+
+    def _blocks(self, each: Array, f: Array) -> Array:
+        """Matrices of positions `[batch * positions, K, R]` along a diagonal, `[batch, outputs, positions * R]`."""
+        each = jnp.reshape(each, (f.shape[0], self.n_positions, *each.shape[1:]))
+        apart = each[:, :, :, None, :] * jnp.eye(self.n_positions, dtype=f.dtype)[None, :, None, :, None]
+        return jnp.reshape(apart, (f.shape[0], f.shape[1], -1))

@@ -1,0 +1,300 @@
+"""Successes in a number of trials, and counts in several categories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import log_softmax
+from jax.scipy.special import betainc
+
+from lamu.likelihoods.classes import Categorical
+from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
+from lamu.likelihoods.several_targets import Independent
+from lamu.likelihoods.tails import log_choose, log_tails_of_beta, stirling
+from lamu.record import record, static
+from lamu.supports import Counts
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Binomial", "Multinomial"]
+
+
+_MOST = 1024  # trials up to which the entropy is a sum over all counts
+
+
+@record
+class Binomial(Independent):
+    r"""Counts of successes: \(p(y \mid f) = \binom{n}{y} p^y (1 - p)^{n - y}\). Log-concave.
+
+    The number of trials is the same for all rows (`trials`), or comes with each row, as targets
+    `{"value": successes, "trials": trials}`. In the second case mean, variance, draws and Fisher information are those
+    of one trial, as those of a row to come are not known, and a row counts as often as it has trials (`counted`).
+    Predictions are of one trial too, unless they are told the trials: `posterior.predict({"x": x, "trials": n})`.
+
+    Attributes:
+        trials: n; None where each row brings its own.
+        link: g, a link of probabilities with the range 0 to 1.
+
+    Raises:
+        ValueError: if the number of trials is not a whole number from 1.
+        TypeError: for another link.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Binomial
+        >>> Binomial(10).mean({}, jnp.zeros((1, 1))).tolist()
+        [5.0]
+        >>> rows = {"value": jnp.array([1, 2]), "trials": jnp.array([1, 4])}
+        >>> jnp.exp(Binomial().log_prob({}, jnp.zeros((2, 1)), rows)).round(3).tolist()
+        [0.5, 0.375]
+    """
+
+    trials: int | None = static(default=None)
+    link: ProbabilityLink | Any = Logit()
+
+    log_concave = True
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and not (self.trials >= 1 and self.trials == int(self.trials)):
+            raise ValueError(f"{self.trials} trials cannot be; give a whole number from 1, or one for each row")
+        require_probability_link(self.link, "Binomial")
+
+    @property
+    def support(self) -> Counts:
+        """Whole numbers up to the number of trials."""
+        return Counts(most=self.trials or 1)
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless successes and trials are whole numbers, and trials enough."""
+        value, trials = _parts(y)
+        if trials is None:
+            super().check(value)
+            return
+        if self.trials is not None:
+            raise ValueError(f"the rows bring trials, and Binomial({self.trials}) has its own; take Binomial()")
+        value, trials = np.asarray(value), np.asarray(trials)
+        if value.ndim != 1:
+            raise ValueError(f"the successes have shape {value.shape}; trials of each row go with one count, [batch]")
+        Counts().check(value, "Binomial")
+        Counts().check(trials, "the trials of Binomial")
+        if value.shape != trials.shape:
+            raise ValueError(f"there are successes of shape {value.shape}, and trials of {trials.shape}; give the same")
+        if (value > trials).any():
+            row = np.argwhere(value > trials)[0]
+            at = tuple(row)
+            raise ValueError(
+                f"row {row[0]} has {value[at]!s} successes in {trials[at]!s} trials; give at least as many trials"
+            )
+
+    def outputs(self, y: Any) -> int:
+        return super().outputs(_parts(y)[0])
+
+    def init(self, y: Any) -> Params:
+        return {}
+
+    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
+        """Returns the log density of the counts in nats, `[batch]`.
+
+        Args:
+            params: nothing.
+            f: the outputs.
+            y: successes, or `{"value": successes, "trials": trials}`.
+        """
+        value, trials = _parts(y)
+        if trials is None:
+            return super().log_prob(params, f, value)
+        value, trials = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (value, trials))
+        return jnp.sum(self._log_prob(f, value, trials), axis=-1)
+
+    def cdf(self, params: Params, f: Array, y: Any) -> Array:
+        """Returns P(Y ≤ y | f), of successes alone, or with trials as for `log_prob`."""
+        value, trials = _parts(y)
+        if trials is None:
+            return super().cdf(params, f, value)
+        y, n = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (jnp.floor(value), trials))
+        some = jnp.clip(y, 0.0, jnp.maximum(n - 1.0, 0.0))
+        inside = betainc(jnp.maximum(n - some, 1.0), some + 1.0, self.link.complement(f))
+        return jnp.where(y < 0, 0.0, jnp.where(y >= n, 1.0, inside))[:, 0]
+
+    @property
+    def takes_trials(self) -> bool:
+        """Whether rows bring trials of their own."""
+        return self.trials is None
+
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+        trials = _parts(y)[1]
+        return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
+
+    def density(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the log density of counts of `trials`."""
+        return self._log_prob(f, y, jnp.full(f.shape, self._trials, f.dtype))
+
+    def weight(self, params: Params, f: Array) -> Array:
+        r"""Returns \(n p'^2 / (p (1 - p))\)."""
+        return self._trials * self.link.weight(f)
+
+    def location(self, params: Params, f: Array) -> Array:
+        return self._trials * self.link.probability(f)
+
+    def spread(self, params: Params, f: Array) -> Array:
+        """Returns np(1 − p)."""
+        return self._trials * self.link.probability(f) * self.link.complement(f)
+
+    def surprise(self, params: Params, f: Array) -> Array | None:
+        """Returns the sum over all counts, up to 1,024 trials."""
+        if self._trials > _MOST:
+            return None
+        y = jnp.arange(self._trials + 1, dtype=f.dtype).reshape(-1, *[1] * f.ndim)
+        log_prob = jax.vmap(lambda y: self.density({}, f, jnp.broadcast_to(y, f.shape)))(y)
+        return -jnp.sum(jnp.exp(log_prob) * log_prob, axis=0)
+
+    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns binomial counts."""
+        return jax.random.binomial(key, float(self._trials), self.link.probability(f), f.shape, f.dtype)
+
+    def below(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the regularised incomplete beta function of 1 − p."""
+        some = jnp.clip(y, 0.0, self._trials - 1.0)
+        return betainc(self._trials - some, some + 1.0, self.link.complement(f))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the regularised incomplete beta functions of 1 − p."""
+        one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
+        some = jnp.clip(y, 0.0, self._trials - 1.0)
+        log_odds = self.link.log_prob(f, zero) - self.link.log_prob(f, one)
+        return log_tails_of_beta(self._trials - some, some + 1.0, log_odds)
+
+    @property
+    def _trials(self) -> int:
+        return 1 if self.trials is None else self.trials
+
+    def _log_prob(self, f: Array, y: Array, n: Array) -> Array:
+        one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
+        return log_choose(n, y) + y * self.link.log_prob(f, one) + (n - y) * self.link.log_prob(f, zero)
+
+
+def _parts(y: Any) -> tuple[Any, Any]:
+    """Successes and trials, None where the rows bring none."""
+    return (y["value"], y["trials"]) if isinstance(y, Mapping) else (y, None)
+
+
+@record
+class Multinomial(Likelihood):
+    r"""Counts of several categories out of n: \(p(y \mid f) = n! \prod_k p_k^{y_k} / y_k!\), p the softmax.
+
+    Log-concave. The targets are `[batch, classes]`. Each row's own sum is its n in the density. Mean, variance, draws
+    and Fisher information are those of `trials`, or of one trial where it is None: then a row counts
+    as often as it has counts (`counted`).
+
+    Attributes:
+        classes: how many categories there are, two or more.
+        trials: n; None where it differs from row to row.
+
+    Raises:
+        ValueError: if there are fewer than two categories, or the number of trials is not a whole number from 1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Multinomial
+        >>> Multinomial(4, trials=8).mean({}, jnp.zeros((1, 4))).tolist()
+        [[2.0, 2.0, 2.0, 2.0]]
+    """
+
+    classes: int = static()
+    trials: int | None = static(default=None)
+
+    log_concave = True
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ValueError(f"Multinomial({self.classes}) has too few categories; give 2 or more")
+        Binomial(self.trials)
+
+    @property
+    def support(self) -> Counts:
+        """Whole numbers up to the number of trials."""
+        return Counts(most=self.trials or 1)
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are counts, `[batch, classes]`, and sum to the number of trials."""
+        if np.ndim(y) != 2 or np.shape(y)[1] != self.classes:
+            raise ValueError(
+                f"the targets have shape {np.shape(y)}; Multinomial({self.classes}) takes [batch, {self.classes}]"
+            )
+        Counts().check(y, "Multinomial")
+        sums = np.asarray(y).sum(axis=1)
+        if self.trials is not None and (sums != self.trials).any():
+            row = int(np.argmax(sums != self.trials))
+            raise ValueError(
+                f"the counts of row {row} sum to {sums[row]!s}, and there are {self.trials} trials; leave `trials` out "
+                "where rows differ"
+            )
+
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        return ("logits",) * width
+
+    def outputs(self, y: Any) -> int:
+        """Returns the number of categories."""
+        return self.classes
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\log n! + \sum_k (y_k \log p_k - \log y_k!)\) in nats, `[batch]`."""
+        y = jnp.reshape(y, f.shape).astype(f.dtype)
+        n = jnp.sum(y, axis=-1)
+        # Factorials without their leading terms, which are put together as y log(np/y).
+        log_share = jnp.log(jnp.maximum(n, 1.0))[:, None] - jnp.log(jnp.where(y > 0, y, 1.0))
+        return stirling(n) + jnp.sum(y * (log_softmax(f, axis=-1) + log_share) - stirling(y), axis=-1)
+
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+        """Returns the weights times the sums of the rows, where they are not `trials`."""
+        return weights if self.trials is not None else weights * jnp.sum(jnp.asarray(y).astype(weights.dtype), axis=-1)
+
+    def information(self, params: Params, f: Array) -> Array:
+        r"""Returns \(n (\operatorname{diag}(p) - p p^\top)\), `[batch, classes, classes]`."""
+        return self._trials * self._one.information(params, f)
+
+    def information_root(self, params: Params, f: Array) -> Array:
+        """Returns that of a categorical target, times √n."""
+        return self._trials**0.5 * self._one.information_root(params, f)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        return self._trials * self._one.mean(params, f)
+
+    def variance(self, params: Params, f: Array) -> Array:
+        r"""Returns \(n p_k (1 - p_k)\), `[batch, classes]`."""
+        return self._trials * self._one.variance(params, f)
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        """Returns that of a categorical target for one trial, else an average over draws, in nats, `[batch]`."""
+        return self._one.entropy(params, f) if self._trials == 1 else super().entropy(params, f)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns counts of n draws, `[batch, classes]`: of each category, given those before."""
+        log_p = log_softmax(f, axis=-1)
+        # The share of each category among those that are left, by the sums of what comes after it.
+        left = jnp.flip(jax.lax.cumlogsumexp(jnp.flip(log_p, axis=-1), axis=1), axis=-1)
+        shares = jnp.clip(jnp.exp(log_p - left), 0.0, 1.0)
+        rest, counts = jnp.full(f.shape[:1], float(self._trials), f.dtype), []
+        for k, each in enumerate(jax.random.split(key, self.classes - 1)):
+            counts.append(jax.random.binomial(each, rest, shares[:, k], f.shape[:1], f.dtype))
+            rest = rest - counts[-1]
+        return jnp.stack([*counts, rest], axis=-1)
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns P(Y_k ≤ y_k | f), category by category, each binomial, `[batch, classes]`."""
+        others = f[:, None, :] + jnp.where(jnp.eye(self.classes, dtype=bool), -jnp.inf, 0.0).astype(f.dtype)[None]
+        log_odds = f - jax.nn.logsumexp(others, axis=-1)
+        marginal = Binomial(self.trials, Logit())
+        return marginal.cdf(params, log_odds, y)
+
+    @property
+    def _one(self) -> Categorical:
+        return Categorical(self.classes)
+
+    @property
+    def _trials(self) -> int:
+        return 1 if self.trials is None else self.trials

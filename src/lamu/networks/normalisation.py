@@ -1,0 +1,203 @@
+"""Normalisation layers: batch normalisation over real rows, filter response and groups."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.networks.interface import Normaliser
+from lamu.record import record, static
+from lamu.sizes import sized
+from lamu.typing import Array, Params
+
+__all__ = ["BatchNorm", "FilterResponse", "GroupNorm"]
+
+
+@record
+class BatchNorm(Normaliser):
+    r"""Batch normalisation: each feature with the mean and variance of its batch, then scaled and shifted.
+
+    \[ y = \gamma\, \frac{x - \hat m}{\sqrt{\hat v + \epsilon}} + \beta, \qquad
+       m \leftarrow \alpha m + (1 - \alpha) \hat m, \quad v \leftarrow \alpha v + (1 - \alpha) \hat v \]
+
+    In training \(\hat m\) and \(\hat v\) (biased, a mean of squares) are the batch's, over its real rows and all their
+    positions: padded rows count nothing, and a batch without a real row leaves the state alone. Otherwise they are the
+    running m and v, so that a prediction for a row does not depend on the rows beside it. Weights of rows play no part.
+    Parameters are `scale` (γ, from one) and `bias` (β, from zero), the state `mean` (from zero) and `var` (from one).
+
+    Rows of a batch are not independent here, so what needs every row's own gradient (`vogn`) refuses such a network.
+    Samplers never train: to them the running statistics stay what they were at the start.
+
+    Attributes:
+        momentum: α.
+        eps: ε.
+
+    Raises:
+        ValueError: for a momentum outside [0, 1), or an ε that is not positive.
+
+    Source: Ioffe & Szegedy (2015), algorithms 1 and 2.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import MLP, BatchNorm
+        >>> network = MLP((8,), normalise=BatchNorm())
+        >>> x = jnp.array([[1.0], [3.0]])
+        >>> params, state = BatchNorm(momentum=0.5).init(1, x.dtype)
+        >>> y, state = BatchNorm(momentum=0.5).apply(params, state, x, train=True, mask=None)
+        >>> y[:, 0].round(2).tolist(), state["mean"].tolist()
+        ([-1.0, 1.0], [1.0])
+    """
+
+    momentum: float = static(default=0.9)
+    eps: float = static(default=1e-5)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.momentum < 1.0:
+            raise ValueError(f"the momentum {self.momentum!r} keeps no running average; give a number in [0, 1)")
+        if not self.eps > 0.0:
+            raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
+
+    def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
+        """Returns scale and bias, and the running mean and variance."""
+        ones, zeros = jnp.ones(features, dtype), jnp.zeros(features, dtype)
+        return {"scale": ones, "bias": zeros}, {"mean": jnp.copy(zeros), "var": jnp.copy(ones)}
+
+    def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+        """Returns the normalised features, the last axis of `x`, and the state, new in training."""
+        now = state
+        if train:
+            rows = jnp.ones(x.shape[0], bool) if mask is None else mask > 0
+            real = rows.reshape(-1, *[1] * (x.ndim - 1))
+            # Zeros in the place of padding, so that nonsense there spoils no gradient.
+            x = jnp.where(real, x, jnp.zeros_like(x))
+            now, present = _moments(x, real)
+            rate = (1.0 - self.momentum) * present
+            state = jax.tree.map(lambda old, new: old + rate * (new - old), state, now)
+        factor = params["scale"] * jax.lax.rsqrt(now["var"] + self.eps)
+        return (x - _along(now["mean"], x)) * _along(factor, x) + _along(params["bias"], x), state
+
+
+def _moments(x: Array, real: Array) -> tuple[dict[str, Array], Array]:
+    """Returns the real rows' mean and variance, and one, or zero where there is no real row."""
+    axes = tuple(range(x.ndim - 1))
+    count = jnp.sum(real.astype(x.dtype))
+    size = jnp.maximum(count, 1.0) * math.prod(x.shape[1:-1])
+    mean = jnp.sum(x, axis=axes) / size
+    deviation = jnp.where(real, x - _along(mean, x), jnp.zeros_like(x))
+    return {"mean": mean, "var": jnp.sum(deviation**2, axis=axes) / size}, jnp.minimum(count, 1.0)
+
+
+def _along(feature: Array, x: Array) -> Array:
+    return feature.reshape(*[1] * (x.ndim - 1), -1)
+
+
+@record
+class FilterResponse(Normaliser):
+    r"""Filter-response normalisation: each feature of a row over the root of its mean square, scaled and shifted.
+
+    \[ y_{np} = \gamma\, \frac{x_{np}}{\sqrt{\tfrac1P \sum_{p'} x_{np'}^2 + \epsilon}} + \beta \]
+
+    over the P positions of row n. No row meets another and there is no state, so that every algorithm takes such a
+    network as it is: rows have gradients of their own, and a chain samples one fixed density. Parameters are `scale`
+    (γ, from one) and `bias` (β, from zero). The threshold of the paper's activation is left to the activation.
+
+    Attributes:
+        eps: ε.
+
+    Raises:
+        ValueError: for an ε that is not positive, or (when it runs) features without positions, as a dense layer gives.
+
+    Source: Singh & Krishnan (2020), equation 1; with SiLU as in Izmailov et al. (2021).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import FilterResponse
+        >>> params, state = FilterResponse().init(1, jnp.float32)
+        >>> x = jnp.array([[[3.0], [-3.0]]], jnp.float32)
+        >>> FilterResponse().apply(params, state, x, True, None)[0].round(3).ravel().tolist(), state
+        ([1.0, -1.0], {})
+    """
+
+    eps: float = static(default=1e-6)
+
+    masked = False  # no row meets another
+
+    def __post_init__(self) -> None:
+        if not self.eps > 0.0:
+            raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
+
+    def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
+        """Returns scale and bias, and no state."""
+        return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
+
+    def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+        """Returns the normalised features, the last axis of `x`."""
+        if x.ndim < 3:
+            raise ValueError(
+                f"features of the shape {x.shape} have no positions to take a mean square over; normalise "
+                "convolutions with FilterResponse(), and a dense layer with BatchNorm() or not at all"
+            )
+        positions = tuple(range(1, x.ndim - 1))
+        size = jnp.mean(x * x, axis=positions, keepdims=True)
+        along = lambda feature: feature.reshape(*[1] * (x.ndim - 1), -1)
+        return x * jax.lax.rsqrt(size + self.eps) * along(params["scale"]) + along(params["bias"]), state
+
+
+@record
+@sized
+class GroupNorm(Normaliser):
+    r"""Group normalisation: groups of a row's features with their own mean and variance, then scaled and shifted.
+
+    \[ y_{npc} = \gamma_c\, \frac{x_{npc} - m_{ng}}{\sqrt{v_{ng} + \epsilon}} + \beta_c \]
+
+    with m and v the mean and the variance over the positions p of row n and the features c of group g. No row meets
+    another and there is no state: where batch normalisation keeps an algorithm away from a network, this does not. One
+    group is layer normalisation. Parameters are `scale` (γ, from one) and `bias` (β, from zero).
+
+    Attributes:
+        groups: how many groups, a divisor of the features.
+        eps: ε.
+
+    Raises:
+        ValueError: for a number of groups that is not positive or (when it is initialised) does not divide the
+            features, or an ε that is not positive.
+
+    Source: Wu & He (2018), equations 1 and 7.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import GroupNorm
+        >>> params, state = GroupNorm(2).init(4, jnp.float32)
+        >>> x = jnp.array([[1.0, 3.0, 0.0, 8.0]], jnp.float32)
+        >>> GroupNorm(2).apply(params, state, x, True, None)[0].round(2).ravel().tolist(), state
+        ([-1.0, 1.0, -1.0, 1.0], {})
+    """
+
+    groups: int = static(default=8)
+    eps: float = static(default=1e-6)
+
+    masked = False  # no row meets another
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.groups, int) or self.groups < 1:
+            raise ValueError(f"groups={self.groups!r} cannot be made; give a positive integer")
+        if not self.eps > 0.0:
+            raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
+
+    def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
+        """Returns scale and bias, and no state."""
+        if features % self.groups:
+            raise ValueError(f"{features} features cannot be dealt to {self.groups} groups; give a divisor")
+        return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
+
+    def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+        """Returns the normalised features, the last axis of `x`."""
+        grouped = x.reshape(x.shape[0], -1, self.groups, x.shape[-1] // self.groups)
+        away = grouped - jnp.mean(grouped, axis=(1, 3), keepdims=True)
+        size = jnp.mean(away * away, axis=(1, 3), keepdims=True)
+        along = lambda feature: feature.reshape(*[1] * (x.ndim - 1), -1)
+        normal = (away * jax.lax.rsqrt(size + self.eps)).reshape(x.shape)
+        return normal * along(params["scale"]) + along(params["bias"]), state

@@ -1,0 +1,160 @@
+"""Curvatures from the gradients of single rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.families import Gaussian
+from lamu.likelihoods import Likelihood
+from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, slopes
+from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
+from lamu.objective.curvature.products import dispersion_prior, row_losses, without_padding
+from lamu.objective.curvature.reader import squares_and_gradient
+from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
+from lamu.objective.microbatching import rows_in_parts
+from lamu.operators import Diagonal, LowRank
+from lamu.record import record, static
+from lamu.supports import value_of
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["LowRankGradients", "SquaredGradients", "fisher_diagonal"]
+
+
+@record
+class SquaredGradients(Curvature):
+    """The mean over rows of squared gradients, in the belief's structure."""
+
+    # \[ H \approx \sum_i r_i\, g_i g_i^\top, \qquad g_i = -\nabla \log p(y_i \mid x_i, \theta) \]
+    #
+    # with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so
+    # it does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher
+    # information. It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal and for
+    # Kronecker factors one backward pass, which gives value and gradient too, and a product or two a layer beside it,
+    # without a single row's gradient held (`lamu.objective.curvature.reader`); for other structures a second pass and
+    # one gradient a row, \(B D\) numbers of memory. Random layers have noise of their own in every row.
+    #
+    # Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN); Zhang et al. (2018), section
+    #     3.3, for Kronecker factors.
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    ) -> Evaluation:
+        if by_factors(structure):
+            at = AtOutputs(loss, theta, structure, key)
+            return at.evaluation(*at.of_the_gradient())
+        if loss.has_prior:
+            raise TypeError("squares of single rows need a Gaussian prior, which enters the belief exactly; use ivon()")
+        row, rows, weights = row_losses(loss, key)
+        if structure is Diagonal:
+            params = (theta, loss.rest)
+            read = lambda rows, weights: squares_and_gradient(row, params, rows, weights, (True, False))
+            # Inputs and cotangents are held side by side: about what two gradients hold.
+            parts = loss.parts(theta, key, runs=2)
+            value, (gradient, rest), (squares, _) = rows_in_parts(read, rows, weights, parts)
+            prior, of_prior = dispersion_prior(loss, theta)
+            rest = tree.add(rest, of_prior)
+            return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)
+        at = without_padding(loss).gradient(theta, key)
+        single = jax.vmap(jax.grad(lambda theta, example: row((theta, loss.rest), example)), in_axes=(None, 0))
+        gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
+        square = structure.from_jacobian(gradients, weights[:, None, None])
+        return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
+
+    def output_hessian(
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+    ) -> OutputHessian:
+        # Returns the outer product of the gradient of every row.
+        return OutputHessian(likelihood, dispersion, f, weights, slopes(likelihood, dispersion, f, y)[:, :, None])
+
+
+def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int = 1) -> Params:
+    """Returns an unbiased estimate of the diagonal of the mean Fisher information, without the prior."""
+    # \[ E_{s, \tilde y} \Big[ \Big( \tfrac{1}{\sqrt B} \sum_i s_i \sqrt{r_i B}\, \nabla \log p(\tilde y_i \mid x_i,
+    #    \theta) \Big)^2 \Big] = \mathrm{diag} \sum_i r_i\, E_{\tilde y}[g_i g_i^\top],
+    #    \qquad s_i = \pm 1, \quad \tilde y_i \sim p(\cdot \mid x_i, \theta) \]
+    #
+    # with \(r_i\) what the row counts in the mean. A probe costs one forward pass and one gradient, for any network,
+    # also where rows cannot be told apart (batch statistics); its relative standard deviation is about \(\sqrt 2\) a
+    # coordinate, and much less averaged over a leaf.
+    #
+    # Source: Hutchinson (1990), in the space of rows; the identity of the Fisher information and the Gauss–Newton
+    # matrix
+    #     is Kunstner, Hennig & Balles (2019), section 2.
+    model, batch = loss.objective.model, loss.batch
+    factor = loss.objective.row_factor(batch)
+    if model.has_outputs:  # a row of several trials is redrawn as one, and counts as often as it has trials
+        dispersion = loss.space.join(theta, loss.rest)["likelihood"]
+        f = jax.lax.stop_gradient(loss.outputs(theta))
+        factor = model.likelihood.counted(dispersion, f, batch.y, factor)
+
+    def probe(key: RandomKey) -> Params:
+        label_key, sign_key, layer_key = jax.random.split(key, 3)
+        rows = _redrawn(label_key, loss, theta) if model.has_outputs else batch
+        signs = jax.random.rademacher(sign_key, factor.shape, factor.dtype) * jnp.sqrt(factor)
+
+        def signed(theta: Params) -> jax.Array:
+            params = loss.space.join(theta, loss.rest)
+            values, _ = model.log_likelihood(params, loss.network_state, rows, layer_key, True)
+            return jnp.sum(jnp.where(factor > 0, values, jnp.zeros_like(values)) * signs.astype(values.dtype))
+
+        return jax.tree.map(jnp.square, jax.grad(signed)(theta))
+
+    if probes == 1:
+        return probe(key)
+    found = jax.lax.map(lambda i: probe(jax.random.fold_in(key, i)), jnp.arange(probes))
+    return tree.scale(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), found), 1.0 / probes)
+
+
+def _redrawn(key: RandomKey, loss: BatchLoss, theta: Params) -> Batch:
+    """Returns the batch with targets drawn from the model."""
+    f = jax.lax.stop_gradient(loss.outputs(theta))
+    params = loss.space.join(theta, loss.rest)
+    drawn = loss.objective.model.likelihood.sample(key, params["likelihood"], f)
+    known = value_of(loss.batch.y)
+    return replace(loss.batch, y=drawn.astype(known.dtype).reshape(known.shape))
+
+
+@record
+class LowRankGradients(Curvature):
+    r"""The mean over rows of \(g_i g_i^\top\) by its k leading directions, with the diagonal exact."""
+
+    # \[ H \approx W W^\top + \mathrm{diag}(d), \qquad W W^\top \text{ the best rank-}k\text{ part of }
+    #    \sum_i r_i\, g_i g_i^\top, \qquad d = \sum_i r_i\, g_i^2 - \mathrm{diag}(W W^\top) \]
+    #
+    # with \(r_i\) what the row counts in the mean. Value, gradient and the gradient in the dispersions come from the
+    # same backward pass. Beside it, a dense layer costs a product for the diagonal, the rows' inner products and k
+    # products of the backward pass; no row's gradient is held. Random layers have noise of their own in every row.
+    #
+    # Source: Mishkin et al. (2018), section 3.
+
+    rank: int = static()  # k; there are never more directions than rows
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, int) or self.rank < 1:
+            raise ValueError(f"LowRankGradients(rank={self.rank!r}) has no direction; ask for a rank of at least one")
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    ) -> Evaluation:
+        if loss.has_prior:
+            raise TypeError(
+                "directions of single rows need a Gaussian prior, which enters the belief exactly; use ivon()"
+            )
+        row, rows, weights = row_losses(loss, key)
+        met = gradient_matrix(row, (theta, loss.rest), rows, weights, read=(True, False))
+        gradient, rest = met.gradient
+        prior, of_prior = dispersion_prior(loss, theta)
+        root = met.leading(self.rank)[0]
+        held = LowRank(root, tree.zeros_like(theta)).diagonal(theta)
+        # Below zero by rounding alone.
+        left = jax.tree.map(lambda square, h: jnp.maximum(square - h, jnp.zeros_like(h)), met.squares()[0], held)
+        found = LowRank(root, left)
+        value = met.value + prior.astype(met.value.dtype)
+        return Evaluation(value, gradient, tree.add(rest, of_prior), found, loss.network_state)

@@ -1,0 +1,274 @@
+"""Pictures of how far predictions can be trusted: reliability, coverage, abstention and novelty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import scores
+from lamu.plots.style import (
+    ACCENT,
+    GREY,
+    IN_RANGE,
+    INK,
+    MARGIN,
+    PALE,
+    canvas,
+    head,
+    likely_range,
+    panels,
+    percent,
+    tidy,
+)
+from lamu.scores.calibration import FEWEST_ROWS
+from lamu.scores.proper_scores import target
+
+__all__ = ["coverage", "reliability", "risk_coverage", "uncertainty_shift"]
+
+
+def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None, axes: Any = None) -> Any:
+    r"""Draws a reliability diagram with the number of rows in each bin below it.
+
+    A point is a bin: the mean probability against the frequency. The pale bar behind it is where the frequency would
+    lie in nine of ten such tables if the probabilities were right (Bröcker & Smith 2007), so that only points outside
+    their bar speak against the prediction.
+
+    Args:
+        pred: a prediction of classes (the most probable label is judged), or of a binary target.
+        y: labels, `[N]`.
+        bins: how many bins of equal width.
+        event: what the probability of a binary target is of, for the axes; "y = 1" where none is given.
+        axes: two of matplotlib's axes, for the diagram and the numbers of rows; those of a new figure where None.
+
+    Returns:
+        The two axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
+
+    Raises:
+        ValueError: if the prediction is of a regression, the shapes differ, or other than two axes are given.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
+        >>> from lamu import plots
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.1, 0.1, 0.8, 0.8]))
+        >>> len(plots.reliability(pred, np.array([0, 0, 1, 0])))
+        2
+    """
+    found = scores.reliability(pred, y, bins)
+    binary = np.ndim(pred.mean) == 1
+    what = event or "y = 1"
+    start = 0.0 if binary else _start(found)
+    if axes is None:
+        axes = canvas(4.2, 4.9).subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    upper, lower = axes = panels("reliability", axes, 2)
+    upper.plot((start, 1), (start, 1), color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    low, high = likely_range(found.said, found.count)
+    width = 0.34 * (found.edges[1] - found.edges[0])
+    upper.bar(found.said, high - low, width, low, color=PALE, linewidth=0, zorder=0, label=IN_RANGE)
+    outside = (found.happened < low) | (found.happened > high)
+    upper.plot(found.said, found.happened, color=ACCENT, linewidth=1.0, alpha=0.55, zorder=2)
+    for chosen, face, name in ((~outside, ACCENT, "observed"), (outside, "white", "observed, out of range")):
+        if chosen.any():
+            upper.scatter(
+                found.said[chosen], found.happened[chosen], 26, face, edgecolors=ACCENT, linewidths=1.3, zorder=3,
+                label=name,
+            )  # fmt: skip
+    floor = min(start, float(np.min(found.happened)), float(np.min(low)))
+    upper.set(xlim=(start - MARGIN, 1 + MARGIN), ylim=(floor - MARGIN, 1 + MARGIN))
+    lower.set_xlim(upper.get_xlim())
+    upper.set_ylabel(f"frequency of {what}" if binary else "fraction that is right")
+    right = scores.ece_if_calibrated(pred).value
+    few = len(y) < FEWEST_ROWS
+    ece = "too few rows for an ECE" if few else f"ECE {scores.with_error(scores.ece, pred, y)}; {right:.3f} if right"
+    head(upper, "Reliability", ece)
+    upper.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK, handletextpad=0.6, borderaxespad=0.2)
+    _draw_counts(lower, found)
+    lower.set_xlabel(f"predicted probability of {what}" if binary else "predicted probability of the chosen class")
+    for each in axes:
+        tidy(each)
+    return axes
+
+
+def _start(found: scores.Reliability) -> float:
+    """Returns where the axis begins: at the lowest bin with a row, and no later than one half."""
+    return float(min(0.5, found.edges[np.searchsorted(found.edges, found.said.min(), side="right") - 1]))
+
+
+def _draw_counts(axes: Any, found: scores.Reliability) -> None:
+    step = found.edges[1] - found.edges[0]
+    middles = (np.floor(np.minimum(found.said, 1 - 1e-12) / step) + 0.5) * step
+    axes.bar(middles, found.count, 0.9 * step, color=ACCENT, alpha=0.85, linewidth=0)
+    axes.set_ylabel("rows")
+    largest = int(found.count.max())
+    axes.set(ylim=(0, 1.32 * largest), yticks=())
+    for at, count in zip(middles, found.count, strict=True):
+        axes.text(at, count + 0.05 * largest, f"{count:,}", ha="center", va="bottom", fontsize=7, color=INK)
+
+
+LEVELS = np.linspace(0.02, 0.98, 49)
+BINS = 10
+
+
+def coverage(pred: Any, y: Any, axes: Any = None) -> Any:
+    r"""Draws the coverage of central intervals against their level, beside the histogram of the targets' ranks.
+
+    The rank of a target is \(F(y)\), its place in its own predictive distribution (the probability integral
+    transform, PIT; Dawid 1984). The central interval of level \(\ell\) holds the targets with
+    \(|2 F(y) - 1| \le \ell\). Where the predictions are right the ranks are uniform: the curve follows the diagonal and
+    the histogram is flat, up to the pale band, where each would lie in nine of ten such tables. A curve below the
+    diagonal and a histogram with high ends are overconfidence.
+
+    Args:
+        pred: a prediction of a regression, with `cdf`.
+        y: targets, `[N]` or `[N, K]`; several outputs are pooled.
+        axes: two of matplotlib's axes, for the curve and the histogram; those of a new figure where None.
+
+    Returns:
+        The two axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
+
+    Raises:
+        ValueError: if the prediction is of classes, the shapes differ, or other than two axes are given.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from jax.scipy.stats import norm
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
+        >>> from lamu import plots
+        >>> pred = SimpleNamespace(support=Real(), mean=jnp.zeros(3), cdf=norm.cdf)
+        >>> len(plots.coverage(pred, jnp.array([-1.0, 0.2, 0.9])))
+        2
+    """
+    y = target("coverage", pred, y, has_classes=False)
+    rank = np.asarray(pred.cdf(jnp.asarray(y, jnp.asarray(pred.mean).dtype)), float).ravel()
+    rows = len(y)
+    axes = canvas(6.8, 3.5).subplots(1, 2, width_ratios=(1.15, 1)) if axes is None else panels("coverage", axes, 2)
+    left, right = axes
+    # The share that a score of the same name tells, of intervals as they are written: equal to that of the ranks but
+    # for rounding, and of counts, whose intervals have both their ends.
+    share = scores.coverage(pred, y, 0.9) if hasattr(pred, "interval") else float(np.mean(np.abs(2 * rank - 1) <= 0.9))
+    _draw_curve(left, rank, rows, share)
+    _draw_ranks(right, rank, rows)
+    for each in axes:
+        tidy(each)
+    return axes
+
+
+def _draw_curve(axes: Any, rank: np.ndarray, rows: int, share: float) -> None:
+    held = np.mean(np.abs(2 * rank[None] - 1) <= LEVELS[:, None], axis=1)
+    low, high = likely_range(LEVELS, rows)
+    axes.fill_between(LEVELS, low, high, color=PALE, linewidth=0, label=IN_RANGE)
+    axes.plot((0, 1), (0, 1), color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.plot(LEVELS, held, color=ACCENT, linewidth=1.6, label="observed")
+    axes.plot((0.9, 0.9), (0, share), color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    axes.plot(0.9, share, "o", color=ACCENT, markersize=4.5)
+    says = f"{percent(share)} % of targets\nin 90 % intervals"
+    axes.text(0.875, 0.03, says, ha="right", va="bottom", fontsize=8, color=INK, linespacing=1.35)
+    axes.set(xlim=(0, 1), ylim=(0, 1.0), aspect="equal", xticks=np.linspace(0, 1, 6), yticks=np.linspace(0, 1, 6))
+    axes.set(xlabel="level of the central interval", ylabel="fraction of targets inside")
+    head(axes, "Coverage")
+    axes.legend(loc="upper left", frameon=False, fontsize=7.5, labelcolor=INK, handletextpad=0.6)
+
+
+def _draw_ranks(axes: Any, rank: np.ndarray, rows: int) -> None:
+    counts, edges = np.histogram(np.clip(rank, 0, 1), BINS, (0, 1))
+    share = counts / len(rank)
+    low, high = likely_range(1 / BINS, rows)
+    axes.axhspan(float(low) * BINS, float(high) * BINS, color=PALE, linewidth=0, zorder=0)
+    axes.bar(edges[:-1], share * BINS, 1 / BINS, align="edge", color=ACCENT, alpha=0.65, edgecolor="white", linewidth=1)
+    axes.axhline(1.0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.set(xlim=(0, 1), ylim=(0, max(1.6, 1.1 * BINS * share.max(), 1.1 * BINS * float(high))))
+    axes.locator_params(axis="y", nbins=5)
+    axes.set(xlabel="rank of the target in its prediction", ylabel="density")
+    head(axes, "Ranks (PIT)", f"{rows:,} rows")
+
+
+_POINTS = 200
+
+
+def risk_coverage(pred: Any, y: Any, axes: Any = None) -> Any:
+    r"""Draws the mean error of the rows that are kept against their share, the most uncertain ones left out first.
+
+    A curve that rises to the right says that uncertain rows are those with large errors; a flat one that the
+    uncertainty does not tell them apart. The dashed line is the error of all rows.
+
+    Args:
+        pred: a prediction of any task; of a regression with one output.
+        y: targets, `[N]`.
+        axes: matplotlib's axes to draw on; those of a new figure where None.
+
+    Returns:
+        The axes; `axes.figure.savefig(path)` writes the picture.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Source: Geifman & El-Yaniv (2017).
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
+        >>> from lamu import plots
+        >>> pred = SimpleNamespace(support=Real(), mean=np.zeros(3), total=np.array([1.0, 2.0, 3.0]))
+        >>> plots.risk_coverage(pred, np.array([0.1, 1.0, 2.0])).get_title(loc="left")
+        'Risk against coverage'
+    """
+    found = scores.risk_coverage(pred, y)
+    risk = found.risk if pred.support.has_classes else np.sqrt(found.risk)
+    axes = canvas(4.2, 3.4).subplots() if axes is None else axes
+    # A file with a point for each of many rows would be large; the first rows, of few, are noise.
+    chosen = np.unique(np.linspace(0, len(risk) - 1, _POINTS).astype(int))
+    axes.axhline(risk[-1], color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.plot(found.share[chosen], risk[chosen], color=ACCENT, linewidth=1.6)
+    axes.set(xlim=(0, 1), xlabel="share of rows kept, the most certain first")
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("fraction wrong" if pred.support.has_classes else "root mean square error")
+    at = int(0.8 * (len(risk) - 1))
+    axes.plot(found.share[at], risk[at], "o", color=ACCENT, markersize=4.5)
+    axes.annotate(
+        f"{risk[at]:.3g} at 80 %", (found.share[at], risk[at]), xytext=(-6, 7), textcoords="offset points",
+        ha="right", fontsize=8, color=INK,
+    )  # fmt: skip
+    head(axes, "Risk against coverage", f"{len(risk):,} rows")
+    tidy(axes)
+    return axes
+
+
+_BINS = 30
+
+
+def uncertainty_shift(known: Any, unknown: Any, axes: Any = None) -> Any:
+    r"""Draws the histograms of the uncertainty in and out of distribution, with the AUROC that tells them apart.
+
+    Args:
+        known: uncertainties of rows like those of training, `[N]`, for instance `pred.epistemic`.
+        unknown: uncertainties of rows of another kind, `[M]`.
+        axes: matplotlib's axes to draw on; those of a new figure where None.
+
+    Returns:
+        The axes; `axes.figure.savefig(path)` writes the picture.
+
+    Raises:
+        ValueError: as `lamu.scores.auroc`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu import plots
+        >>> plots.uncertainty_shift(np.array([0.1, 0.2]), np.array([0.5, 0.9])).get_title(loc="right")
+        'AUROC 1.000'
+    """
+    separated = scores.auroc(known, unknown)
+    known, unknown = np.asarray(known, float), np.asarray(unknown, float)
+    axes = canvas(4.6, 3.2).subplots() if axes is None else axes
+    edges = np.histogram_bin_edges(np.concatenate([known, unknown]), _BINS)
+    for values, colour, name in ((known, GREY, "in distribution"), (unknown, ACCENT, "out of distribution")):
+        axes.hist(values, edges, density=True, color=colour, alpha=0.55, label=f"{name} ({len(values):,} rows)")
+    axes.set(xlabel="uncertainty", ylabel="density")
+    head(axes, "Uncertainty", f"AUROC {separated:.3f}")
+    axes.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK)
+    tidy(axes)
+    return axes

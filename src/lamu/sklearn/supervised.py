@@ -1,0 +1,154 @@
+"""Classification and regression in scikit-learn's manner."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils.multiclass import check_classification_targets
+
+from lamu.likelihoods import Likelihood
+from lamu.sklearn.estimator import BayesianEstimator
+
+__all__ = ["BayesianClassifier", "BayesianRegressor"]
+
+
+_OF_CLASSES = ("categorical", "ordinal")  # which may be asked for on two classes too
+
+
+class BayesianClassifier(ClassifierMixin, BayesianEstimator):
+    r"""Classification with probabilities that know what the data leave open.
+
+    \[ p(y^* = k \mid x^*, D) = \int p(y^* = k \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
+
+    Where neither `network`, `prior`, `algorithm` nor `epochs` is given, linear, additive, kernel and network candidates
+    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does. Columns are standardised within.
+
+    Args:
+        likelihood: \(p(y \mid f)\) over the classes in sorted order, one of `lamu.likelihoods`, or a name as for
+            `lamu fit --likelihood`: "ordinal" for ordered classes; None for "logit" on two classes, else "categorical".
+        network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
+            hidden layers of 64 units.
+        prior: \(p(\theta)\); None for a Normal whose scale is learned.
+        algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
+        epochs: passes over the rows; None for as many as it takes.
+        batch_size: rows of a step, where one of these four is given; the mixture has its own.
+        samples: how many draws of the posterior a prediction is made of, where it needs draws.
+        random_state: the seed, as everywhere in scikit-learn; an integer makes results repeatable.
+
+    Attributes:
+        classes_: the labels of the classes, sorted.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.sklearn import BayesianClassifier
+        >>> x, y = lamu.data.load("iris")
+        >>> classifier = BayesianClassifier(algorithm=lamu.algorithms.laplace(), network=lamu.networks.Linear())
+        >>> classifier.fit(x, y).predict_proba(x).shape, classifier.score(x, y) > 0.9
+        ((150, 3), True)
+    """
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Returns the most probable class of each row, `[rows]`."""
+        most_probable = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[most_probable]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Returns the probability of each class, `[rows, classes]`, in the order of `classes_`."""
+        mean = self._predict(X, lambda pred: pred.mean)
+        return np.stack([1 - mean, mean], axis=1) if mean.ndim == 1 else mean
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Returns the logarithm of the probability of each class, `[rows, classes]`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            raise ValueError(
+                f"all rows are of the class {str(self.classes_[0])!r}; a classifier needs two classes or more"
+            )
+        binary = count == 2 and self.likelihood not in _OF_CLASSES
+        task, default = ("binary", "logit") if binary else ("classes", "categorical")
+        return codes, self._chosen(task, default, count)
+
+
+class BayesianRegressor(RegressorMixin, BayesianEstimator):
+    r"""Regression with a predictive distribution for each row.
+
+    \[ p(y^* \mid x^*, D) = \int p(y^* \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
+
+    Where neither `network`, `prior`, `algorithm` nor `epochs` is given, linear, additive, kernel and network candidates
+    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does, which chooses the likelihood too. Columns
+    and target are standardised within; predictions are in the units of y.
+
+    Args:
+        likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`, or a name as for `lamu fit --likelihood`: "poisson" for
+            counts, "student_t" for heavy tails; None for a Gaussian with a learned noise.
+        network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
+            hidden layers of 64 units.
+        prior: \(p(\theta)\); None for a Normal whose scale is learned.
+        algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
+        epochs: passes over the rows; None for as many as it takes.
+        batch_size: rows of a step, where one of these four is given; the mixture has its own.
+        samples: how many draws of the posterior a prediction is made of, where it needs draws.
+        random_state: the seed, as everywhere in scikit-learn; an integer makes results repeatable.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.sklearn import BayesianRegressor
+        >>> x, y = lamu.data.load("diabetes")
+        >>> regressor = BayesianRegressor(algorithm=lamu.algorithms.laplace(), network=lamu.networks.Linear())
+        >>> mean, std = regressor.fit(x, y).predict(x, return_std=True)
+        >>> mean.shape, bool((std > 0).all()), round(regressor.score(x, y), 1)
+        ((442,), True, 0.5)
+    """
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Returns the mean of the predictive distribution, and its standard deviation where asked.
+
+        Args:
+            X: inputs `[rows, columns]`.
+            return_std: whether to return the standard deviation too, noise included.
+
+        Returns:
+            Means `[rows]` in the units of y, or a pair of means and standard deviations.
+        """
+        return self._predict(X, lambda pred: (pred.mean, pred.std) if return_std else pred.mean)
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
+        """Returns the central interval in which the target lies with a given probability.
+
+        Args:
+            X: inputs `[rows, columns]`.
+            level: the probability, between 0 and 1.
+
+        Returns:
+            Lower and upper ends, `[rows, 2]`, in the units of y.
+        """
+        return np.stack(self._predict(X, lambda pred: pred.interval(level)), axis=-1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Returns draws of the target from the predictive distribution.
+
+        Args:
+            X: inputs `[rows, columns]`.
+            n_samples: how many draws.
+            random_state: the seed of the draws.
+
+        Returns:
+            Targets `[rows, n_samples]`, as `sklearn.gaussian_process.GaussianProcessRegressor.sample_y` returns them.
+        """
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        key = jax.random.key(int(check_random_state(random_state).randint(2**31 - 1)))
+        return np.moveaxis(self._predict(X, lambda pred: pred.sample(key, n_samples)), 0, -1)
+
+    def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
+        return np.asarray(y, float), self._chosen("regression", "gaussian")
