@@ -182,3 +182,16 @@ def test_a_saved_estimator_that_was_altered_is_refused(tmp_path: Path) -> None:
         forgery = store.write(tmp_path / str(index), {**content, field: value}, arrays)
         with pytest.raises(store.StoreError, match="was altered after it was saved"):
             load(forgery)
+
+
+def test_a_field_that_came_later_has_its_default_in_older_files() -> None:
+    """`Convergence` of before the shape of a belief was measured; every other field of it is still missed."""
+    seen = lamu.Convergence(0.1, pareto_k=0.9)
+    data = encode(seen, {})
+    for name in ("divergence", "pareto_k", "misshapen"):
+        del data["fields"][name]
+    read = decode(data, {})
+    assert (read.divergence, read.pareto_k, read.misshapen) == (None, None, "")
+    del data["fields"]["shift"]
+    with pytest.raises(ValueError, match="lacks its field 'shift'"):
+        decode(data, {})

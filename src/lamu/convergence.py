@@ -71,9 +71,9 @@ class Convergence:
     r_hat: float | None = measured(default=None)
     ess: float | None = measured(default=None)
     shift: float | None = measured(default=None)
-    divergence: float | None = measured(default=None)
-    pareto_k: float | None = measured(default=None)
-    misshapen: str = static(default="")
+    divergence: float | None = measured(default=None, added=True)
+    pareto_k: float | None = measured(default=None, added=True)
+    misshapen: str = static(default="", added=True)
     remedy: str = static(default="")
 
     @property

@@ -67,10 +67,11 @@ _NODES = (
 )
 
 
-def static(**kwargs: Any) -> Any:
+def static(*, added: bool = False, **kwargs: Any) -> Any:
     """Declares a record's field as part of its structure (hashable, compared at trace time), not as data.
 
     Args:
+        added: whether files of an earlier version lack the field, and mean its default.
         **kwargs: passed on to `dataclasses.field`, for instance `default`.
 
     Returns:
@@ -86,7 +87,7 @@ def static(**kwargs: Any) -> Any:
         >>> jax.tree.leaves(Layer(2.0))
         [2.0]
     """
-    return dataclasses.field(metadata={"static": True}, **kwargs)
+    return dataclasses.field(metadata={"static": True, "added": added}, **kwargs)
 
 
 def given() -> Any:
@@ -106,10 +107,11 @@ def given() -> Any:
     return dataclasses.field(metadata={"static": True, "given": True})
 
 
-def measured(**kwargs: Any) -> Any:
+def measured(*, added: bool = False, **kwargs: Any) -> Any:
     """Declares a record's field as something that was measured, which may be NaN or infinite.
 
     Args:
+        added: whether files of an earlier version lack the field, and mean its default.
         **kwargs: passed on to `dataclasses.field`, for instance `default`.
 
     Returns:
@@ -123,7 +125,7 @@ def measured(**kwargs: Any) -> Any:
         >>> encode(Seen(float("nan")), {})["fields"]
         {'share': nan}
     """
-    return dataclasses.field(metadata={"measured": True}, **kwargs)
+    return dataclasses.field(metadata={"measured": True, "added": added}, **kwargs)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, given, measured, dataclasses.field))
@@ -457,7 +459,7 @@ def _require_fields(name: str, own: Mapping[str, Any], given: Mapping[str, Any],
             f"the type {name!r} has the fields {', '.join(own)}, and not {unknown[0]!r}: the file is of another "
             "version; read it with that one"
         )
-    lacking = [field for field in own if field not in given]
+    lacking = [each for each, field in own.items() if each not in given and not field.metadata.get("added")]
     if lacking and all_of_them:  # encode writes every field, so that no default takes the place of one that was lost
         raise ValueError(f"the type {name!r} lacks its field {lacking[0]!r}")
 
