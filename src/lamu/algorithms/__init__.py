@@ -1,4 +1,4 @@
-"""Algorithms: recipes of the Bayesian learning rule, one file each."""
+"""Algorithms: recipes of the Bayesian learning rule, one folder or file a kind of belief."""
 
 from lamu.algorithms.black_box import igo
 from lamu.algorithms.blockwise import blocks

@@ -1,4 +1,4 @@
-"""Beliefs: the families q(θ), one file each."""
+"""Beliefs: the families q(θ), one file a kind of variable."""
 
 from lamu.families.chains import GaussianChain, MarkovChain, ParallelGaussianChain, ParallelMarkovChain
 from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters

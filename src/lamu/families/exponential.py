@@ -1,4 +1,4 @@
-"""Exponential families: one file a family, and the mathematics that is the same for all of them."""
+"""Exponential families: the mathematics that is the same for all of them."""
 
 from __future__ import annotations
 

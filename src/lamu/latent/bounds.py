@@ -1,4 +1,4 @@
-"""Lower bounds on the log density of a row with latent variables, one file an estimator."""
+"""Lower bounds on the log density of a row with latent variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows: invertible maps of latents with known determinants, one file each."""
+"""Flows: invertible maps of latents with known determinants."""
 
 from __future__ import annotations
 

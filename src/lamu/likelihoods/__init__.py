@@ -1,4 +1,4 @@
-"""Likelihoods: the distribution of a target given the network's outputs, one file a distribution."""
+"""Likelihoods: the distribution of a target given the network's outputs, one file a kind of target."""
 
 from lamu.likelihoods import links
 from lamu.likelihoods.censored import IntervalCensored, LeftCensored, RightCensored, Tobit

@@ -1,4 +1,4 @@
-"""Priors: the distribution of a network's parameters before any data, one file a distribution."""
+"""Priors: the distribution of a network's parameters before any data, one file a kind of law."""
 
 from lamu.priors.belief import Belief, gaussian_belief, independent_normal
 from lamu.priors.by_path import ByPath
