@@ -17,22 +17,22 @@ SOURCE, FACES = Path(__file__).parent.parent / "src" / "lamu", Path(__file__).pa
 ROOTS = {
     "graphs": {"graphs", "latent", "programs"},
     "tables": {"cli", "data", "report", "sklearn", "tabular"},
-    "outside of the library": {"playground", "verification"},
+    "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (97_989, 74_000),
-    "files": (403, 330),
-    "lines of code": (48_038, 36_000),
+    "lines": (97_260, 74_000),
+    "files": (397, 330),
+    "lines of code": (47_582, 36_000),
     "lines of code, core": (31_195, 25_000),
     "lines of code, graphs": (6_880, 6_000),
-    "lines of code, tables": (7_181, 5_000),
-    "lines of code, outside of the library": (2_782, 0),
-    "docstring lines a line of code": (0.487, 0.5),
-    "import lines a line of code": (0.17, 0.15),
-    "`Any` a thousand lines of code": (120.2, 40),
-    "`isinstance` a thousand lines of code": (24.9, 14),
+    "lines of code, tables": (7_176, 5_000),
+    "lines of code, outside of the library": (2_328, 0),
+    "docstring lines a line of code": (0.491, 0.5),
+    "import lines a line of code": (0.169, 0.15),
+    "`Any` a thousand lines of code": (120.5, 40),
+    "`isinstance` a thousand lines of code": (24.8, 14),
     "abstract bases": (77, 30),
-    "names of classes in two files": (41, 0),
+    "names of classes in two files": (39, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 

@@ -12,15 +12,15 @@ from http.client import HTTPConnection
 
 import numpy as np
 import pytest
+from examples.playground.__main__ import main
+from examples.playground.offers import offers
+from examples.playground.page import page, policy
+from examples.playground.planes import contours
+from examples.playground.runs import Run, _step
+from examples.playground.server import Playground, open_server
+from examples.playground.targets import play_targets
 from matplotlib.path import Path as Outline
 
-from lamu.cli import main
-from lamu.playground.offers import offers
-from lamu.playground.page import page, policy
-from lamu.playground.planes import contours
-from lamu.playground.runs import Run, _step
-from lamu.playground.server import Playground, open_server
-from lamu.playground.targets import play_targets
 from tests.browser import Browser, contrast
 from tests.for_each import for_each
 
@@ -204,11 +204,11 @@ def test_a_port_in_use_is_one_sentence(capsys) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        assert main(["play", "--port", str(number)]) == 2
+        assert main(["--port", str(number)]) == 2
     assert capsys.readouterr().err == (
-        f"lamu: port {number} is in use; give another with --port, or --port 0 for any free one\n"
+        f"playground: port {number} is in use; give another with --port, or --port 0 for any free one\n"
     )
-    assert main(["play", "--port", "70000"]) == 2
+    assert main(["--port", "70000"]) == 2
     assert "--port 70000 is none" in capsys.readouterr().err
 
 

@@ -1,7 +1,7 @@
 """The first steps of two samplers
 
 Sixty transitions of one chain on a banana: a random walk takes short steps or is refused, Hamiltonian paths follow the
-bend. From SGD to gradient-based MCMC; `lamu play` is the sampler to play with.
+bend. From SGD to gradient-based MCMC; `python -m examples.playground` has the sampler to play with.
 """
 
 import jax.numpy as jnp

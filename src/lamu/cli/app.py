@@ -217,7 +217,7 @@ def _is_deliberate(error: Exception) -> bool:
 
 def _print_version(asked: bool) -> bool:
     if asked:
-        from lamu.cli.printing import version
+        from lamu.cli.versions import version
 
         typer.echo(f"lamu {version('lamu')}")
         raise typer.Exit
@@ -509,13 +509,3 @@ def _doctor(as_json: _Json = False) -> None:
     from lamu.cli.listing import doctor
 
     doctor(as_json)
-
-
-@app.command("play")
-def _play(
-    port: Annotated[int, typer.Option(metavar="N", help="The port of this machine; 0 for any that is free.")] = 8765,
-) -> None:
-    """Serve the playground to a browser: algorithms moving on targets in the plane."""
-    from lamu.playground import serve
-
-    serve(port, lambda address: typer.echo(f"The playground is at {address} until Ctrl-C."))

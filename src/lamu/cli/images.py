@@ -18,7 +18,8 @@ from lamu import plots
 from lamu.algorithms import adam
 from lamu.cli.fingerprints import fingerprint
 from lamu.cli.output_dir import FORMAT, draft, keep_posterior, refuse_existing, refuse_unwritable, unfinished
-from lamu.cli.printing import dump, package_versions, show_document, show_line
+from lamu.cli.printing import dump, show_document, show_line
+from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data.wording import nearest
 from lamu.latent import generate, impute, models, reconstruct

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from lamu.cli.compiled_programs import CACHE, compiled_folder
-from lamu.cli.printing import package_versions, show_document, show_line, show_table, version
+from lamu.cli.printing import show_document, show_line, show_table
 from lamu.cli.recipes import find, recipes, settings_of
+from lamu.cli.versions import package_versions, version
 from lamu.data.wording import nearest
 
 __all__ = ["cite", "doctor", "entries_of", "findings", "list_algorithms", "show_algorithm", "verify"]

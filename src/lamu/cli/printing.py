@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
 from typing import Any
 
 import numpy as np
@@ -19,32 +16,14 @@ from lamu.scores.calibration import in_words
 __all__ = [
     "dump",
     "figure",
-    "package_versions",
     "plain",
     "show_document",
     "show_line",
     "show_notes",
     "show_scores",
     "show_table",
-    "version",
     "width",
 ]
-
-
-_PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "pandas")
-
-
-def version(package: str) -> str:
-    """Returns the version of a package as it is installed; "unknown" where it runs without being installed."""
-    try:
-        return installed(package)
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def package_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that a result depends on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def plain(value: Any) -> Any:

@@ -18,12 +18,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import Any
 
+from examples.playground.offers import Offer, offers
+from examples.playground.page import page, policy
+from examples.playground.planes import contours
+from examples.playground.runs import Run
+from examples.playground.targets import PlayTarget, play_targets
+
 from lamu.data.wording import nearest
-from lamu.playground.offers import Offer, offers
-from lamu.playground.page import page, policy
-from lamu.playground.planes import contours
-from lamu.playground.runs import Run
-from lamu.playground.targets import PlayTarget, play_targets
 
 __all__ = ["Playground", "open_server", "serve"]
 

@@ -15,7 +15,7 @@ async function ask(question, content = {}) {
   try {
     answer = await fetch(question, options);
   } catch {
-    throw new Error("The server does not answer; start it again with lamu play.");
+    throw new Error("The server does not answer; start it again with python -m examples.playground.");
   }
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error);

@@ -1,5 +1,5 @@
 """The playground: samplers and learning rules moving in the plane, computed here and drawn by a browser."""
 
-from lamu.playground.server import open_server, serve
+from examples.playground.server import open_server, serve
 
 __all__ = ["open_server", "serve"]

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from examples.playground.targets import PlayTarget
 
 from lamu import tree
 from lamu.objective import Objective
-from lamu.playground.targets import PlayTarget
 
 __all__ = ["contours"]
 

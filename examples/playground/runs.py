@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from examples.playground.offers import Offer
+from examples.playground.targets import PlayTarget
 
 from lamu import tree
 from lamu.families import Draws, Gaussian, Mixture, Point, Product
 from lamu.mcmc.chains import Chains, LogTarget, TransitionInfo
 from lamu.objective import Objective
-from lamu.playground.offers import Offer
-from lamu.playground.targets import PlayTarget
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import runnable

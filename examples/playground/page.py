@@ -11,7 +11,7 @@ __all__ = ["page", "policy"]
 
 
 def _part(name: str) -> str:
-    return files("lamu.playground").joinpath(name).read_text(encoding="utf-8")
+    return files("examples.playground").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache

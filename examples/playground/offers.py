@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import optax
+from examples.playground.targets import PlayTarget
 
 from lamu.algorithms import (
     adam,
@@ -24,7 +25,6 @@ from lamu.algorithms import (
 from lamu.geometry import Retraction
 from lamu.mcmc import hmc, mala, nuts, random_walk, sghmc, sgld, ula
 from lamu.operators import Dense
-from lamu.playground.targets import PlayTarget
 from lamu.protocol import Algorithm
 
 __all__ = ["Offer", "offers"]
