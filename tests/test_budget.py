@@ -22,8 +22,8 @@ ROOTS = {
 BUDGETS = {  # the ceiling, and the goal
     "lines": (97_260, 74_000),
     "files": (397, 330),
-    "lines of code": (47_582, 36_000),
-    "lines of code, core": (31_195, 25_000),
+    "lines of code": (47_590, 36_000),
+    "lines of code, core": (31_206, 25_000),
     "lines of code, graphs": (6_880, 6_000),
     "lines of code, tables": (7_176, 5_000),
     "lines of code, outside of the library": (2_328, 0),

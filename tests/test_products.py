@@ -1,5 +1,8 @@
 """Products of float32 on an accelerator: all digits in what Lamu computes, the device's own in passes of networks."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -134,3 +137,19 @@ def test_the_way_back_ends_with_its_block(accelerator):
     function()
     assert seen == ["default", "float32", "float32"]
     assert jax.config.jax_default_matmul_precision is None
+
+
+def test_a_warning_is_of_the_line_that_called_fit(tmp_path):
+    """A decorator would put its own line there, and a second fit's warning would be taken for the first one's.
+
+    In a process of its own: here the checks of shapes stand on the stack.
+    """
+    script = tmp_path / "fits.py"
+    script.write_text(
+        "import jax.numpy as jnp, lamu\n"
+        "model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))\n"
+        "rows = {'x': jnp.ones((6, 2)), 'y': jnp.ones(6), 'weight': jnp.full(6, 1 / 6)}\n"
+        "lamu.fit(model, rows, lamu.algorithms.adam(), steps=1)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=True)
+    assert f"{script}:4: UnscaledWeights" in done.stderr

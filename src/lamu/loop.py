@@ -17,7 +17,7 @@ from lamu.batch_statistics import BatchStatistics, require_choice
 from lamu.convergence import LARGEST_R_HAT, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.mapped import require_room
-from lamu.dtype_policy import full_products
+from lamu.dtype_policy import all_digits
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -45,7 +45,6 @@ _OTHER_SHAPE = (
 )
 
 
-@full_products
 def fit(
     model: Target,
     data: Any,
@@ -137,162 +136,169 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
-    require_target(model)
-    require_algorithm(algorithm)
-    seed = whole_seed(seed)
-    model = model.named(data)
-    with memory.within(max_memory):
-        from_file = _room_for(data, validation)
-        rows = training_rows(model, data)
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
-    if stop is not None and validation is None:
-        raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
-    if resume and checkpoint is None:
-        raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
-    samples = algorithm.traits.length is not None
-    if stop is not None and samples:
-        raise ValueError(
-            f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
+    with all_digits():
+        require_target(model)
+        require_algorithm(algorithm)
+        seed = whole_seed(seed)
+        model = model.named(data)
+        with memory.within(max_memory):
+            from_file = _room_for(data, validation)
+            rows = training_rows(model, data)
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
+        if stop is not None and validation is None:
+            raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
+        if resume and checkpoint is None:
+            raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
+        samples = algorithm.traits.length is not None
+        if stop is not None and samples:
+            raise ValueError(
+                f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
+            )
+        rows, held = set_aside(rows, validation, model, seed)
+        length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
+        if data_size is None:
+            if not isinstance(rows, Arrays):
+                raise ValueError(
+                    "data that comes in batches has no known size; give data_size=N, the number of its rows"
+                )
+            data_size = rows.count
+        require_trained(model, epochs)
+        # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
+        identity = None if checkpoint is None else described(algorithm)
+        algorithm = length.given_to(algorithm)
+        objective = Objective(model, float(data_size), temperature, likelihood_power)
+        init_key, step_key, order_key, final_key = keys_of(seed)
+        # Dispersions start from what they are in the data, so the example may be larger than a batch.
+        example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
+        few = min(model.remarked_rows, rows.count) if isinstance(rows, Arrays) else 0
+        remarked = rows.example(few) if few else None
+        say_probabilities(model, example)
+        if length.as_it_came and statistics is None:
+            require_choice(algorithm, objective, example)
+        judged = held is not None and not samples  # state by state
+        with memory.within(max_memory):
+            forecast = foresee(
+                algorithm, objective, rows, example, batch_size, judged, checkpoint is not None, from_file
+            )
+
+        # On a mesh the steps have everything there; what comes after them has it where it was.
+        devices = Devices.of(mesh, algorithm)
+        laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
+        held_by, ours, judge, shown = devices.everywhere(
+            (handle(algorithm), objective, held if judged else None, example)
         )
-    rows, held = set_aside(rows, validation, model, seed)
-    length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
-    if data_size is None:
-        if not isinstance(rows, Arrays):
-            raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
-        data_size = rows.count
-    require_trained(model, epochs)
-    # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
-    identity = None if checkpoint is None else described(algorithm)
-    algorithm = length.given_to(algorithm)
-    objective = Objective(model, float(data_size), temperature, likelihood_power)
-    init_key, step_key, order_key, final_key = keys_of(seed)
-    # Dispersions start from what they are in the data, so the example may be larger than a batch.
-    example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
-    few = min(model.remarked_rows, rows.count) if isinstance(rows, Arrays) else 0
-    remarked = rows.example(few) if few else None
-    say_probabilities(model, example)
-    if length.as_it_came and statistics is None:
-        require_choice(algorithm, objective, example)
-    judged = held is not None and not samples  # state by state
-    with memory.within(max_memory):
-        forecast = foresee(algorithm, objective, rows, example, batch_size, judged, checkpoint is not None, from_file)
-
-    # On a mesh the steps have everything there; what comes after them has it where it was.
-    devices = Devices.of(mesh, algorithm)
-    laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
-    held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held if judged else None, example))
-    spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
-    state = (start_to_keep if length.as_it_came else start)(spread, init_key, ours, shown)
-    best = Best(stop)
-    saved = Resumption.of(
-        checkpoint,
-        {
-            "seed": seed,
-            "batch_size": batch_size,
-            "data_size": float(data_size),
-            "temperature": float(temperature),
-            "likelihood_power": float(likelihood_power),
-            "validation": None if held is None else rows_described(held),
-            "data": rows_described(rows),
-            "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
-            "settings": identity,
-            **{field.name: described(getattr(model, field.name)) for field in fields(model)},
-        }
-        if checkpoint is not None
-        else {},
-    )
-    like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
-    history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
-    if resume:
-        state = devices.lay(saved.restore(state, history, best, algorithm, objective, example))
-    elif saved.exists:
-        raise ValueError(
-            f"there are checkpoints in {str(saved.folder)!r} already, which would be overwritten; go on from them with "
-            "resume=True, or choose another folder"
+        spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
+        state = (start_to_keep if length.as_it_came else start)(spread, init_key, ours, shown)
+        best = Best(stop)
+        saved = Resumption.of(
+            checkpoint,
+            {
+                "seed": seed,
+                "batch_size": batch_size,
+                "data_size": float(data_size),
+                "temperature": float(temperature),
+                "likelihood_power": float(likelihood_power),
+                "validation": None if held is None else rows_described(held),
+                "data": rows_described(rows),
+                "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
+                "settings": identity,
+                **{field.name: described(getattr(model, field.name)) for field in fields(model)},
+            }
+            if checkpoint is not None
+            else {},
         )
-    history.reserve()
+        like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
+        history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
+        if resume:
+            state = devices.lay(saved.restore(state, history, best, algorithm, objective, example))
+        elif saved.exists:
+            raise ValueError(
+                f"there are checkpoints in {str(saved.folder)!r} already, which would be overwritten; go on from them "
+                "with resume=True, or choose another folder"
+            )
+        history.reserve()
 
-    if length.as_it_came:
-        say_seen_rows(validation)
-        blocks = iter(())
-    elif isinstance(laid, Arrays):
-        assert length.total is not None  # arrays know their length
-        unit = None if length.rounds is None else length.rounds.first
-        blocks = array_blocks(
-            spread, algorithm.traits, ours, laid, batch_size, length.total, history.steps, *keys, unit=unit
+        if length.as_it_came:
+            say_seen_rows(validation)
+            blocks = iter(())
+        elif isinstance(laid, Arrays):
+            assert length.total is not None  # arrays know their length
+            unit = None if length.rounds is None else length.rounds.first
+            blocks = array_blocks(
+                spread, algorithm.traits, ours, laid, batch_size, length.total, history.steps, *keys, unit=unit
+            )
+        else:
+            passes = passes_over(algorithm.traits, epochs, steps)
+            blocks = stream_blocks(spread, algorithm.traits, ours, laid, passes, steps, history.steps, keys[0])
+        conclusion = Conclusion(
+            algorithm,
+            objective,
+            rows,
+            held if judged else None,
+            batch_size,
+            final_key,
+            statistics,
+            max_memory,
+            not length.as_it_came,
         )
-    else:
-        passes = passes_over(algorithm.traits, epochs, steps)
-        blocks = stream_blocks(spread, algorithm.traits, ours, laid, passes, steps, history.steps, keys[0])
-    conclusion = Conclusion(
-        algorithm,
-        objective,
-        rows,
-        held if judged else None,
-        batch_size,
-        final_key,
-        statistics,
-        max_memory,
-        not length.as_it_came,
-    )
 
-    def validate(state: Any, block: Block) -> None:
-        if judge is not None and block.ends_an_epoch:
-            history.validated(validation_nll(held_by, final_key, state, ours, judge))
-            best.see(state, history.last["validation_nll"], block.passes)
-            best.stopped = best.enough(block.passes, history.columns)
+        def validate(state: Any, block: Block) -> None:
+            if judge is not None and block.ends_an_epoch:
+                history.validated(validation_nll(held_by, final_key, state, ours, judge))
+                best.see(state, history.last["validation_nll"], block.passes)
+                best.stopped = best.enough(block.passes, history.columns)
 
-    def end_of_round(state: Any) -> Posterior | None:
-        """Returns the posterior, where a round has ended after which no other is needed."""
-        if length.rounds is None or not length.rounds.ends_at(history.steps):
-            return None
-        return conclusion.if_enough(devices.together(state), history, length.rounds)
+        def end_of_round(state: Any) -> Posterior | None:
+            """Returns the posterior, where a round has ended after which no other is needed."""
+            if length.rounds is None or not length.rounds.ends_at(history.steps):
+                return None
+            return conclusion.if_enough(devices.together(state), history, length.rounds)
 
-    good = state
-    settled = end_of_round(state)
-    blocks = measured(forecast, blocks, state, max_memory) if settled is None else iter(())
-    with Progress(length.total, progress) as bar, Interruption() as interruption:
-        for block in _until(blocks, best):
-            interruption.heed()
-            # The block is given the state away; what can be returned after a failure is a copy.
-            good = _copied(state)
-            try:
-                state, info = block.run(state)
-                history.add(info)
-            except KeyboardInterrupt:
-                state = good
-                raise
-            if not history.finite:
-                break
-            validate(state, block)
-            saved.keep(state, history, best)
-            for callback in callbacks:
-                callback(history.steps, history.last)
-            bar.update(history.steps, history.last["loss"])
-            settled = end_of_round(state)
-            if settled is not None:
-                break
-    interrupted = interruption.came
+        good = state
+        settled = end_of_round(state)
+        blocks = measured(forecast, blocks, state, max_memory) if settled is None else iter(())
+        with Progress(length.total, progress) as bar, Interruption() as interruption:
+            for block in _until(blocks, best):
+                interruption.heed()
+                # The block is given the state away; what can be returned after a failure is a copy.
+                good = _copied(state)
+                try:
+                    state, info = block.run(state)
+                    history.add(info)
+                except KeyboardInterrupt:
+                    state = good
+                    raise
+                if not history.finite:
+                    break
+                validate(state, block)
+                saved.keep(state, history, best)
+                for callback in callbacks:
+                    callback(history.steps, history.last)
+                bar.update(history.steps, history.last["loss"])
+                settled = end_of_round(state)
+                if settled is not None:
+                    break
+        interrupted = interruption.came
 
-    def finish(state: Any) -> Fit:
-        chosen = state if best.state is None else best.state
-        if settled is not None and best.state is None:
-            return Fit(settled, history.columns, state, interrupted, remarked)
-        posterior = conclusion.posterior(devices.together(chosen), history, interrupted)
-        if held is not None and not judged:
-            history.validated(posterior_nll(posterior, held))
-        return Fit(posterior, history.columns, state, interrupted, remarked)
+        def finish(state: Any) -> Fit:
+            chosen = state if best.state is None else best.state
+            if settled is not None and best.state is None:
+                return Fit(settled, history.columns, state, interrupted, remarked)
+            posterior = conclusion.posterior(devices.together(chosen), history, interrupted)
+            if held is not None and not judged:
+                history.validated(posterior_nll(posterior, held))
+            return Fit(posterior, history.columns, state, interrupted, remarked)
 
-    if not history.finite:
-        raise _diverged(history, runnable(algorithm).complaint(state), lambda: finish(good))
-    saved.keep(state, history, best, now=True)
-    if interrupted and history.trace is None and algorithm.traits.length is not None:
-        raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
-    found = finish(state)
-    unscaled = "" if found.convergence is None or found.convergence.converged else model.unscaled_inputs(example)
-    _warn_unconverged(found, best.state is not None and not best.chosen_last, unscaled)
-    return found
+        if not history.finite:
+            raise _diverged(history, runnable(algorithm).complaint(state), lambda: finish(good))
+        saved.keep(state, history, best, now=True)
+        if interrupted and history.trace is None and algorithm.traits.length is not None:
+            raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
+        found = finish(state)
+        unscaled = "" if found.convergence is None or found.convergence.converged else model.unscaled_inputs(example)
+        _warn_unconverged(found, best.state is not None and not best.chosen_last, unscaled)
+        return found
 
 
 def _room_for(data: Any, validation: Any) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from lamu import memory, store, tree
 from lamu.convergence import Convergence
 from lamu.data.wording import elsewhere
-from lamu.dtype_policy import full_products
+from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
 from lamu.likelihoods import Scaled
 from lamu.model import Model
@@ -74,7 +74,6 @@ class Posterior:
     convergence: Convergence | None = None
     temperature: Number = 1.0
 
-    @full_products
     def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.
 
@@ -97,19 +96,20 @@ class Posterior:
                 offset that does not fit them, trials that are no whole numbers, fewer than one draw, or draws that
                 together take more than `lamu.memory.limit()`.
         """
-        if samples < 1:
-            raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
-        trials = None
-        if isinstance(x, Mapping) and self.model.has_outputs:
-            x, trials = with_trials(x, self.model.likelihood)
-        x = self.model.inputs(x)
-        # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
-        key = jax.random.clone(self.key) if key is None else key
-        if offset is not None:
-            offset = _checked_offset(offset, x)
-        rule = GraphRule() if self.model.completes else self.rule
-        pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
-        return pred if trials is None else OfTrials(pred, jnp.asarray(trials))
+        with all_digits():
+            if samples < 1:
+                raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+            trials = None
+            if isinstance(x, Mapping) and self.model.has_outputs:
+                x, trials = with_trials(x, self.model.likelihood)
+            x = self.model.inputs(x)
+            # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
+            key = jax.random.clone(self.key) if key is None else key
+            if offset is not None:
+                offset = _checked_offset(offset, x)
+            rule = GraphRule() if self.model.completes else self.rule
+            pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
+            return pred if trials is None else OfTrials(pred, jnp.asarray(trials))
 
     def local(self, rows: Any, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.

@@ -118,10 +118,8 @@ class Normaliser(ABC):
 def outputs(
     network: Network, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None
 ) -> tuple[Array, Any]:
-    """Returns a network's outputs and new state; the mask goes to those that declare `masked`.
-
-    A network's products have the device's own precision, a linear map's all their digits.
-    """
+    """Returns a network's outputs and new state; the mask goes to those that declare `masked`."""
+    # A network's products have the device's own precision, a linear map's all their digits.
     given = (mask,) if network.masked else ()
     if network.linear:
         return network.apply(params, state, x, key, train, *given)
