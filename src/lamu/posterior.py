@@ -337,7 +337,7 @@ def _require_network(model: Model, draw: Any, network_state: Any) -> None:
         return
     kind = lambda leaf: None if leaf is None else (leaf.shape, leaf.dtype)
     expected, state, outputs = {}, None, 0
-    for outputs in _numbers_of_outputs(model, list(found.values())):
+    for outputs in _numbers_of_outputs(model, draw["network"]):
         fresh, state = _fresh(model.network, shape, outputs, dtypes[0])
         expected = tree.by_path(fresh)
         if {path: kind(leaf) for path, leaf in expected.items()} == {path: kind(leaf) for path, leaf in found.items()}:
@@ -368,15 +368,15 @@ def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: Any) -> tu
     return jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
 
 
-def _numbers_of_outputs(model: Model, leaves: list[Any]) -> list[int]:
-    """Returns how many outputs a network may have: as many as its last weights say, if not what the likelihood does."""
+def _numbers_of_outputs(model: Model, weights: Any) -> list[int]:
+    """Returns how many outputs a network may have: as many as its last layer says, if not what the likelihood does."""
     if _is_dense(model.network):
-        return [leaves[-1].shape[-1]]
+        return [weights["layers"][max(weights["layers"], key=int)]["kernel"].shape[-1]]
     if model.has_classes:
         return [model.likelihood.outputs(np.zeros(1, int))]
     shift = np.shape(model.likelihood.shift) if isinstance(model.likelihood, Scaled) else ()
     first = model.likelihood.outputs(np.zeros((1, *shift)))
-    ends = {size for leaf in leaves if leaf is not None for size in (leaf.shape[:1] + leaf.shape[-1:])}
+    ends = {size for leaf in jax.tree.leaves(weights) for size in (leaf.shape[:1] + leaf.shape[-1:])}
     return [first, *sorted(ends - {first})]
 
 
