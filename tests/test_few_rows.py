@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -123,3 +124,27 @@ def test_the_linearised_rule_of_a_noise_with_a_gamma_precision_is_students_t(out
     np.testing.assert_allclose(np.asarray(pred.variance).reshape(2, outputs), expected.var(), rtol=1e-9)
     share = (rate / shape) / (rate / shape + spread)
     np.testing.assert_allclose(np.asarray(pred.aleatoric).reshape(2, outputs), share * expected.var(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "algorithm", "rows", "weight", "said"),
+    [
+        (Gaussian(), lamu.algorithms.von, 8, 1.0, True),
+        (Gaussian(), lamu.algorithms.von, 8, 3.0, False),  # 24 rows
+        (Gaussian(), lamu.algorithms.von, 30, 1.0, False),
+        (Gaussian(0.5), lamu.algorithms.von, 8, 1.0, False),
+        (Gaussian(), lamu.algorithms.laplace, 8, 1.0, False),  # it integrates over the noise
+        (Gaussian(), lamu.algorithms.adam, 8, 1.0, False),  # a point says nothing of what it knows
+        (lamu.likelihoods.Bernoulli(), lamu.algorithms.von, 8, 1.0, False),
+    ],
+)
+def test_a_noise_at_a_point_that_few_rows_have_told_is_named(likelihood, algorithm, rows, weight, said) -> None:
+    x, y = table(rows)
+    y = (y > 0).astype(float) if likelihood.support.has_classes else y
+    model = lamu.Model(Linear(), likelihood, Normal(1.0))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lamu.fit(model, {"x": x, "y": y, "weight": np.full(rows, weight)}, algorithm(), steps=20)
+    named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
+    assert bool(named) is said
+    assert all(text.startswith("8 rows tell little of the noise") for text in named)

@@ -1,6 +1,6 @@
 """Data: batches with masks, arrays and tables, and the bundled real sets."""
 
-from lamu.data.arrays import Arrays, Incomplete, UnscaledWeights, split
+from lamu.data.arrays import Arrays, FewRows, Incomplete, UnscaledWeights, split
 from lamu.data.batch import Batch
 from lamu.data.encoding import Encoding
 from lamu.data.sources import image_folder, load, names
@@ -13,6 +13,7 @@ __all__ = [
     "Batch",
     "DataError",
     "Encoding",
+    "FewRows",
     "Incomplete",
     "Stream",
     "Table",

@@ -22,7 +22,7 @@ from lamu.data.wording import DataError, counted, listed, nearest, plural
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Arrays", "Incomplete", "UnscaledWeights", "refuse_missing", "split", "warn_of_scale"]
+__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "refuse_missing", "split", "warn_of_scale"]
 
 
 @record
@@ -83,6 +83,10 @@ _FEW, _MANY = 0.5, 2.0  # times the number of rows; fewer and more are probably 
 
 class UnscaledWeights(UserWarning):
     """Row weights whose sum is far from the number of rows, so that the posterior is that of fewer or more rows."""
+
+
+class FewRows(UserWarning):
+    """So few rows that a noise which is learned as a point, beside a belief about weights, is probably too small."""
 
 
 def warn_of_scale(weight: Any, name: str = "weight", stacklevel: int = 3) -> None:
