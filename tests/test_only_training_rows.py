@@ -8,6 +8,7 @@ them, or takes medians, levels or indicators from them, makes another posterior.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,22 @@ from lamu.cli import main
 from lamu.cli.fingerprints import fingerprint
 from lamu.cli.request import Request, learning_rows
 from lamu.cli.worker import contest
+from lamu.data.imputation import _sobol
 
 rng = np.random.default_rng(4)
 ROWS = 60
 KINDS = ("words", "missing", "classes")
 QUICK = ("learning_rate=0.1", "hess_init=1.0", "max_step=1.0")
+
+
+@pytest.fixture(autouse=True)
+def few_completions(monkeypatch: Any) -> Iterator[None]:
+    """Four completions of a row that lacks something, in the place of 128: what is learned needs none."""
+    for module in ("imputation", "inputs"):
+        monkeypatch.setattr(f"lamu.data.{module}.DRAWS", 4)
+    _sobol.cache_clear()
+    yield
+    _sobol.cache_clear()
 
 
 def table_of(kind: str) -> pd.DataFrame:

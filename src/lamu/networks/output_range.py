@@ -299,19 +299,21 @@ def _gated(value: _Value) -> _Interval:
     return None
 
 
-def _along(value: _Value, number: _Value) -> Any:
+def _along(value: _Value, number: _Value, seen: dict[_Value, Any] | None = None) -> Any:
     """Returns the values along a grid of one number that the rest is computed from, None where it needs another."""
     if value is number:
         return _GRID
     if value.constant is not None:
         return np.float64(value.constant) if np.size(value.constant) == 1 else None
-    parts = [_along(each, number) for each in value.inputs]
-    if any(part is None for part in parts):
-        return None
-    if value.primitive == "integer_pow":
-        return parts[0] ** value.params["y"]
-    function = _POINTWISE.get(value.primitive)
-    return None if function is None else function(*parts)
+    # Each value once: the ways through sums of sums, as in a U-Net, are too many. And none through a layer.
+    seen = {} if seen is None else seen
+    if value not in seen:
+        power = value.primitive == "integer_pow"
+        function = (lambda x: x ** value.params["y"]) if power else _POINTWISE.get(value.primitive)
+        parts = [] if function is None else [_along(each, number, seen) for each in value.inputs]
+        lost = function is None or any(part is None for part in parts)
+        seen[value] = None if lost or function is None else function(*parts)
+    return seen[value]
 
 
 def _div(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
