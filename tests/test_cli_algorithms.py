@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from lamu.cli.defaults import model_for
 from lamu.cli.recipes import build, find, recipes, settings_of
-from lamu.cli.request import model_for
 from lamu.data import Encoding
 from lamu.networks.dropout import Dropout
 from lamu.priors import ARD, LearnedNormal

@@ -15,11 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.learning import Chosen
 from lamu.cli.output_dir import refuse_existing, refuse_unwritable
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, is_outside, parse, recipes, settings_of
-from lamu.cli.request import DEFAULT, Request, learning_rows, likelihood_for
+from lamu.cli.request import Request, learning_rows
 from lamu.cli.versions import package_versions
 from lamu.cli.worker import equal_budget
 from lamu.data import Arrays

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lamu.cli.request import Request, likelihood_for
+from lamu.cli.defaults import likelihood_for
+from lamu.cli.request import Request
 from lamu.data import Encoding
 from lamu.folds import fit_folds, fits_of, folds_for
 from lamu.likelihood_choice import compare_likelihoods

@@ -1,137 +1,22 @@
 """What was asked of `lamu fit` and `lamu compare`, with the defaults of what was not."""
 
+# Algorithms and likelihoods are imported where they are used, so that a table is read, and said, before them.
+
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.data import Encoding, split
 from lamu.data.table import Table, read
 from lamu.data.wording import nearest
-from lamu.folds import folds_for, length_of_members
-from lamu.likelihoods import Likelihood, RightCensored
-from lamu.likelihoods.table import LIKELIHOODS
 from lamu.memory import parse as parse_size
-from lamu.model import Model
-from lamu.networks import MLP, Network
-from lamu.priors import LearnedNormal
-from lamu.protocol import Algorithm
-from lamu.rate import Annealed
 
 if TYPE_CHECKING:
     from lamu.cli.learning import Chosen
 
-__all__ = [
-    "DEFAULT",
-    "LIKELIHOODS",
-    "Request",
-    "budget",
-    "default_algorithm",
-    "default_folds",
-    "default_settings",
-    "learning_rows",
-    "likelihood_for",
-    "model_for",
-]
-
-
-# Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of
-# two layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose scale the
-# folds choose. An algorithm that is named runs alone, until it has converged. Training rows that are set aside choose
-# the temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings
-# (`lamu.fit_prior_scale`); then it learns from all of them.
-
-
-DEFAULT = "default"  # how `lamu compare` calls what `lamu fit` runs where no algorithm is named
-
-_DEFAULTS = {"regression": "gaussian", "binary": "logit", "classes": "categorical"}
-_BATCH = 64
-_VALIDATION = 0.1
-
-
-def default_algorithm() -> str:
-    """Returns the name of the algorithm that each fold runs where `lamu fit` is not told one."""
-    return "adam"
-
-
-def default_settings() -> dict[str, Any]:
-    """Returns the settings of that algorithm."""
-    return {"learning_rate": Annealed(0.01)}
-
-
-def default_folds(rows: int, algorithm: str | None) -> int:
-    """Returns how many folds the ensemble is over; none, hence one run, for an algorithm that somebody named."""
-    return 0 if algorithm is not None else folds_for(rows)
-
-
-def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
-    """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`."""
-    # Members of folds take three thousand steps, in thirty epochs at least and five hundred at most, and stop after a
-    # fifth of them without a better validation. Any other run is as long as it takes (`lamu.fit` without epochs).
-    # Algorithms with a length of their own keep it.
-    if algorithm.traits.length is not None or algorithm.traits.batching == "once":
-        return {"batch_size": _BATCH}
-    if not folds:
-        return {"batch_size": _BATCH, "validation": _VALIDATION}
-    return length_of_members(rows, folds)
-
-
-def model_for(
-    encoding: Encoding, x: Any, y: Any, likelihood: str | None = None, algorithm: str | None = None
-) -> tuple[Model, str]:
-    """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most."""
-    model = Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5))
-    model, told = required_parts(algorithm or "", model, encoding, x, y)
-    return model.standardised(x, y), told
-
-
-def _network(encoding: Encoding) -> Network:
-    base = MLP((64, 64))
-    if not any(encoding.cardinalities):
-        return base
-    from lamu.networks import Embedded
-
-    return Embedded(base, encoding.cardinalities)
-
-
-def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
-    """Returns the likelihood of a table's target."""
-    found = _named(encoding, name)
-    brought = dict(encoding.beside)
-    if "censored" in brought:
-        return RightCensored(found)
-    if "trials" in brought and not found.takes_trials:
-        raise ValueError(
-            f"--likelihood {name} takes no trials, and --trials is {brought['trials']}; leave one of them out"
-        )
-    return found
-
-
-def _named(encoding: Encoding, name: str | None) -> Likelihood:
-    """The likelihood of that name, or the task's own."""
-    if name is not None and is_outside(name):
-        found = likelihood_of(name)
-        if found.task != encoding.task:
-            raise ValueError(
-                f"--likelihood {name} is for the task {found.task}, and that of {encoding.target!r} is "
-                f"{encoding.task}; give --task {found.task} where the targets are so"
-            )
-        return found
-    if name is not None and name not in LIKELIHOODS:
-        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
-    task, make = LIKELIHOODS[name or _DEFAULTS[encoding.task]]
-    if task != encoding.task:
-        of = {"regression": "a regression", "binary": "two classes", "classes": "classes"}[task]
-        raise ValueError(
-            f"--likelihood {name} is of {of}, and the task of {encoding.target!r} is {encoding.task}; leave it "
-            f"out, or give --task {task}"
-        )
-    return make(len(encoding.labels))
-
-
-# Algorithms and likelihoods are imported where they are used, so that a table is read, and said, before them.
+__all__ = ["Request", "learning_rows"]
 
 
 @dataclass(frozen=True)
@@ -150,7 +35,7 @@ class Request:
     folds: int | None = None  # how many folds an ensemble is made over, zero for one run; None for the default
     max_memory: str | None = None  # how much may be held at once, for instance "2GB"; None for half of what is free
     temperature: float | None = None  # T of the posterior; None for the one that training rows set aside choose
-    # One of `lamu.cli.request.LIKELIHOODS`, of the task, or `package.module:name`; None for the one that training rows
+    # One of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the one that training rows
     # choose.
     likelihood: str | None = None
     trials: str | None = None  # the column of the trials, where the target counts successes; None where it does not
@@ -201,6 +86,8 @@ class Request:
         """Returns the options of the loop: what was asked, and the defaults where nothing was."""
         asked = {"epochs": self.epochs, "batch_size": self.batch_size}
         given = {name: value for name, value in asked.items() if value is not None}
+        from lamu.cli.defaults import budget
+
         options = budget(algorithm, rows, folds) | given
         if "epochs" in given:  # who says how long means it
             options.pop("stop", None)

@@ -17,6 +17,7 @@ import numpy as np
 
 from lamu import plots
 from lamu.cli.compiled_programs import compiled_folder
+from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
@@ -24,7 +25,7 @@ from lamu.cli.predicting import columns, estimates, known_rows, meanings, predic
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
-from lamu.cli.request import Request, default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.request import Request
 from lamu.cli.stopwatch import Stopwatch, compile_time
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged

@@ -12,20 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from lamu.cli.defaults import DEFAULT, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.learning import Runs, candidates, way_of
 from lamu.cli.predicting import estimates, predicted, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.request import (
-    DEFAULT,
-    Request,
-    budget,
-    default_algorithm,
-    default_folds,
-    default_settings,
-    learning_rows,
-    model_for,
-)
+from lamu.cli.request import Request, learning_rows
 from lamu.data import Arrays
 from lamu.folds import epochs_of
 from lamu.memory import most_held
