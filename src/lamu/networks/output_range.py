@@ -16,7 +16,6 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Literal
-from scipy.special import erf, erfc, expit
 
 __all__ = ["OutputRange", "output_range", "require_scales"]
 
@@ -52,12 +51,19 @@ _POINTWISE: dict[str, Any] = {
     "mul": np.multiply,
     "neg": np.negative,
     "tanh": np.tanh,
-    "logistic": expit,
-    "erf": erf,
-    "erfc": erfc,
+    "logistic": lambda x: _special("expit")(x),
+    "erf": lambda x: _special("erf")(x),
+    "erfc": lambda x: _special("erfc")(x),
 }
 _GRID = np.concatenate([[-1e3], np.linspace(-12.0, 12.0, 4801), [1e3]])
 _FAR = 100.0
+
+
+def _special(name: str) -> Any:
+    from scipy import special  # here: every model looks at its network's range, few have a gate
+
+    return getattr(special, name)
+
 
 _Interval = tuple[Any, Any] | None  # None where every number is possible
 
