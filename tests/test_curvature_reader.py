@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from lamu.objective.curvature.reader import Squares, flat_jaxpr, squares_and_gradient, squares_with_norms
+from lamu.objective.curvature.reader.per_example_squares import Slabs
 
 RNG = np.random.default_rng(0)
 WEIGHTS = jnp.array([0.5, 1.0, 0.0, 2.0, 0.25])  # one is padding
@@ -368,3 +370,14 @@ def test_what_cannot_be_is_refused() -> None:
         squares_and_gradient(lambda w, x: w * x, jnp.ones(3), normal(BATCH, 3), WEIGHTS)
     with pytest.raises(ValueError, match=r"have shape \(4, 3\) and the weights \(5,\); give every array"):
         squares_and_gradient(mlp, MLP, normal(4, 3), WEIGHTS)
+
+
+def test_a_slab_has_the_squares_and_inner_products_of_its_rows() -> None:
+    """Of a layer with positions, in slabs of one input: the gradient of a row is a sum over positions."""
+    rng = np.random.default_rng(7)
+    a, d = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(2, 3, 6, 5))
+    rows = np.einsum("gbip,gbop->bgio", a, d)
+    pieces = jnp.asarray(a.transpose(2, 0, 1, 3))[:, :, :, None]
+    slabs = replace(Slabs.of(jnp.asarray(a), jnp.asarray(d)), held=1, pieces=pieces)
+    np.testing.assert_allclose(slabs.squares(), (rows**2).sum(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(slabs.gram(None), np.einsum("bgio,cgio->bc", rows, rows), rtol=1e-9)
