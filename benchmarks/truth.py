@@ -362,8 +362,9 @@ def small(report: Report) -> None:
 
 
 def covered(report: Report, name: str, inside: float, error: float) -> None:
-    """Prints whether a coverage of 90 % intervals lies from .85 to .95, two standard errors aside."""
-    report.gate(f"{name}: coverage of 90 % intervals", inside, 0.85 - 2 * error, 0.95 + 2 * error)
+    """Prints whether a coverage lies from .85 to .95, two standard errors aside; never below .75 nor above .99."""
+    lowest, highest = max(0.85 - 2 * error, 0.75), min(0.95 + 2 * error, 0.99)
+    report.gate(f"{name}: coverage of 90 % intervals", inside, lowest, highest)
 
 
 def few_rows(

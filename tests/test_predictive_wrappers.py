@@ -324,3 +324,33 @@ def test_every_kind_of_numbers_has_the_density_and_the_distribution_function_of_
         gained = pred.cdf(y) - pred.cdf(y - step) if pred.support.discrete else pred.cdf(y + step) - pred.cdf(y - step)
         width = 1.0 if pred.support.discrete else 2 * step
         np.testing.assert_allclose(gained / width, row.extras["density"](np.asarray(y)), rtol=1e-4, atol=1e-8)
+
+
+class Foreign(Predictive):
+    """A predictive of somebody else's, which is no record, so that no program takes it: N(1, 4) for three rows."""
+
+    support = Real()
+    mean, variance = jnp.full(3, 1.0), jnp.full(3, 4.0)
+    aleatoric, epistemic = variance, jnp.zeros(3)
+
+    def log_prob(self, y: Any) -> Any:
+        return jax.scipy.stats.norm.logpdf(y, 1.0, 2.0)
+
+    def cdf(self, y: Any) -> Any:
+        return jax.scipy.stats.norm.cdf(y, 1.0, 2.0)
+
+    def quantile(self, probability: float) -> Any:
+        return jnp.full(3, jax.scipy.stats.norm.ppf(probability, 1.0, 2.0))
+
+    def sample(self, key: Any, n: int, first: Any = 0) -> Any:
+        return 1.0 + 2.0 * jax.random.normal(key, (n, 3))
+
+
+def test_an_average_with_somebody_elses_prediction_has_quantiles() -> None:
+    own = MixturePredictive.equal(Gaussian(0.5), {}, jnp.zeros((1, 3, 1)))
+    pred = Weighted((own, Foreign()), jnp.log(jnp.array([0.3, 0.7])))
+    at = np.asarray(pred.quantile(0.9))
+    below_it = 0.3 * stats.norm.cdf(at, 0.0, 0.5) + 0.7 * stats.norm.cdf(at, 1.0, 2.0)
+    np.testing.assert_allclose(below_it, 0.9, rtol=1e-6)
+    lower, upper = (np.asarray(end) for end in pred.interval(0.8))
+    np.testing.assert_allclose(pred.cdf(upper) - pred.cdf(lower), 0.8, rtol=1e-6)

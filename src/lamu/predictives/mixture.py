@@ -93,11 +93,17 @@ class AveragedPredictive(Predictive):
         """Returns the quantile of each target, by bisection between the components' smallest and largest."""
         room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
         least, most = self.outermost(self.each(lambda part, _: part.quantile(probability)))
-        found = _between if self.deferred else _compiled_between
+        found = _compiled_between if self._compilable else _between
         return found(self, probability, (least - room, most + room))
 
     def _narrowed(self, ends: Ends, level: Number) -> Ends:
-        return super()._narrowed(ends, level) if self.deferred else _narrowed(self, ends, level)
+        return _narrowed(self, ends, level) if self._compilable else super()._narrowed(ends, level)
+
+    @property
+    def _compilable(self) -> bool:
+        """Whether a program can ask it: all of it is in memory, and no part is an object of somebody else's."""
+        numbers = lambda leaf: hasattr(leaf, "dtype") or isinstance(leaf, int | float)
+        return not self.deferred and all(map(numbers, jax.tree.leaves(self)))
 
     @property
     def _disagreement(self) -> Array:
@@ -106,7 +112,7 @@ class AveragedPredictive(Predictive):
 
 
 def _between(pred: AveragedPredictive, probability: Number, ends: Ends) -> Array:
-    found = search(lambda y: pred.cdf(y) < probability, ends, compiled=not pred.deferred)
+    found = search(lambda y: pred.cdf(y) < probability, ends, compiled=pred._compilable)
     return quantile_in_support(found, probability, pred.support, pred.cdf)
 
 
