@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (97_284, 74_000),
+    "lines": (97_286, 74_000),
     "files": (398, 330),
-    "lines of code": (47_615, 36_000),
-    "lines of code, core": (31_230, 25_000),
+    "lines of code": (47_617, 36_000),
+    "lines of code, core": (31_232, 25_000),
     "lines of code, graphs": (6_880, 6_000),
     "lines of code, tables": (7_177, 5_000),
     "lines of code, outside of the library": (2_328, 0),

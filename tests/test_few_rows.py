@@ -148,3 +148,14 @@ def test_a_noise_at_a_point_that_few_rows_have_told_is_named(likelihood, algorit
     named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
     assert bool(named) is said
     assert all(text.startswith("8 rows tell little of the noise") for text in named)
+
+
+def test_a_search_says_it_once() -> None:
+    """Of all rows: the runs that compare have fewer, and are not what is predicted with."""
+    x, y = table(12)
+    model = lamu.Model(Linear(), Gaussian(), lamu.priors.LearnedNormal())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lamu.fit_prior_scale(model, (x, y), lamu.algorithms.von(), steps=5)
+    named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
+    assert [text.split()[0] for text in named] == ["12"]

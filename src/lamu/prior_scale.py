@@ -18,7 +18,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.convergence import Unconverged
-from lamu.data.arrays import Arrays
+from lamu.data.arrays import Arrays, FewRows
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
@@ -132,6 +132,7 @@ def fit_prior_scale(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
+                warnings.simplefilter("ignore", FewRows)  # as above
                 place = of_part(checkpoint, f"scale-{scale:g}")
                 found = fit(under, learned, algorithm, seed=seed, validation=held, checkpoint=place, **comparing)
         except Diverged as failure:

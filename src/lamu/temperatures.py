@@ -17,7 +17,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.convergence import Unconverged
-from lamu.data.arrays import Arrays
+from lamu.data.arrays import Arrays, FewRows
 from lamu.families import Point
 from lamu.loop import fit
 from lamu.model import Model
@@ -178,6 +178,7 @@ def _compared(
     for temperature in map(float, temperatures):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
+            warnings.simplefilter("ignore", FewRows)  # as above
             there = {**options, **aside, "checkpoint": of_part(checkpoint, f"temperature-{temperature:g}")}
             found = fit(model, learned, algorithm, seed=seed, temperature=temperature, **there)
         if found.interrupted:
