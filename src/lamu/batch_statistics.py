@@ -19,7 +19,7 @@ from lamu.model import supervised
 from lamu.posterior import Posterior
 from lamu.predictives.sampled import OwnStatistics, settled_state
 from lamu.record import record
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Belief, Data, RandomKey, State
 
 __all__ = ["BatchStatistics", "Frozen", "Recomputed", "RecomputedPerDraw", "require_choice"]
 
@@ -30,7 +30,7 @@ _ROWS = 1024
 class BatchStatistics(Protocol):
     """Treatment of a network's batch statistics in a posterior."""
 
-    def of(self, posterior: Posterior, data: Any) -> Posterior:
+    def of(self, posterior: Posterior, data: Data) -> Posterior:
         """Returns the posterior with its state.
 
         Args:
@@ -50,7 +50,7 @@ class Frozen:
         'a posterior'
     """
 
-    def of(self, posterior: Any, data: Any) -> Any:
+    def of(self, posterior: Any, data: Data) -> Any:
         """Returns the posterior as it is."""
         return posterior
 
@@ -74,7 +74,7 @@ class Recomputed:
         (150, 3)
     """
 
-    def of(self, posterior: Posterior, data: Any) -> Posterior:
+    def of(self, posterior: Posterior, data: Data) -> Posterior:
         """Returns the posterior with the state of its mean."""
         if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
@@ -96,14 +96,14 @@ class RecomputedPerDraw:
         RecomputedPerDraw()
     """
 
-    def of(self, posterior: Posterior, data: Any) -> Posterior:
+    def of(self, posterior: Posterior, data: Data) -> Posterior:
         """Returns the posterior that predicts by draws with states of their own."""
         if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
         return posterior.with_rule(OwnStatistics(_some(data)))
 
 
-def _some(data: Any) -> Array:
+def _some(data: Data) -> Array:
     """Returns up to 1,024 rows: from all over arrays, as a sorted table begins with one kind, and a stream's first."""
     if isinstance(data, Arrays):
         spread = np.linspace(0, data.count - 1, min(data.count, _ROWS)).astype(int)
@@ -142,7 +142,7 @@ def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
         return
     state = jax.eval_shape(lambda key: algorithm.init(key, objective, batch), key)
 
-    def belief(key: RandomKey, state: Any) -> Any:
+    def belief(key: RandomKey, state: State) -> Belief:
         return algorithm.posterior(key, state, objective, None, None).belief
 
     if algorithm.traits.linearises:
@@ -155,6 +155,6 @@ def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
         )
 
 
-def _is_point(belief: Any) -> bool:
+def _is_point(belief: Belief) -> bool:
     parts = getattr(belief, "factors", {"": belief}).values()
     return all(getattr(part, "kind", None) == "degenerate" for part in parts)

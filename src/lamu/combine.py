@@ -23,7 +23,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.priors import Prior
 from lamu.sites import Site, additive, belief_of, dispersion, prior_values, shifted, site
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Belief, Data, Number, Params
 
 __all__ = ["add", "merge", "remove"]
 
@@ -107,7 +107,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
 
 
 def remove(
-    posterior: Posterior, data: Any, temperature: Number | None = None, likelihood_power: Number = 1.0
+    posterior: Posterior, data: Data, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Posterior:
     r"""Returns the posterior as it would be without some of the rows that it was fitted on.
 
@@ -193,7 +193,7 @@ def add(posterior: Posterior, of: Site) -> Posterior:
     return _with_belief(posterior, shifted(belief, of, 1.0, "the sum"), None, posterior.temperature)
 
 
-def _with_belief(posterior: Posterior, belief: Any, evidence: Any, temperature: Number) -> Posterior:
+def _with_belief(posterior: Posterior, belief: Belief, evidence: Any, temperature: Number) -> Posterior:
     return replace(
         posterior,
         belief=_product(belief, dispersion(posterior)),
@@ -257,7 +257,7 @@ def _shared_temperature(posteriors: Sequence[Posterior]) -> Number:
     return first
 
 
-def _product(belief: Any, dispersion: Params) -> Product:
+def _product(belief: Belief, dispersion: Params) -> Product:
     return Product({"network": belief, "likelihood": Point(dispersion)})
 
 
@@ -265,7 +265,7 @@ def _log_prior(prior: Any, theta: Params) -> Array:
     return prior.log_prob(theta)
 
 
-def _named(belief: Any) -> str:
+def _named(belief: Belief) -> str:
     structure = f" of {type(belief.precision).__name__.lower()} precision" if isinstance(belief, Gaussian) else ""
     return f"{type(belief).__name__}{structure}"
 

@@ -30,7 +30,7 @@ from lamu.predictives import Linearised, Predictive, Weighted
 from lamu.protocol import Algorithm
 from lamu.record import declared, decode, encode, record
 from lamu.running.validation import training_rows
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Inputs, Params, RandomKey, State, Targets
 
 __all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich", "stack"]
 
@@ -71,7 +71,7 @@ class Composition:
         """The weights, `[members]`, which sum to one."""
         return np.exp(np.asarray(self.log_weights, float))
 
-    def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
+    def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the weighted average of the members' predictions; members without weight are not asked.
 
         Args:
@@ -202,8 +202,8 @@ def average(posteriors: Any, prior: Any = None) -> Composition:
 
 def stack(
     posteriors: Any,
-    x: Any,
-    y: Any,
+    x: Inputs,
+    y: Targets,
     samples: int = 64,
     strength: float = 1.0,
     weight: Any = None,
@@ -295,7 +295,7 @@ def _members(posteriors: Any) -> tuple[Any, ...]:
 
 
 def bootstrap(
-    model: Model, data: Any, algorithm: Algorithm, *, resamples: int = 20, seed: int = 0, **options: Any
+    model: Model, data: Data, algorithm: Algorithm, *, resamples: int = 20, seed: int = 0, **options: Any
 ) -> Posterior:
     r"""Fits an algorithm to rows drawn with replacement from the rows, several times, and pools what they learn.
 
@@ -359,7 +359,7 @@ def bootstrap(
 _ROWS = 1024
 
 
-def sandwich(posterior: Posterior, data: Any) -> Posterior:
+def sandwich(posterior: Posterior, data: Data) -> Posterior:
     r"""Returns a Gaussian about a fitted point with the Huber–White covariance, as a posterior.
 
     It is a statement about repetitions and no belief: a baseline. The prior enters H, and with it the point that is
@@ -427,7 +427,7 @@ def sandwich(posterior: Posterior, data: Any) -> Posterior:
 
 
 @jax.jit
-def _sums(objective: Objective, state: Any, dispersion: Params, weights: Params, batch: Batch) -> tuple[Array, Array]:
+def _sums(objective: Objective, state: State, dispersion: Params, weights: Params, batch: Batch) -> tuple[Array, Array]:
     """Returns the Hessian of the batch's summed loss and the sum of its rows' squared gradients."""
     vector, unravel = tree.ravel(weights)
 

@@ -20,7 +20,7 @@ from lamu.priors.belief import tempered
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target, same, same_structure
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Data, Inputs, Params, RandomKey, Rows, State, Statistics
 
 __all__ = ["ConjugateModel"]
 
@@ -95,7 +95,7 @@ class ConjugateModel(ConjugateTarget):
         return self.started({"network": theta, "likelihood": {}}, {})
 
     def log_likelihood(
-        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+        self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
         """Returns log p(y | θ) of every row, `[batch]` in nats, and the state unchanged."""
         theta, state = self.outputs(params, state, batch.x)
@@ -107,7 +107,7 @@ class ConjugateModel(ConjugateTarget):
         belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), prior.belief)
         return tempered(belief, 1 / temperature)
 
-    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+    def natural_prior(self, belief: Any, temperature: Any) -> Statistics:
         prior: Any = self.prior
         cast = lambda value, leaf: value.astype(leaf.dtype)
         return tree.scale(jax.tree.map(cast, prior.belief.to_natural(), belief.to_natural()), 1 / temperature)
@@ -117,14 +117,16 @@ class ConjugateModel(ConjugateTarget):
         prior: Any = self.prior
         return -belief.kl(prior.belief) - belief.entropy()
 
-    def statistics(self, mu: Any) -> Any:
+    def statistics(self, mu: Any) -> Statistics:
         return mu
 
-    def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
+    def row_bounds(
+        self, statistics: Statistics, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
+    ) -> Array:
         """Returns the expected log likelihood of every row over T: a row has no latents."""
         return self.observation.log_likelihood(statistics, batch.y) / temperature
 
-    def shared_log_joint(self, statistics: Any) -> Array:
+    def shared_log_joint(self, statistics: Statistics) -> Array:
         """Returns zero: the prior enters the belief exactly."""
         return jnp.zeros((), jnp.result_type(*jax.tree.leaves(statistics)))
 
@@ -144,7 +146,7 @@ class ConjugateModel(ConjugateTarget):
     def outputs(
         self,
         params: Params,
-        state: Any,
+        state: State,
         x: Array,
         key: RandomKey | None = None,
         train: bool = False,
@@ -154,19 +156,19 @@ class ConjugateModel(ConjugateTarget):
         flat = tree.ravel(self.complete(params["network"]))[0]
         return jnp.broadcast_to(flat[None], (x.shape[0], flat.size)), state
 
-    def read(self, data: Any) -> Arrays | Stream:
+    def read(self, data: Data) -> Arrays | Stream:
         """Returns the targets as rows: an array, or a mapping with `y`."""
         rows = read({"y": data} if hasattr(data, "shape") else data)
         if isinstance(rows, Arrays):
             self.observation.check(np.asarray(rows.y))
         return rows
 
-    def rows(self, data: Any) -> Arrays:
+    def rows(self, data: Data) -> Arrays:
         rows = Arrays.of({"y": data} if hasattr(data, "shape") else data)
         self.observation.check(np.asarray(rows.y))
         return rows
 
-    def inputs(self, x: Any) -> Rows:
+    def inputs(self, x: Inputs) -> Rows:
         """Returns rows without inputs, as many as asked for.
 
         Args:

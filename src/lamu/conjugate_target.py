@@ -13,7 +13,7 @@ from typing import Any
 
 from lamu.data.batch import Batch
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey, Statistics
 
 __all__ = ["ConjugateTarget", "MessageTarget", "conjugate_target", "message_target"]
 
@@ -26,10 +26,10 @@ class ConjugateTarget(Target):
         """Returns the belief that runs start from, an exponential family or a product of such families."""
 
     @abstractmethod
-    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
         """Returns λ₀/T, a tree like `belief.to_natural()`; zeros where the prior is a part of `shared_log_joint`."""
 
-    def expected_log_prior(self, belief: Any) -> Any:
+    def expected_log_prior(self, belief: Belief) -> Any:
         r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters the belief exactly; else zero.
 
         Args:
@@ -39,7 +39,7 @@ class ConjugateTarget(Target):
         return 0.0
 
     @abstractmethod
-    def statistics(self, mu: Any) -> Any:
+    def statistics(self, mu: Any) -> Statistics:
         """Returns the expectation parameters of a belief as the statistics that the two functions below take."""
 
     def first_dispersions(self, batch: Batch) -> Params:
@@ -52,11 +52,13 @@ class ConjugateTarget(Target):
         return {}
 
     @abstractmethod
-    def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
+    def row_bounds(
+        self, statistics: Statistics, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
+    ) -> Array:
         r"""Returns \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\) of every row, `[batch]` in nats."""
 
     @abstractmethod
-    def shared_log_joint(self, statistics: Any) -> Array:
+    def shared_log_joint(self, statistics: Statistics) -> Array:
         """Returns the log density of what all rows share in nats; zero where the prior enters the belief exactly."""
 
 

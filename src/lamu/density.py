@@ -26,7 +26,7 @@ from lamu.families.location_scale import transformed
 from lamu.priors import Prior
 from lamu.record import record, static
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Inputs, Params, RandomKey, State
 
 __all__ = ["Density", "LogDensity", "nothing"]
 
@@ -147,7 +147,7 @@ class Density(Target):
         return self.started({"network": self.constraints.unconstrain(copied), "likelihood": {}}, {})
 
     def log_likelihood(
-        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+        self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
         """Returns log p(θ), with the Jacobian, for every row of the batch, which has one."""
         value = self.log_target(params, 1.0)
@@ -169,18 +169,18 @@ class Density(Target):
         """Returns the log of the Jacobian's determinant at u, in nats."""
         return self.constraints.constrain(self.complete(params["network"]))[1]
 
-    def read(self, data: Any) -> Arrays:
+    def read(self, data: Data) -> Arrays:
         """Returns one row of no content."""
         rows = data if isinstance(data, Arrays) else Arrays.of(nothing() if data is None else data)
         if rows.count != 1:
             raise ValueError(f"a density has no data, and was given {rows.count} rows; give None")
         return rows
 
-    def rows(self, data: Any) -> Arrays:
+    def rows(self, data: Data) -> Arrays:
         """Returns one row of no content."""
         return self.read(data)
 
-    def inputs(self, x: Any) -> NoReturn:
+    def inputs(self, x: Inputs) -> NoReturn:
         """Raises a TypeError: a density predicts nothing."""
         raise TypeError("a density has no targets to predict; use posterior.sample(key, n) and posterior.belief")
 

@@ -24,6 +24,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 from lamu.running.result import Diverged
 from lamu.scores import Estimate, evidence
+from lamu.typing import Data
 
 __all__ = ["EvidenceFit", "fit_evidence"]
 
@@ -59,7 +60,7 @@ class EvidenceFit:
 
 def fit_evidence(
     build: Callable[..., Model],
-    data: Any,
+    data: Data,
     algorithm: Algorithm,
     *,
     choices: Mapping[str, Sequence[Any]] | None = None,

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, DTypeLike, RandomKey
 
 __all__ = ["bits", "normal"]
 
@@ -57,7 +57,7 @@ def bits(key: RandomKey, size: int) -> Array:
     return _hashed(_words(key, size), jax.lax.iota(jnp.uint32, size))
 
 
-def normal(key: RandomKey, shape: tuple[int, ...], dtype: Any = None) -> Array:
+def normal(key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike | None = None) -> Array:
     """Returns independent standard normal numbers."""
     dtype = jnp.result_type(float) if dtype is None else jnp.dtype(dtype)
     words = _words(key, math.prod(shape))
@@ -75,7 +75,7 @@ def _words(key: RandomKey, size: int) -> Array:
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _apart(words: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+def _apart(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Draws inside a branch where XLA would else fuse the draw into every use of it."""
     draw = partial(_quantiles, shape=shape, dtype=dtype)
 
@@ -87,7 +87,7 @@ def _apart(words: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     return jax.lax.platform_dependent(words, cpu=branch, default=draw)
 
 
-def _quantiles(words: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+def _quantiles(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Returns the normal quantiles of the hashed counter."""
     counter = jax.lax.iota(jnp.uint32, math.prod(shape))
     high = _hashed(words[:2], counter).view(jnp.int32)

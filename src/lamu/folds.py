@@ -31,6 +31,7 @@ from lamu.running.result import Fit
 from lamu.running.validation import training_rows
 from lamu.supports import value_of
 from lamu.target import require_target
+from lamu.typing import Data
 
 __all__ = ["FoldedFit", "epochs_of", "fit_folds", "fits_of", "folds_for", "folds_of", "length_of_members"]
 
@@ -71,7 +72,7 @@ class FoldedFit:
 
 def fit_folds(
     model: Model,
-    data: Any,
+    data: Data,
     algorithm: Algorithm | None = None,
     *,
     folds: int | None = None,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +26,7 @@ from lamu.families import Gaussian
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.posterior import Posterior
 from lamu.sites import additive, dispersion, row_statistics
-from lamu.typing import Array, Number
+from lamu.typing import Array, Belief, Data, Number
 
 __all__ = ["Sensitivity", "sensitivity"]
 
@@ -67,7 +66,7 @@ class Sensitivity:
 
 
 def sensitivity(
-    posterior: Posterior, data: Any, temperature: Number | None = None, likelihood_power: Number = 1.0
+    posterior: Posterior, data: Data, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Sensitivity:
     r"""Returns how far the belief and the predictions move when a row is left out, from its natural gradient alone.
 
@@ -152,7 +151,7 @@ def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch
     return divergence, -moved, jnp.sum(share, axis=1), residual, jnp.max(share, axis=1)
 
 
-def _of_observations(objective: Objective, belief: Any, rows: Arrays) -> Sensitivity:
+def _of_observations(objective: Objective, belief: Belief, rows: Arrays) -> Sensitivity:
     """Returns the divergence of the belief without each row, and how far its mean moves."""
 
     @partial(jax.vmap, in_axes=(0,))

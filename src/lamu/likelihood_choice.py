@@ -22,12 +22,13 @@ from lamu.data.batch import Batch
 from lamu.folds import folds_of
 from lamu.model import Model
 from lamu.one_layer import linear_model
+from lamu.typing import Data, Inputs, Params, Targets
 
 __all__ = ["compare_likelihoods", "log_probability"]
 
 
 def compare_likelihoods(
-    x: Any, y: Any, candidates: Sequence[Any], folds: int = 3, seed: int = 0
+    x: Inputs, y: Targets, candidates: Sequence[Any], folds: int = 3, seed: int = 0
 ) -> dict[str, np.ndarray]:
     """Returns the held-out log density of every row under each candidate, `[N]` in nats, by the candidate's name.
 
@@ -61,7 +62,7 @@ def compare_likelihoods(
     return {name: _held_out(model, (x, y), parts, whole) for name, model in models.items()}
 
 
-def log_probability(likelihood: Any, params: Any, f: Any, y: Any, whole: bool) -> Any:
+def log_probability(likelihood: Any, params: Params, f: Any, y: Targets, whole: bool) -> Any:
     """Returns the log density of each row, `[batch]` in nats; of whole numbers the log probability of a unit.
 
     Args:
@@ -84,7 +85,7 @@ def log_probability(likelihood: Any, params: Any, f: Any, y: Any, whole: bool) -
     return likelihood.log_prob(params, f, y)
 
 
-def _held_out(model: Model, data: Any, parts: Sequence[np.ndarray], whole: bool) -> np.ndarray:
+def _held_out(model: Model, data: Data, parts: Sequence[np.ndarray], whole: bool) -> np.ndarray:
     """The log density of every row under the mode of the rows of the other parts."""
     from scipy.optimize import minimize
 

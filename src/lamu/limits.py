@@ -13,7 +13,7 @@ from jax.scipy.special import gammaln
 from lamu.dtype_policy import full_products
 from lamu.networks.multilayer import ACTIVATIONS, require_activation
 from lamu.record import record, static
-from lamu.typing import Array, Number, RandomKey
+from lamu.typing import Array, Inputs, Number, RandomKey
 
 __all__ = ["NNGP", "GaussianRegression", "StableProcess"]
 
@@ -221,7 +221,7 @@ class GaussianRegression:
         return -0.5 * (jnp.sum(white**2) + outputs * (logdet + rows * jnp.log(2 * jnp.pi)))
 
 
-def _rows(x: Any) -> Array:
+def _rows(x: Inputs) -> Array:
     x = jnp.asarray(x)
     if x.ndim < 2:
         raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")

@@ -33,7 +33,7 @@ from lamu.running.schedule import Block, Length, array_blocks, passes_over, stre
 from lamu.running.sharding import Devices
 from lamu.running.validation import Best, posterior_nll, set_aside, training_rows, validation_nll
 from lamu.target import Target, require_target
-from lamu.typing import Number
+from lamu.typing import Data, Number, State
 
 __all__ = ["fit"]
 
@@ -48,7 +48,7 @@ _OTHER_SHAPE = (
 
 def fit(
     model: Target,
-    data: Any,
+    data: Data,
     algorithm: Algorithm,
     *,
     epochs: int | None = None,
@@ -244,13 +244,13 @@ def fit(
             not length.as_it_came,
         )
 
-        def validate(state: Any, block: Block) -> None:
+        def validate(state: State, block: Block) -> None:
             if judge is not None and block.ends_an_epoch:
                 history.validated(validation_nll(held_by, final_key, state, ours, judge))
                 best.see(state, history.last["validation_nll"], block.passes)
                 best.stopped = best.enough(block.passes, history.columns)
 
-        def end_of_round(state: Any) -> Posterior | None:
+        def end_of_round(state: State) -> Posterior | None:
             """Returns the posterior, where a round has ended after which no other is needed."""
             if length.rounds is None or not length.rounds.ends_at(history.steps):
                 return None
@@ -282,7 +282,7 @@ def fit(
                     break
         interrupted = interruption.came
 
-        def finish(state: Any) -> Fit:
+        def finish(state: State) -> Fit:
             chosen = state if best.state is None else best.state
             if settled is not None and best.state is None:
                 return Fit(settled, history.columns, state, interrupted, remarked)
@@ -303,7 +303,7 @@ def fit(
         return found
 
 
-def _room_for(data: Any, validation: Any) -> int:
+def _room_for(data: Data, validation: Any) -> int:
     """Returns the bytes that data in files will take in memory, and refuses those that the limit has no room for."""
     named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
     if not isinstance(named, Mapping):
@@ -363,7 +363,7 @@ def _warn_unconverged(found: Fit, chosen_earlier: bool, unscaled: str = "") -> N
 
 
 @jax.jit
-def _copied(state: Any) -> Any:
+def _copied(state: State) -> Any:
     """Returns a copy of the state by one dispatch: leaf by leaf, it takes longer than many a block of steps."""
     return jax.tree.map(jnp.copy, state)
 

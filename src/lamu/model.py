@@ -34,7 +34,7 @@ from lamu.priors.interface import require_prior
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target, same, same_structure
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows, State, Targets
 
 __all__ = ["Model", "supervised"]
 
@@ -95,7 +95,7 @@ class Model(Target):
         self.free_prior.check(weights)
         return self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
 
-    def _check_width(self, weights: Params, state: Any, batch: Batch) -> None:
+    def _check_width(self, weights: Params, state: State, batch: Batch) -> None:
         """Raises a ValueError where the network's outputs are not what the likelihood reads; it is traced alone."""
         wanted = self.likelihood.outputs(batch.y)
         of_rows = lambda weights, x: outputs(self.network, weights, state, x, None, False, None)[0]
@@ -109,7 +109,7 @@ class Model(Target):
             )
         require_scales(found, self.likelihood.output_scales(wanted), self.network.name, self.likelihood.name)
 
-    def standardised(self, x: Any, y: Any, weight: Any = None) -> Model:
+    def standardised(self, x: Inputs, y: Targets, weight: Any = None) -> Model:
         """Returns the model with the scaling of features, and of a regression target, made a part of it.
 
         The network sees standardised inputs and the likelihood a standardised target, while predictions, log densities
@@ -154,7 +154,7 @@ class Model(Target):
     def outputs(
         self,
         params: Params,
-        state: Any,
+        state: State,
         x: Array,
         key: RandomKey | None = None,
         train: bool = False,
@@ -174,7 +174,7 @@ class Model(Target):
         return outputs(self.network, self.complete(params["network"]), state, x, key, train, mask)
 
     def log_likelihood(
-        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+        self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
         """Returns log p(y_i | x_i, θ) for every row in nats, shape `[batch]`, and the network's new state.
 
@@ -190,7 +190,7 @@ class Model(Target):
         likelihood = FixedDispersion(self.likelihood, dispersions) if known else self.likelihood
         return replace(self, frozen=frozen, likelihood=likelihood)
 
-    def prior_predictive(self, key: RandomKey, n: int, x: Any) -> Array:
+    def prior_predictive(self, key: RandomKey, n: int, x: Inputs) -> Array:
         r"""Returns targets that the model expects before any data, `[n, N]` or `[n, N, outputs]`.
 
         \[ \theta \sim p(\theta), \qquad y_i \sim p(y \mid f(\theta, x_i)) \]
@@ -215,7 +215,7 @@ class Model(Target):
         """
         return self._prior_draws(key, n, x, self.likelihood.sample)
 
-    def prior_mean(self, key: RandomKey, n: int, x: Any) -> Array:
+    def prior_mean(self, key: RandomKey, n: int, x: Inputs) -> Array:
         r"""Returns \(E[y \mid f(\theta, x)]\) for draws \(\theta \sim p(\theta)\), shaped as by `prior_predictive`.
 
         Args:
@@ -235,7 +235,7 @@ class Model(Target):
         """
         return self._prior_draws(key, n, x, lambda _, dispersions, f: self.likelihood.mean(dispersions, f))
 
-    def _prior_draws(self, key: RandomKey, n: int, x: Any, of: Any) -> Array:
+    def _prior_draws(self, key: RandomKey, n: int, x: Inputs, of: Any) -> Array:
         """What a function of a key, the dispersions and f gives, for draws from the prior."""
         if n < 1:
             raise ValueError(f"n={n!r} draws are none; ask for at least one")
@@ -258,7 +258,7 @@ class Model(Target):
     def dispersion_information(self, dispersions: Params) -> Params:
         return self.likelihood.dispersion_information(dispersions)
 
-    def read(self, data: Any) -> Arrays | Stream:
+    def read(self, data: Data) -> Arrays | Stream:
         """Returns `(x, y)`, a mapping with `x`, `y` and what goes with them, or an iterable of batches as rows."""
         rows = read(data, self.columns)
         if isinstance(rows, Arrays):
@@ -269,13 +269,13 @@ class Model(Target):
                 self.likelihood.check_training(y)
         return rows
 
-    def rows(self, data: Any) -> Arrays:
+    def rows(self, data: Data) -> Arrays:
         """Returns `(x, y)` or a mapping as rows to judge by, which may be of any range."""
         rows = Arrays.of(aligned(data, self.columns))
         self.likelihood.check(jax.tree.map(np.asarray, rows.y))
         return rows
 
-    def named(self, data: Any) -> Model:
+    def named(self, data: Data) -> Model:
         """Returns the model with the names of its inputs, where the data are a frame and it has none yet.
 
         Args:
@@ -296,7 +296,7 @@ class Model(Target):
         names = names_of(found)
         return self if names is None else replace(self, columns=names)
 
-    def inputs(self, x: Any) -> Rows:
+    def inputs(self, x: Inputs) -> Rows:
         """Returns inputs at which predictions are asked for, floating and checked.
 
         Args:
@@ -416,7 +416,7 @@ def _scaling(model: Any) -> Any:
     return (model.likelihood.shift, model.likelihood.scale) if isinstance(model.likelihood, Scaled) else ()
 
 
-def _moments(a: Any, dtype: Any, weight: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def _moments(a: Any, dtype: DTypeLike, weight: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """Returns every column's mean and standard deviation; one for a column constant to the precision it came in."""
     # They are taken in 64 bits, from the numbers as they came.
     # JAX's own types, such as bfloat16, are no types of NumPy.

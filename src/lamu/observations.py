@@ -20,7 +20,7 @@ from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalW
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record, static
 from lamu.supports import Classes, Counts, PositiveReal, Real, TwoClasses
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics, Targets
 
 __all__ = [
     "Bernoulli",
@@ -56,7 +56,7 @@ class Observation(Likelihood, ABC):
     support: Any = Real()
 
     @abstractmethod
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns log p(y | θ) of one target in nats, an affine function of the statistics T(θ).
 
         Args:
@@ -74,7 +74,7 @@ class Observation(Likelihood, ABC):
         """
 
     @abstractmethod
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns mean, aleatoric and epistemic uncertainty of a new target under a belief.
 
         For numbers E[y], E[Var(y | θ)] and Var[E(y | θ)]; for classes the probabilities, the expected entropy and the
@@ -82,16 +82,16 @@ class Observation(Likelihood, ABC):
         """
 
     @abstractmethod
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Returns P(Y ≤ y) of a new target under a belief, for numbers."""
 
     @abstractmethod
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError, in one sentence, if the targets cannot be of this observation."""
 
     # What follows.
 
-    def log_likelihood(self, statistics: Any, y: Array) -> Array:
+    def log_likelihood(self, statistics: Statistics, y: Array) -> Array:
         """Returns `log_density` of every target, `[batch]`.
 
         Args:
@@ -101,7 +101,7 @@ class Observation(Likelihood, ABC):
         y = y.astype(jnp.result_type(*jax.tree.leaves(statistics)))
         return jax.vmap(lambda one: self.log_density(statistics, one))(y)
 
-    def log_prob_under(self, belief: Any, y: Array) -> Array:
+    def log_prob_under(self, belief: Belief, y: Array) -> Array:
         r"""Returns \(\log p(y^* \mid D) = A(\lambda + t(y^*)) - A(\lambda) + \log h(y^*)\) in nats, `[batch]`.
 
         Args:
@@ -122,7 +122,7 @@ class Observation(Likelihood, ABC):
         """Raises a TypeError: θ is no output of a network that could be linearised."""
         raise TypeError(f"{self.name} is an observation of a conjugate model; fit it with conjugate()")
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns the number of entries of θ."""
         return 1
 
@@ -164,7 +164,7 @@ class Observation(Likelihood, ABC):
             return self.distribution(params, f).cdf(y)
 
 
-def require_numbers(y: Any, name: str, dimensions: int = 1) -> np.ndarray:
+def require_numbers(y: Targets, name: str, dimensions: int = 1) -> np.ndarray:
     """Returns the targets as an array, or raises a ValueError for another number of axes."""
     y = np.asarray(y)
     if y.ndim != dimensions:
@@ -191,7 +191,7 @@ class Bernoulli(Observation):
     family: ClassVar[type] = Beta
     support = TwoClasses()
 
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns y E[log θ] + (1 − y) E[log(1 − θ)]."""
         return y * statistics[0] + (1 - y) * statistics[1]
 
@@ -200,16 +200,16 @@ class Bernoulli(Observation):
 
         return BernoulliProbs(f[:, 0])
 
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns the probability of one, the expected entropy and the mutual information in nats."""
         p, aleatoric, epistemic = _moments(jnp.stack([belief.alpha, belief.beta]))
         return p[0], aleatoric, epistemic
 
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Raises a TypeError: a class has a probability."""
         raise TypeError("Bernoulli has no cdf, which is for numbers; use mean, the probability of one")
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are zeros and ones, `[batch]`."""
         y = require_numbers(y, "Bernoulli")
         strange = ~((y == 0) | (y == 1))
@@ -244,7 +244,7 @@ class Categorical(Observation):
         """K classes."""
         return Classes(self.classes)
 
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns E[log θ_y]."""
         return statistics @ jax.nn.one_hot(y.astype(int), self.classes, dtype=statistics.dtype)
 
@@ -253,18 +253,18 @@ class Categorical(Observation):
 
         return CategoricalProbs(f)
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return self.classes
 
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns the probabilities `[K]`, the expected entropy and the mutual information in nats."""
         return _moments(belief.concentration)
 
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Raises a TypeError: a class has a probability."""
         raise TypeError("Categorical has no cdf, which is for numbers; use mean, the probabilities")
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are classes, `[batch]`."""
         y = require_numbers(y, "Categorical")
         strange = (y != np.floor(y)) | (y < 0) | (y >= self.classes)
@@ -316,7 +316,7 @@ class NormalMean(Observation):
         if not isinstance(self.scale, Tracer) and not 0.0 < self.scale < float("inf"):
             raise ValueError(f"the scale {self.scale} is not positive and finite; it is a standard deviation")
 
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns the quadratic with E[θ] and E[θ²] in it."""
         s = jnp.asarray(self.scale, y.dtype)
         first, second = statistics
@@ -329,17 +329,17 @@ class NormalMean(Observation):
 
         return Normal(f[:, 0], jnp.full(f.shape[:1], self.scale, f.dtype))
 
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns m, s² and 1/S."""
         variance = belief.precision.variance(belief.mean)
         return belief.mean, jnp.full((), self.scale, variance.dtype) ** 2, variance
 
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Returns the normal distribution function."""
         mean, noise, spread = self.moments(belief)
         return norm.cdf((y - mean) / jnp.sqrt(noise + spread))
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are `[batch]`."""
         require_numbers(y, "NormalMean")
 
@@ -365,7 +365,7 @@ class Normal(Observation):
 
     family: ClassVar[type] = NormalGamma
 
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns the quadratic in y with the expected statistics in it."""
         log, tau, first, second = statistics
         return (log - tau * y**2 + 2 * first * y - second - _LOG_2PI) / 2
@@ -375,21 +375,21 @@ class Normal(Observation):
 
         return Numbers(f[:, 0], 1 / jnp.sqrt(f[:, 1]))
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns two: mean and precision."""
         return 2
 
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns m, b/(a − 1) and that over κ."""
         noise = _over(belief.rate, belief.shape - 1)
         return belief.location, noise, noise / belief.count
 
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Returns Student's distribution function."""
         a, b, count = belief.shape, belief.rate, belief.count
         return student_cdf((y - belief.location) / jnp.sqrt(b * (count + 1) / (a * count)), 2 * a)
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are `[batch]`."""
         require_numbers(y, "Normal")
 
@@ -416,7 +416,7 @@ class MultivariateNormal(Observation):
 
     family: ClassVar[type] = NormalWishart
 
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns the quadratic in y with the expected statistics in it."""
         log, precision, first, second = statistics
         return (log - y @ precision @ y + 2 * first @ y - second - y.size * _LOG_2PI) / 2
@@ -427,17 +427,17 @@ class MultivariateNormal(Observation):
         size = (math.isqrt(1 + 4 * f.shape[1]) - 1) // 2
         return Vectors(f[:, :size], precision_matrix=f[:, size:].reshape(-1, size, size))
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns p + p²: the mean and the precision matrix."""
         return jnp.shape(y)[-1] * (jnp.shape(y)[-1] + 1)
 
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns m, the diagonal of V⁻¹ over ν − p − 1, and that over κ; `[p]` each."""
         scatter = jnp.diagonal(belief.scale_inverse)
         noise = _over(scatter, belief.degrees - scatter.size - 1)
         return belief.location, noise, noise / belief.count
 
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Returns Student's distribution function, output by output."""
         scatter, count = jnp.diagonal(belief.scale_inverse), belief.count
         degrees = belief.degrees - scatter.size + 1
@@ -445,7 +445,7 @@ class MultivariateNormal(Observation):
         away = y - jnp.broadcast_to(belief.location, y.shape)
         return student_cdf(away / jnp.broadcast_to(scale, y.shape), degrees)
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are `[batch, outputs]`."""
         require_numbers(y, "MultivariateNormal", dimensions=2)
 
@@ -481,7 +481,7 @@ class Poisson(Observation):
     family: ClassVar[type] = Gamma
     support = Counts()
 
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns y E[log θ] − E[θ] − log y!."""
         return y * statistics[0] - statistics[1] - gammaln(y + 1)
 
@@ -490,18 +490,18 @@ class Poisson(Observation):
 
         return Distribution(f[:, 0])
 
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns a/b, a/b and a/b²."""
         mean = belief.shape / belief.rate
         return mean, mean, mean / belief.rate
 
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         r"""Returns \(I_p(a, \lfloor y \rfloor + 1)\) with \(p = b/(b + 1)\)."""
         least = jnp.maximum(jnp.floor(y), 0.0) + 1
         shape, p = (jnp.broadcast_to(v, least.shape) for v in (belief.shape, belief.rate / (belief.rate + 1)))
         return jnp.where(y < 0, 0.0, betainc(shape, least, p))
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are counts, `[batch]`."""
         y = require_numbers(y, "Poisson")
         strange = (y != np.floor(y)) | (y < 0)
@@ -528,7 +528,7 @@ class Exponential(Observation):
     family: ClassVar[type] = Gamma
     support = PositiveReal()
 
-    def log_density(self, statistics: Any, y: Array) -> Array:
+    def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns E[log θ] − y E[θ]."""
         return statistics[0] - y * statistics[1]
 
@@ -537,18 +537,18 @@ class Exponential(Observation):
 
         return Waits(f[:, 0])
 
-    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+    def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns b/(a − 1), E[1/θ²] and Var[1/θ]."""
         a, b = belief.shape, belief.rate
         mean = jnp.where(a > 1, b / jnp.maximum(a - 1, jnp.finfo(b.dtype).tiny), jnp.inf)
         square = jnp.where(a > 2, b * mean / jnp.maximum(a - 2, jnp.finfo(b.dtype).tiny), jnp.inf)
         return mean, square, jnp.where(a > 2, square - mean**2, jnp.inf)
 
-    def cdf_under(self, belief: Any, y: Array) -> Array:
+    def cdf_under(self, belief: Belief, y: Array) -> Array:
         r"""Returns \(1 - (1 + y/b)^{-a}\)."""
         return -jnp.expm1(-belief.shape * jnp.log1p(jnp.maximum(y, 0.0) / belief.rate))
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are positive, `[batch]`."""
         y = require_numbers(y, "Exponential")
         if (y <= 0).any():

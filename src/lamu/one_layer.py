@@ -28,6 +28,7 @@ from lamu.priors import Normal
 from lamu.protocol import Algorithm
 from lamu.running.compiled_steps import keys_of
 from lamu.supports import value_of
+from lamu.typing import Inputs, Targets
 
 __all__ = ["linear_model", "regression"]
 
@@ -36,8 +37,8 @@ _SLOPES, _INTERCEPT = 2.5, 10.0
 
 
 def regression(
-    x: Any,
-    y: Any,
+    x: Inputs,
+    y: Targets,
     likelihood: str | Likelihood = "gaussian",
     *,
     prior: Any = None,
@@ -105,7 +106,7 @@ def regression(
     return fit(model, (x, y), algorithm, seed=seed, **options).posterior
 
 
-def linear_model(x: Any, y: Any, likelihood: str | Likelihood, prior: Any = None) -> Model:
+def linear_model(x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Any = None) -> Model:
     """Returns the model of one layer, its columns standardised, under the prior of `regression`.
 
     Args:
@@ -136,7 +137,7 @@ def linear_model(x: Any, y: Any, likelihood: str | Likelihood, prior: Any = None
     return model
 
 
-def _named(name: str, y: Any) -> Likelihood:
+def _named(name: str, y: Targets) -> Likelihood:
     if name not in LIKELIHOODS:
         raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
     task, make = LIKELIHOODS[name]
@@ -151,7 +152,7 @@ def _named(name: str, y: Any) -> Likelihood:
     return make(int(np.max(values, initial=1)) + 1)
 
 
-def _default(model: Model, y: Any) -> Algorithm:
+def _default(model: Model, y: Targets) -> Algorithm:
     if model.quadratic and not isinstance(y, Mapping) and not model.likelihood.init(np.asarray(y, float)):
         return conjugate()
     return _laplace()
@@ -165,7 +166,7 @@ def _laplace() -> Algorithm:
     return laplace(map_estimate(optax.lbfgs()))
 
 
-def _learns_noise(model: Model, y: Any) -> bool:
+def _learns_noise(model: Model, y: Targets) -> bool:
     """Whether the likelihood is a Gaussian's, its noise unknown."""
     return not isinstance(y, Mapping) and isinstance(model.likelihood, Scaled) and _is_learned(model.likelihood.base)
 
@@ -188,7 +189,7 @@ def _is_learned(likelihood: Likelihood) -> bool:
     return isinstance(likelihood, Gaussian) and likelihood.scale is None
 
 
-def _numbers(x: Any) -> Any:
+def _numbers(x: Inputs) -> Any:
     """Returns inputs as they came, a frame with its truth values as numbers; refuses columns of anything else."""
     names = names_of(x)
     if names is None:

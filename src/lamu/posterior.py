@@ -26,7 +26,7 @@ from lamu.predictives.graph import GraphRule
 from lamu.predictives.wrapper import with_trials
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
-from lamu.typing import Number, Params, RandomKey
+from lamu.typing import DTypeLike, Inputs, Number, Params, RandomKey, State
 
 __all__ = ["Posterior", "load", "require_whole"]
 
@@ -74,7 +74,7 @@ class Posterior:
     convergence: Convergence | None = None
     temperature: Number = 1.0
 
-    def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
+    def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.
 
         Where the outputs of all draws at all rows would take more than `lamu.memory.budget()`, it keeps the rows and
@@ -199,7 +199,7 @@ class Posterior:
         return store.write(path, content, arrays)
 
 
-def _checked_offset(offset: Any, x: Any) -> Any:
+def _checked_offset(offset: Any, x: Inputs) -> Any:
     offset = offset if isinstance(offset, jax.Array) else np.asarray(offset)
     if offset.ndim not in (1, 2) or offset.shape[0] != x.shape[0]:
         raise ValueError(
@@ -317,7 +317,7 @@ def _require_moderate(parts: Any) -> None:
             raise ValueError(f"it has the number {largest:.1e} at {inside[3:]}, whose square {leaf.dtype} cannot hold")
 
 
-def _require_network(model: Model, draw: Any, network_state: Any) -> None:
+def _require_network(model: Model, draw: Any, network_state: State) -> None:
     """Raises a ValueError where a draw has not the parameters of the network, by what `init` would return."""
     # That needs the shape of a row, which a standardised network and dense layers tell; others are taken as they come.
     if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
@@ -361,7 +361,7 @@ def _require_network(model: Model, draw: Any, network_state: Any) -> None:
         raise ValueError(f"its network has {outputs} outputs, and its likelihood {model.likelihood!r} takes {classes}")
 
 
-def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: Any) -> tuple[Any, Any]:
+def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: DTypeLike) -> tuple[Any, Any]:
     """Returns the shapes of a network's first parameters and state."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     x = jax.ShapeDtypeStruct((1, *shape), dtype)

@@ -15,6 +15,7 @@ from lamu.model import Model
 from lamu.priors import Hierarchy, Prior
 from lamu.protocol import Algorithm
 from lamu.running.result import Fit
+from lamu.typing import Data, Inputs
 
 __all__ = ["PriorSensitivity", "prior_sensitivity"]
 
@@ -51,9 +52,9 @@ class PriorSensitivity:
 
 def prior_sensitivity(
     model: Model,
-    data: Any,
+    data: Data,
     priors: Mapping[str, Prior],
-    x: Any = None,
+    x: Inputs = None,
     algorithm: Algorithm | None = None,
     seed: int = 0,
     offset: Any = None,

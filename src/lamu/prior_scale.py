@@ -29,6 +29,7 @@ from lamu.running.result import Diverged, Fit
 from lamu.running.schedule import Rounds
 from lamu.running.validation import set_aside, training_rows
 from lamu.target import require_target
+from lamu.typing import Data
 
 __all__ = ["MOST_SCALES", "PriorScaleFit", "fit_prior_scale"]
 
@@ -63,7 +64,7 @@ class PriorScaleFit:
 
 def fit_prior_scale(
     model: Model,
-    data: Any,
+    data: Data,
     algorithm: Algorithm,
     *,
     validation: Any = 0.1,

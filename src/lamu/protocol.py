@@ -10,7 +10,7 @@ from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
-from lamu.typing import RandomKey
+from lamu.typing import Data, Params, RandomKey, State
 
 __all__ = [
     "Adapted",
@@ -135,7 +135,7 @@ class Algorithm(Protocol):
         """Its row of the table."""
         ...
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         """Returns the first state.
 
         Args:
@@ -145,11 +145,11 @@ class Algorithm(Protocol):
         """
         ...
 
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         """Returns the next state, and what there is to see."""
         ...
 
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         """Returns the posterior that the state stands for.
 
         Args:
@@ -173,7 +173,7 @@ class Runnable(Algorithm):
         True
     """
 
-    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+    def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         """Returns what a state predicts without a pass over the data: at validations, and where a later stage fails.
 
         Args:
@@ -183,7 +183,7 @@ class Runnable(Algorithm):
         """
         return self.posterior(key, state, objective, None, None)
 
-    def foresee(self, objective: Objective, params: Any) -> None:
+    def foresee(self, objective: Objective, params: Params) -> None:
         """Raises a ValueError for what comes after the steps and cannot fit into memory, before any of them.
 
         Args:
@@ -192,7 +192,7 @@ class Runnable(Algorithm):
         """
         del objective, params
 
-    def complaint(self, state: Any) -> str | None:
+    def complaint(self, state: State) -> str | None:
         """Returns why the loss may have ceased to be finite, in one sentence with the remedy; None for no idea.
 
         Args:
@@ -225,14 +225,14 @@ class Adapted(Runnable):
     def choices(self) -> Choices:
         return self.base.choices
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         """Returns the algorithm's first state."""
         return self.base.init(key, objective, batch)
 
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         return self.base.step(key, state, batch, objective)
 
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         return self.base.posterior(key, state, objective, data, trace)
 
 
@@ -250,7 +250,7 @@ class Wrapper(Adapted):
         True
     """
 
-    def inner(self, state: Any) -> Any:
+    def inner(self, state: State) -> Any:
         """Returns the other's part of a state; all of it, unless overridden.
 
         Args:
@@ -258,13 +258,13 @@ class Wrapper(Adapted):
         """
         return state
 
-    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+    def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         return runnable(self.base).preview(key, self.inner(state), objective)
 
-    def foresee(self, objective: Objective, params: Any) -> None:
+    def foresee(self, objective: Objective, params: Params) -> None:
         runnable(self.base).foresee(objective, params)
 
-    def complaint(self, state: Any) -> str | None:
+    def complaint(self, state: State) -> str | None:
         """Returns the other's complaint."""
         return runnable(self.base).complaint(self.inner(state))
 

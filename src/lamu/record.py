@@ -29,6 +29,7 @@ import jax
 import numpy as np
 
 from lamu.field_types import hints_of, suits, written
+from lamu.typing import Data
 
 __all__ = [
     "UnknownTypeError",
@@ -258,7 +259,7 @@ def _description(array: np.ndarray) -> dict[str, Any]:
 
 
 def decode(
-    data: Any,
+    data: Data,
     arrays: Mapping[str, np.ndarray],
     known: Mapping[str, Callable[..., Any]] | None = None,
     trust: Iterable[str] = (),
@@ -294,7 +295,7 @@ def decode(
     return _Reader(arrays, known or {}, tuple(trust)).read(data, "the value")
 
 
-def declared(data: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+def declared(data: Data) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Returns what data that `encode` wrote say of their arrays; nothing is read, imported or made.
 
     Args:
@@ -363,7 +364,7 @@ def _parts(node: dict[str, Any]) -> tuple[list[Any], str | None]:
     return [pair[1] for pair in items], None
 
 
-def modules_of(data: Any) -> set[str]:
+def modules_of(data: Data) -> set[str]:
     """Returns the modules, other than the library's, of the types that data name.
 
     Args:

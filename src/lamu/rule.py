@@ -44,7 +44,7 @@ from lamu.predictives import Linearised, Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
-from lamu.typing import Number, Params, RandomKey
+from lamu.typing import Data, Number, Params, RandomKey
 from lamu.update_rules import Inverse, NoMomentum
 
 __all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
@@ -323,7 +323,7 @@ class Rule(Runnable):
             Info(loss=at.value, residual=jnp.sqrt(decrement)),
         )
 
-    def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Data, trace: Any) -> Posterior:
         """Returns the Gaussian beside its point dispersions; a point where the algorithm keeps no uncertainty.
 
         A Gaussian whose curvature was taken at its mean is that of the linearised network there, and predicts so.

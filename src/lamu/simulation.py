@@ -19,7 +19,7 @@ from lamu.data.batch import Batch
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.protocol import Algorithm
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Inputs, Params, RandomKey
 
 __all__ = ["Ranks", "simulation_based_calibration"]
 
@@ -86,7 +86,7 @@ class Ranks:
 def simulation_based_calibration(
     model: Model,
     algorithm: Algorithm,
-    x: Any,
+    x: Inputs,
     *,
     runs: int = 100,
     samples: int = 99,
@@ -155,7 +155,7 @@ def simulation_based_calibration(
         return jnp.append(outputs, jnp.sum(model.log_likelihood(theta, state, batch)[0]))
 
     @jax.jit
-    def rank(belief: Any, theta: Params, y: Array, key: RandomKey) -> Array:
+    def rank(belief: Belief, theta: Params, y: Array, key: RandomKey) -> Array:
         truth = numbers(theta, y)
         below = jax.lax.map(
             lambda i: numbers(belief.sample(jax.random.fold_in(key, i)), y) < truth, jnp.arange(samples)

@@ -31,7 +31,7 @@ from lamu.priors import gaussian_belief
 from lamu.priors.belief import in_structure
 from lamu.record import record
 from lamu.target import weights_belief
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Belief, Data, Number, Params
 
 __all__ = ["Site", "additive", "belief_of", "dispersion", "prior_values", "row_statistics", "shifted", "site"]
 
@@ -60,7 +60,7 @@ class Site:
 
 
 def site(
-    posterior: Posterior, data: Any = None, temperature: Number | None = None, likelihood_power: Number = 1.0
+    posterior: Posterior, data: Data = None, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Site:
     r"""Returns what rows added to a posterior; of all its rows together where none are given.
 
@@ -104,7 +104,7 @@ def site(
     return Site((tree.add(H.matvec(belief.mean), gradient, -1.0), H.scale(-0.5)), rows.count)
 
 
-def shifted(belief: Any, of: Site, sign: float, words: str) -> Any:
+def shifted(belief: Belief, of: Site, sign: float, words: str) -> Any:
     r"""Returns the belief with natural parameters \(\lambda \pm \lambda_{\text{site}}\)."""
     if isinstance(belief, Gaussian):
         first, second = of.values
@@ -135,7 +135,7 @@ def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: 
     return GaussNewton().matrix(loss, mean, structure).scale(count), tree.scale(jax.grad(nll)(mean), count)
 
 
-def row_statistics(objective: Objective, belief: Any, batch: Batch) -> Any:
+def row_statistics(objective: Objective, belief: Belief, batch: Batch) -> Any:
     r"""Returns \(\sum_i w_i \nabla_\mu E_q[\log p(y_i \mid\theta)] / T\): \(\sum_i w_i t(y_i) / T\) without latents."""
     # Latents of a row are at their best under the belief.
     target: Any = objective.model
@@ -152,12 +152,12 @@ def additive(posterior: Posterior) -> Any:
     return belief
 
 
-def _is_product(belief: Any) -> bool:
+def _is_product(belief: Belief) -> bool:
     """Whether a belief is a product of exponential families, as that about a graph."""
     return isinstance(belief, Product) and all(isinstance(part, ExponentialFamily) for part in belief.factors.values())
 
 
-def prior_values(prior: Any, belief: Any, temperature: Number) -> Any:
+def prior_values(prior: Any, belief: Belief, temperature: Number) -> Any:
     """Returns the natural parameters of a prior to the power 1/T, in the structure of the belief."""
     if isinstance(belief, Gaussian):
         gaussian = gaussian_belief(prior, belief.mean)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, Targets
 
 __all__ = [
     "Circle",
@@ -93,10 +93,10 @@ class Support(ABC):
         """The values in words, for messages: "whole numbers from 0"."""
 
     @abstractmethod
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns which targets are in the support, an array of Booleans like `y`."""
 
-    def check(self, y: Any, name: str) -> None:
+    def check(self, y: Targets, name: str) -> None:
         """Raises a ValueError, which names the first row at fault, unless every target is in the support.
 
         Args:
@@ -144,7 +144,7 @@ class Support(ABC):
         """
         return mean
 
-    def numbers(self, y: Any) -> Any:
+    def numbers(self, y: Targets) -> Any:
         """Returns targets with classes numbered from zero, as those of a prediction are.
 
         Args:
@@ -160,7 +160,7 @@ class Support(ABC):
         """
         return numbers
 
-    def indicators(self, y: Any, mean: Any) -> Any:
+    def indicators(self, y: Targets, mean: Any) -> Any:
         """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
 
         Args:
@@ -202,7 +202,7 @@ class Real(Support):
     def values(self) -> str:
         return "finite numbers"
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets are finite."""
         return np.isfinite(y)
 
@@ -230,7 +230,7 @@ class PositiveReal(Support):
     def values(self) -> str:
         return "numbers from 0" if self.zero else "numbers above 0"
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets are positive and finite."""
         return np.isfinite(y) & (np.greater_equal(y, 0) if self.zero else np.greater(y, 0))
 
@@ -266,7 +266,7 @@ class Interval(Support):
             return "finite numbers" if math.isinf(self.most) else f"numbers up to {self.most:g}"
         return f"numbers from {self.least:g}" + ("" if math.isinf(self.most) else f" to {self.most:g}")
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets are finite and between the ends."""
         return np.isfinite(y) & np.greater_equal(y, self.least) & np.less_equal(y, self.most)
 
@@ -293,7 +293,7 @@ class UnitInterval(Support):
     def values(self) -> str:
         return "numbers strictly between 0 and 1"
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets lie between zero and one."""
         return np.greater(y, 0) & np.less(y, 1)
 
@@ -315,7 +315,7 @@ class Circle(Support):
     def values(self) -> str:
         return "angles in radians"
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets are finite."""
         return np.isfinite(y)
 
@@ -349,7 +349,7 @@ class Counts(Support):
     def values(self) -> str:
         return "whole numbers from 0" + ("" if self.most is None else f" to {self.most}")
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets are whole numbers in the range."""
         inside = np.isfinite(y) & np.equal(np.floor(np.asarray(y, float)), y) & np.greater_equal(y, 0)
         return inside if self.most is None else inside & np.less_equal(y, self.most)
@@ -385,7 +385,7 @@ class TwoClasses(Support):
             "Categorical if there are more"
         )
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets are zero or one."""
         return np.equal(y, 0) | np.equal(y, 1)
 
@@ -421,14 +421,14 @@ class Signs(TwoClasses):
     def advice(self) -> str:
         return "encode the two classes as -1 and 1, for instance 2 * y - 1, or take a link other than Tanh"
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         return np.equal(y, -1) | np.equal(y, 1)
 
-    def indicators(self, y: Any, mean: Any) -> Any:
+    def indicators(self, y: Targets, mean: Any) -> Any:
         """Returns one where the target is one, else zero."""
         return (jnp.asarray(y) > 0).astype(mean.dtype)
 
-    def numbers(self, y: Any) -> Any:
+    def numbers(self, y: Targets) -> Any:
         """Returns zero in the place of minus one."""
         where = jnp.where if isinstance(y, jax.Array) else np.where
         return where(y == -1, 0, y)
@@ -474,7 +474,7 @@ class Classes(Support):
     def advice(self) -> str:
         return "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns whether the targets are numbers of classes."""
         return np.isin(y, np.arange(self.number))
 
@@ -484,7 +484,7 @@ class Classes(Support):
     def labels(self, mean: Any) -> Any:
         return mean.argmax(axis=-1)
 
-    def indicators(self, y: Any, mean: Any) -> Any:
+    def indicators(self, y: Targets, mean: Any) -> Any:
         """Returns one-hot vectors, `[N, number]`."""
         return jax.nn.one_hot(y, mean.shape[-1], dtype=mean.dtype)
 
@@ -535,7 +535,7 @@ class Rankings(Support):
     def values(self) -> str:
         return f"orders of the numbers 0 to {self.items - 1}, best first"
 
-    def contains(self, y: Any) -> Any:
+    def contains(self, y: Targets) -> Any:
         """Returns, for every entry, whether its row is a permutation."""
         y = np.asarray(y)
         whole = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
@@ -585,7 +585,7 @@ class OpenRange:
         return z if self.ends[0] else -z if self.ends[1] else jnp.zeros_like(z)
 
 
-def value_of(y: Any) -> Any:
+def value_of(y: Targets) -> Any:
     """Returns the targets themselves, where rows bring more than them.
 
     Args:

@@ -28,7 +28,7 @@ from lamu.families import PartialBelief, Product
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
 from lamu.supports import Support
-from lamu.typing import Array, Number, Params, RandomKey, Rows
+from lamu.typing import Array, Data, Inputs, Number, Params, RandomKey, Rows, State
 
 __all__ = ["Target", "require_target", "same", "same_structure", "weights_belief"]
 
@@ -86,7 +86,7 @@ class Target(ABC):
 
     @abstractmethod
     def log_likelihood(
-        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+        self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
         """Returns the log density of every row given the parameters, `[batch]` in nats, and the new state.
 
@@ -100,7 +100,7 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def read(self, data: Any) -> Arrays | Stream:
+    def read(self, data: Data) -> Arrays | Stream:
         """Returns the data, as `lamu.fit` was given them, as rows; checked before any compute.
 
         Raises:
@@ -109,11 +109,11 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def rows(self, data: Any) -> Arrays:
+    def rows(self, data: Data) -> Arrays:
         """Returns data as rows in memory to judge by: validation rows, or those to take out of a posterior."""
 
     @abstractmethod
-    def inputs(self, x: Any) -> Rows:
+    def inputs(self, x: Inputs) -> Rows:
         """Returns where predictions are asked for, as rows of inputs, checked.
 
         Raises:
@@ -123,7 +123,7 @@ class Target(ABC):
 
     # What follows, unless a target says otherwise.
 
-    def named(self: T, data: Any) -> T:
+    def named(self: T, data: Data) -> T:
         """Returns the target with the names of its inputs, where the data bring some."""
         del data
         return self
@@ -367,7 +367,7 @@ class Target(ABC):
             raise TypeError(f"{self.name} has no dispersions that could be held")
         return replace(self, frozen=frozen)
 
-    def starting_at(self: T, params: Params, network_state: Any = None) -> T:
+    def starting_at(self: T, params: Params, network_state: State = None) -> T:
         """Returns the target whose runs start from given parameters in the place of those of `init`.
 
         Args:
@@ -438,7 +438,7 @@ class Target(ABC):
         if not (same_structure(self.frozen, other.frozen) and same(self.frozen, other.frozen)):
             raise ValueError("the posterior has other frozen weights than this model; use posterior.model")
 
-    def started(self, params: Params, state: Any) -> tuple[Params, Any]:
+    def started(self, params: Params, state: State) -> tuple[Params, Any]:
         """Returns fresh parameters and state without the frozen leaves; copies of `start`, where there is one.
 
         Args:

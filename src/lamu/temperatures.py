@@ -28,6 +28,7 @@ from lamu.running.result import Fit
 from lamu.running.schedule import Rounds
 from lamu.running.validation import set_aside
 from lamu.target import require_target
+from lamu.typing import Data
 
 __all__ = ["TEMPERATURES", "TemperatureFit", "choose_temperature", "fit_temperature"]
 
@@ -61,7 +62,7 @@ class TemperatureFit:
 
 def fit_temperature(
     model: Model,
-    data: Any,
+    data: Data,
     algorithm: Algorithm,
     *,
     temperatures: Sequence[float] | None = None,
@@ -118,7 +119,7 @@ def fit_temperature(
 
 def choose_temperature(
     model: Model,
-    data: Any,
+    data: Data,
     algorithm: Algorithm,
     *,
     temperatures: Sequence[float] | None = None,
@@ -144,7 +145,7 @@ def choose_temperature(
 
 def _compared(
     model: Model,
-    data: Any,
+    data: Data,
     algorithm: Algorithm,
     temperatures: Sequence[float] | None,
     validation: Any,

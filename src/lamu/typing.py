@@ -6,12 +6,17 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
 
 __all__ = [
     "Array",
+    "Belief",
     "Bool",
+    "DTypeLike",
+    "Data",
     "Float",
+    "Inputs",
     "Int",
     "Key",
     "Number",
@@ -20,6 +25,9 @@ __all__ = [
     "RandomKey",
     "Rows",
     "Scalar",
+    "State",
+    "Statistics",
+    "Targets",
 ]
 
 Params: TypeAlias = PyTree[Any]
@@ -33,3 +41,21 @@ Number: TypeAlias = float | int | jax.Array
 
 Rows: TypeAlias = jax.Array | np.ndarray
 """Inputs `[N, ...]` for prediction: on the device, or in the host's memory until their chunk's turn comes."""
+
+Inputs: TypeAlias = PyTree[Any]
+"""Inputs x of the rows, or of one row: an array, or a tree of arrays whose leading axis is the rows."""
+
+Targets: TypeAlias = PyTree[Any]
+"""Targets y of the rows: an array, or a tree of arrays whose leading axis is the rows."""
+
+Data: TypeAlias = PyTree[Any]
+"""What `lamu.fit` reads: a pair of inputs and targets, arrays by name, a source of `lamu.data`, a stream of batches."""
+
+Belief: TypeAlias = PyTree[Any]
+"""A belief q(θ): a record of `lamu.families`, or a tree of such records."""
+
+Statistics: TypeAlias = PyTree[Any]
+"""Sufficient statistics T(θ), their expectations, or natural parameters: a tree that a family reads."""
+
+State: TypeAlias = PyTree[Any]
+"""A tree of arrays carried from call to call: of an algorithm, a chain, or a network (batch statistics)."""

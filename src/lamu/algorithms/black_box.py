@@ -19,7 +19,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate, rate
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 
 __all__ = ["BlackBox", "BlackBoxState", "igo", "natural_search_gradient", "utilities"]
 
@@ -103,7 +103,9 @@ class BlackBox(Runnable):
         moved = tree.dot(pull, root.precision.matvec(pull))
         return state, Info(loss=jnp.mean(losses), residual=jnp.sqrt(jnp.maximum(moved, 0.0)))
 
-    def posterior(self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Data, trace: Any
+    ) -> Posterior:
         # Returns the point m: without an entropy the search distribution is no posterior.
         return Posterior(
             objective.model, Point(state.mean), state.network_state, Sampled(), key, temperature=objective.temperature

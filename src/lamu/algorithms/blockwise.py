@@ -18,7 +18,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Runnable, Traits, require_part, runnable
 from lamu.record import record, static
-from lamu.typing import Params, RandomKey
+from lamu.typing import Belief, Data, Params, RandomKey, State
 
 __all__ = ["Blocks", "blocks", "owners", "rest_of"]
 
@@ -116,7 +116,7 @@ class Blocks(Runnable):
         return self._joined(objective, [self._posterior(keys[k], k, one, objective) for k, one in enumerate(state)])
 
     def posterior(
-        self, key: RandomKey, state: tuple[Any, ...], objective: Objective, data: Any, trace: Any
+        self, key: RandomKey, state: tuple[Any, ...], objective: Objective, data: Data, trace: Any
     ) -> Posterior:
         # Returns the product of the parts' beliefs, with the dispersions of the first part that has any.
         return self.preview(key, state, objective)
@@ -154,7 +154,7 @@ class Blocks(Runnable):
         model = objective.model.conditioned(held, known, beliefs)
         return Objective(model, objective.data_size, objective.temperature, objective.likelihood_power)
 
-    def _posterior(self, key: RandomKey, number: int, state: Any, objective: Objective) -> Posterior:
+    def _posterior(self, key: RandomKey, number: int, state: State, objective: Objective) -> Posterior:
         return runnable(self.algorithms[number]).preview(key, state, objective)
 
     def _drawn(self, key: RandomKey, number: int, posterior: Posterior, objective: Objective) -> Params:
@@ -237,7 +237,7 @@ def blocks(algorithms: Mapping[str, Any] | None = None) -> Blocks:
     return Blocks(tuple(table.values()), tuple(table))
 
 
-def _network(belief: Any) -> Any:
+def _network(belief: Belief) -> Any:
     """Returns a belief about the coordinates alone."""
     if isinstance(belief, Product):
         return belief.factors["network"]

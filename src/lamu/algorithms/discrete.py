@@ -25,7 +25,7 @@ from lamu.rate import Annealed, decay, rate
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, Data, Params, RandomKey, Rows, State
 from lamu.update_rules import HeavyBall, MovingAverage, NoMomentum
 
 __all__ = ["Masked", "NoisyUnits", "PlugInMean", "PlugInMode", "bayesbinn", "dropout", "mc_dropout", "straight_through"]
@@ -41,7 +41,7 @@ class PlugInMean(PredictiveRule):
         PlugInMean()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean, as a point."""
         return Sampled().prepare(model, Point(belief.mean), network_state, 1, key)
 
@@ -56,12 +56,12 @@ class PlugInMode(PredictiveRule):
         PlugInMode()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the mode, as a point."""
         return Sampled().prepare(model, Point(_mode(belief)), network_state, 1, key)
 
 
-def _mode(belief: Any) -> Params:
+def _mode(belief: Belief) -> Params:
     if isinstance(belief, Product):
         return {name: _mode(factor) for name, factor in belief.factors.items()}
     if isinstance(belief, PartialBelief):
@@ -198,7 +198,7 @@ class Masked(PredictiveRule):
     #
     # Source: Gal & Ghahramani (2016), equation 6.
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         params_key, noise_key = jax.random.split(key)
         draws = _draws(belief, params_key, samples)
         keys = jax.vmap(lambda s: jax.random.fold_in(noise_key, s))(jnp.arange(samples))
@@ -228,7 +228,7 @@ def _shape(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
 
 
 @partial(jax.jit, static_argnums=2)
-def _draws(belief: Any, key: RandomKey, samples: int) -> Params:
+def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
     drawn = belief.draws(key, samples)
     count = max(leaf.shape[0] for leaf in jax.tree.leaves(drawn))
     # A point gives itself once: it is repeated, because the noise is not.
@@ -236,7 +236,7 @@ def _draws(belief: Any, key: RandomKey, samples: int) -> Params:
 
 
 @jax.jit
-def _outputs(model: Target, network_state: Any, draws: Params, keys: Any, x: Array, offset: Array | None) -> Array:
+def _outputs(model: Target, network_state: State, draws: Params, keys: Any, x: Array, offset: Array | None) -> Array:
     def at_draw(draw: tuple[Params, Any]) -> Array:
         params, key = draw
         # Each row by itself, with one key for all: noise is drawn by a row's number, and every row is its own first.
@@ -262,7 +262,7 @@ class NoisyUnits(Wrapper):
             departures=("responsibilities are draws of the rate", *self.base.choices.departures),
         )
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         model = objective.model
         params, network_state = jax.eval_shape(model.init, key, batch)
         network, weights = model.network, model.complete(params["network"])
@@ -279,11 +279,11 @@ class NoisyUnits(Wrapper):
             )
         return self.base.init(key, objective, batch)
 
-    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+    def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         # Returns the optimiser's preview, predicting by this algorithm's rule.
         return replace(super().preview(key, state, objective), rule=self.rule)
 
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the optimiser's posterior, predicting by this algorithm's rule.
         return replace(self.base.posterior(key, state, objective, data, trace), rule=self.rule)
 

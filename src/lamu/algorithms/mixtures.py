@@ -22,7 +22,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 from lamu.update_rules import Inverse
 
 __all__ = ["MixtureRule", "MixtureState", "WithEntropy", "mixture_vi", "multimodal"]
@@ -169,7 +169,7 @@ class MixtureRule(Runnable):
             Info(loss=average(values), residual=jnp.sqrt(objective.concentration * average(decrements))),
         )
 
-    def posterior(self, key: RandomKey, state: MixtureState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: MixtureState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the mixture beside its point dispersions.
         belief: Any = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
         return Posterior(

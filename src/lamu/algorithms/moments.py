@@ -23,7 +23,7 @@ from lamu.predictives.moment_propagation import Propagated, moments, require_rec
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Data, DTypeLike, Params, RandomKey
 
 __all__ = ["MomentState", "PriorFactors", "ProbabilisticBackpropagation", "pbp", "renewed", "require_variance"]
 
@@ -51,7 +51,7 @@ def renewed(shape: Any, rate: Any, variance: Any, square: Any, unit: Any = 1.0) 
     return new_shape, new_rate
 
 
-def require_variance(belief: Any, name: str) -> None:
+def require_variance(belief: Belief, name: str) -> None:
     """Raises a ValueError for a Gamma belief under which the variance has no mean, a TypeError for anything else."""
     if not isinstance(belief, Gamma):
         raise TypeError(f"{name}={belief!r} is no belief about a precision; give for instance Gamma(6.0, 6.0)")
@@ -248,7 +248,7 @@ class ProbabilisticBackpropagation(Runnable):
         after = MomentState(mean, variance, noise, factors, seen, counted, last)
         return after, Info(loss=loss, residual=residual)
 
-    def posterior(self, key: RandomKey, state: MomentState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: MomentState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the independent Gaussians of the weights, beside the Gamma of the noise's precision.
         gaussian = Gaussian(state.mean, Diagonal(jax.tree.map(jnp.reciprocal, state.variance)))
         noise: Any = Point({}) if state.noise is None else NoiseScale(state.noise)
@@ -412,7 +412,7 @@ def _base(likelihood: Any) -> Any:
     return likelihood.base if isinstance(likelihood, Scaled) else likelihood
 
 
-def _standardised(likelihood: Any, y: Array, dtype: Any) -> tuple[Array, Array]:
+def _standardised(likelihood: Any, y: Array, dtype: DTypeLike) -> tuple[Array, Array]:
     """Returns the targets in the network's units, `[batch, outputs]`, and what log densities lose by the change."""
     columns = y[:, None] if y.ndim == 1 else y
     if not isinstance(likelihood, Scaled):

@@ -26,7 +26,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, decay, rate
 from lamu.record import record, static
 from lamu.rule import Rule, RuleState
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey, State
 from lamu.update_rules import (
     BiasCorrected,
     Clipped,
@@ -575,7 +575,7 @@ class MapEstimate(Runnable):
         norm = jnp.sqrt(tree.dot(at.coordinates, at.coordinates))
         return MapState(params, optimizer, at.network_state), Info(at.value, norm)
 
-    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Data, trace: Any) -> Posterior:
         return Posterior(
             objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
         )
@@ -650,7 +650,7 @@ class InvariantMap(Runnable):
         norm = jnp.sqrt(tree.dot(gradient, gradient))
         return MapState(params, optimizer, network_state), Info(value, norm)
 
-    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Data, trace: Any) -> Posterior:
         return Posterior(
             objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
         )
@@ -664,7 +664,7 @@ class InvariantMap(Runnable):
         )
 
 
-def log_volume(objective: Objective, batch: Batch, network_state: Any, params: Params) -> Array:
+def log_volume(objective: Objective, batch: Batch, network_state: State, params: Params) -> Array:
     r"""Returns \(\log\det F(\theta)\) of all parameters, F the Fisher information of the data."""
     # Weights have the generalised Gauss–Newton matrix \(\sum_i J_i^\top \Lambda_i J_i\), which is the Fisher
     # information; dispersions, which are orthogonal to them, N times their own.

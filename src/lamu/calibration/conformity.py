@@ -12,6 +12,7 @@ import numpy as np
 from lamu import memory
 from lamu.scores.proper_scores import target
 from lamu.supports import Real, Support
+from lamu.typing import Inputs, Targets
 
 __all__ = ["Conformal", "LeftOut", "conformal", "jackknife_plus"]
 
@@ -103,7 +104,7 @@ class Conformal:
             )
 
 
-def conformal(pred: Any, y: Any) -> Conformal:
+def conformal(pred: Any, y: Targets) -> Conformal:
     r"""Returns how far the targets of calibration rows lie from what was predicted for them.
 
     \[ s_i = \frac{|y_i - m_i|}{\mathrm{std}_i} \quad\text{(regression)}, \qquad s_i = 1 - p_{i y_i}
@@ -208,7 +209,7 @@ class LeftOut:
             raise ValueError(f"{n} rows cannot promise {level:g}; calibrate on at least {least}, or ask for less")
         return place
 
-    def interval(self, x: Any, level: float = 0.9, offset: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, x: Inputs, level: float = 0.9, offset: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ends of the interval at new inputs, each `[N]`, in the target's units.
 
         Args:
@@ -235,7 +236,7 @@ class LeftOut:
             upper[rows] = np.partition(centre + room, place - 1, axis=0)[place - 1]
         return lower, upper
 
-    def prediction_set(self, x: Any, level: float = 0.9, offset: Any = None) -> np.ndarray:
+    def prediction_set(self, x: Inputs, level: float = 0.9, offset: Any = None) -> np.ndarray:
         r"""Returns the classes that are not further away than too many rows were, `[N, K]` of booleans.
 
         A class k is in the set unless \((1 - \alpha)(n + 1)\) rows or more have \(s_i < 1 - p_{-k(i)}(k \mid x)\).
@@ -261,7 +262,7 @@ class LeftOut:
 
 
 def jackknife_plus(
-    found: Any, x: Any, y: Any, held: Sequence[Any] | None = None, samples: int = 32, offset: Any = None
+    found: Any, x: Inputs, y: Targets, held: Sequence[Any] | None = None, samples: int = 32, offset: Any = None
 ) -> LeftOut:
     r"""Returns intervals, or sets of classes, calibrated on every row by the member that has not seen it.
 
@@ -322,7 +323,7 @@ def jackknife_plus(
     return LeftOut(members, member, distances, support, samples)
 
 
-def _predicted(posterior: Any, x: Any, samples: int, offset: Any) -> Any:
+def _predicted(posterior: Any, x: Inputs, samples: int, offset: Any) -> Any:
     return posterior.predict(x, samples=samples, **({} if offset is None else {"offset": offset}))
 
 

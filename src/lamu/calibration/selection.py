@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lamu.scores.proper_scores import right, target
+from lamu.typing import Targets
 
 __all__ = ["Selective", "require_unseen", "selective"]
 
@@ -99,7 +100,7 @@ class Selective:
 
 def selective(
     pred: Any,
-    y: Any,
+    y: Targets,
     risk: float,
     confidence: float = 0.95,
     doubt: Any = None,

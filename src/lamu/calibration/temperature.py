@@ -16,7 +16,7 @@ from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive
 from lamu.record import record, static
 from lamu.scores.proper_scores import target
 from lamu.supports import Support
-from lamu.typing import Array, Number, RandomKey
+from lamu.typing import Array, Number, RandomKey, Targets
 
 __all__ = ["Temperature", "TemperedClasses", "Widened", "stretches", "temperature_scaling"]
 
@@ -71,12 +71,12 @@ class TemperedClasses(PredictiveWrapper):
         """The entropy's share that it was before."""
         return self._entropy * self._share
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the log probability of each target in nats, `[N]`."""
         scaled = jax.nn.log_softmax(jnp.log(self._floored) / self.temperature, axis=-1)
         return jnp.take_along_axis(scaled, self._labels(y)[:, None], axis=-1)[:, 0]
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         """Returns `log_prob(y)` without each of the draws: one pass a class."""
         labels, target = self._labels(y), self.support.targets
         each = [self.base.left_out(target(jnp.full_like(labels, k))) for k in range(self._floored.shape[1])]
@@ -88,7 +88,7 @@ class TemperedClasses(PredictiveWrapper):
 
         return tuple(chosen(*group) for group in zip(*each, strict=True))
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         """Raises a TypeError: a class has a probability."""
         raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
 
@@ -101,7 +101,7 @@ class TemperedClasses(PredictiveWrapper):
 
         return draw_in_chunks(draw, jax.random.split(key, n))
 
-    def _labels(self, y: Any) -> Array:
+    def _labels(self, y: Targets) -> Array:
         return self.support.numbers(jnp.asarray(y).astype(jnp.int32))
 
     @property
@@ -213,7 +213,7 @@ class Temperature:
         return Widened(pred, self.value) if not self.support.has_classes else TemperedClasses(pred, self.value)
 
 
-def temperature_scaling(pred: Any, y: Any) -> Temperature:
+def temperature_scaling(pred: Any, y: Targets) -> Temperature:
     r"""Returns the temperature that makes held-out targets most probable.
 
     For classes, and a binary target, T minimises \(-\sum_i \log \tilde p_{i y_i}\), which is convex in 1/T: the root of

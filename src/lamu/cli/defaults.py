@@ -15,6 +15,7 @@ from lamu.networks import MLP, Network
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
+from lamu.typing import Inputs, Targets
 
 __all__ = [
     "DEFAULT",
@@ -69,7 +70,7 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
 
 
 def model_for(
-    encoding: Encoding, x: Any, y: Any, likelihood: str | None = None, algorithm: str | None = None
+    encoding: Encoding, x: Inputs, y: Targets, likelihood: str | None = None, algorithm: str | None = None
 ) -> tuple[Model, str]:
     """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most."""
     model = Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5))

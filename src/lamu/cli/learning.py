@@ -21,6 +21,7 @@ from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
 from lamu.tabular.truncated import Truncated
 from lamu.temperatures import TEMPERATURES
+from lamu.typing import Inputs, Targets
 
 __all__ = ["Candidates", "Chosen", "Learned", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
 
@@ -62,7 +63,7 @@ class Chosen:
     tried: dict[str, float]  # the mean held-out log density of each candidate, in nats a row
 
 
-def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]]:
+def candidates(encoding: Encoding, x: Inputs, y: Targets) -> tuple[str, tuple[str, ...]]:
     """Returns what the target is, and the few likelihoods that suit it, the task's own first."""
     # Gates that cost little come first: a target whose residuals, by least squares, are as symmetric and as light in
     # their tails as normal ones keeps its Gaussian; so do numbers of which a forest leaves less than half of the
@@ -92,7 +93,7 @@ def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]
     return ("numbers", ("gaussian",)) if len(few) > 1 and _bent(x, y) else (kind, few)
 
 
-def choose(encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
+def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> Chosen:
     """Returns the likelihood whose generalised linear model gives rows held out the highest log density."""
     # The task's own gives way only to one that is better by a paired standard error or more. Training rows alone are
     # asked, 2,000 at most.
@@ -116,7 +117,7 @@ def choose(encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
     return Chosen(name, why, means)
 
 
-def told_beside(encoding: Encoding, y: Any) -> Chosen:
+def told_beside(encoding: Encoding, y: Targets) -> Chosen:
     """Returns the likelihood of a target of which a column tells more: successes in trials, or censored values."""
     ((name, column),) = encoding.beside
     if name == "trials":
@@ -206,7 +207,7 @@ class Candidates:
         """What is said after it."""
         return "candidates over folds"
 
-    def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
+    def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, Any]) -> Learned:
         """Returns the mixture."""
         found = fit_table(
             x,
@@ -259,7 +260,7 @@ class Runs:
         """What is said after it."""
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
-    def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
+    def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, Any]) -> Learned:
         """Returns the ensemble, or what the single run learned."""
         data, loop = (x, y), {**self.loop, **options}
         if self.folds:

@@ -24,6 +24,7 @@ from lamu.predictives import InputMixture
 from lamu.scores import Estimate
 from lamu.scores.calibration import FEWEST_ROWS, calibrated_gap, estimate, rows_of, verdict
 from lamu.supports import value_of
+from lamu.typing import Inputs, Targets
 
 __all__ = [
     "LEVEL",
@@ -59,7 +60,7 @@ MEANING = {
 }
 
 
-def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
+def columns(pred: Any, rows: Any, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns a prediction as named columns, in the original units and labels."""
     table: dict[str, np.ndarray] = {"row": np.asarray(rows)}
     if y is not None:
@@ -80,7 +81,7 @@ def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.nd
     return table
 
 
-def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
+def score_rows(pred: Any, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns what the scores that suit the task are made of, row by row, in the original units."""
     # Other scores compare with the target, of which censored rows know a bound.
     suitable = ("nll",) if "censored" in _brought(y) else pred.support.scores
@@ -93,7 +94,7 @@ def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
     return rows
 
 
-def inputs(x: Any, beside: Any) -> Any:
+def inputs(x: Inputs, beside: Any) -> Any:
     """Returns the rows to predict as `posterior.predict` takes them, their trials with them."""
     trials = beside.get("trials") if isinstance(beside, Mapping) else None
     return x if trials is None else {"x": x, "trials": trials}
@@ -103,20 +104,20 @@ def predicted(posterior: Any, table: Table, rows: Any, **options: Any) -> Any:
     """Returns the prediction of some rows of a table, averaged over draws of what they lack."""
     beside = {name: np.asarray(column)[rows] for name, column in table.beside.items()}
 
-    def predict(x: Any, row: Any) -> Any:
+    def predict(x: Inputs, row: Any) -> Any:
         x = Arrays.of((x, np.zeros(len(x)))).x
         return posterior.predict(inputs(x, {name: column[row] for name, column in beside.items()}), **options)
 
     return InputMixture.of(predict, table.completions(rows))
 
 
-def known_rows(y: Any) -> np.ndarray:
+def known_rows(y: Targets) -> np.ndarray:
     """Returns the numbers of the rows whose target is known, which are those that are not censored."""
     rows = np.arange(len(value_of(y)))
     return rows[np.asarray(_brought(y).get("censored", np.zeros(len(rows)))) == 0]
 
 
-def _brought(y: Any) -> dict[str, Any]:
+def _brought(y: Targets) -> dict[str, Any]:
     return {name: part for name, part in y.items() if name != "value"} if isinstance(y, Mapping) else {}
 
 
@@ -223,7 +224,7 @@ def _seen(table: Table, config: dict[str, Any]) -> list[str]:
 
 
 def _blocks(
-    posterior: Posterior, table: Table, y: Any, encoding: Encoding, samples: int
+    posterior: Posterior, table: Table, y: Targets, encoding: Encoding, samples: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
     """Yields the predictions of each block of rows as columns, and what their scores are made of."""
     block = BLOCK if table.complete else COMPLETED

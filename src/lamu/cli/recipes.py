@@ -22,6 +22,7 @@ from lamu.networks.dropout import Dropout
 from lamu.priors import ARD
 from lamu.protocol import Recipe
 from lamu.rate import Annealed, PolynomialAverage
+from lamu.typing import Inputs, Targets
 from lamu.update_rules import ByFanIn
 
 __all__ = [
@@ -196,7 +197,7 @@ _OF_GRAPHS = ("em", "vmp", "ncvmp", "svi", "cvi")
 _RATE = 0.1  # the share of units that are dropped, Gal & Ghahramani's smallest
 
 
-def required_parts(algorithm: str, model: Model, encoding: Encoding, x: Any, y: Any) -> tuple[Model, str]:
+def required_parts(algorithm: str, model: Model, encoding: Encoding, x: Inputs, y: Targets) -> tuple[Model, str]:
     """Returns the model with the parts that an algorithm needs, and a sentence about them, empty where none is."""
     if algorithm in _OF_GRAPHS:
         raise ValueError(
@@ -226,7 +227,7 @@ def required_parts(algorithm: str, model: Model, encoding: Encoding, x: Any, y: 
     return model, ""
 
 
-def _linear(model: Model, encoding: Encoding, x: Any, y: Any) -> tuple[Model, str]:
+def _linear(model: Model, encoding: Encoding, x: Inputs, y: Targets) -> tuple[Model, str]:
     """Returns Bayesian linear regression with the noise of least squares, in units of the target's deviation."""
     if encoding.task != "regression":
         raise ValueError(

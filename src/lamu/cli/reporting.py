@@ -23,6 +23,7 @@ from lamu.predictives import MixturePredictive
 from lamu.report import Run, comparison_report, fit_report
 from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
+from lamu.typing import Data, Inputs, Targets
 
 __all__ = ["NAME", "baselines", "report_of_comparison", "report_of_fit"]
 
@@ -32,7 +33,7 @@ _BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "consta
 
 @contextmanager
 def baselines(
-    x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool
+    x: Inputs, y: Targets, x_test: Any, encoding: Encoding, counts: bool
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
     """Fits the baselines in a thread beside work inside a `with` block, on what processors that work leaves idle."""
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
@@ -62,7 +63,7 @@ def report_of_fit(
     pred: Any,
     predictions: Mapping[str, np.ndarray],
     encoding: Encoding,
-    data: Any,
+    data: Data,
     split: tuple[Any, Any],
     calibration: Any,
     config: Mapping[str, Any],

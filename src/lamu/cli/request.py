@@ -12,6 +12,7 @@ from lamu.data import Encoding, split
 from lamu.data.table import Table, read
 from lamu.data.wording import nearest
 from lamu.memory import parse as parse_size
+from lamu.typing import Data, Inputs, Targets
 
 if TYPE_CHECKING:
     from lamu.cli.learning import Chosen
@@ -93,7 +94,7 @@ class Request:
             options.pop("stop", None)
         return options
 
-    def likelihood_for(self, encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
+    def likelihood_for(self, encoding: Encoding, x: Inputs, y: Targets, seed: int) -> Chosen:
         """Returns the likelihood that was asked for, or the one that training rows choose."""
         from lamu.cli.learning import Chosen, choose, told_beside
 
@@ -102,7 +103,7 @@ class Request:
         return told_beside(encoding, y) if encoding.beside else choose(encoding, x, y, seed)
 
     def temperature_for(
-        self, model: Any, data: Any, learner: Any, seed: int, loop: dict[str, Any]
+        self, model: Any, data: Data, learner: Any, seed: int, loop: dict[str, Any]
     ) -> tuple[float, dict[float, float]]:
         """Returns the temperature, and those that were tried with the loss of the rows set aside."""
         from lamu.temperatures import choose_temperature

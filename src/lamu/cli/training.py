@@ -37,6 +37,7 @@ from lamu.plots.style import literal, shortened
 from lamu.rate import Annealed, PolynomialAverage
 from lamu.scores.calibration import calibrated_gap
 from lamu.supports import value_of
+from lamu.typing import Targets
 
 __all__ = ["train"]
 
@@ -257,7 +258,7 @@ def _told() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def picture(pred: Any, y: Any, encoding: Encoding) -> Any:
+def picture(pred: Any, y: Targets, encoding: Encoding) -> Any:
     """Returns the figure that shows whether a prediction can be trusted: a reliability or a coverage plot."""
     # At its first use on a machine matplotlib says that it looks for fonts, which is nobody's concern here.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)

@@ -24,6 +24,7 @@ from lamu.memory import most_held
 from lamu.priors import LearnedNormal
 from lamu.scores import evidence
 from lamu.tabular.peers import PEERS, peer, quiet
+from lamu.typing import Data
 
 __all__ = ["contest", "equal_budget", "main", "peer_contest"]
 
@@ -121,7 +122,7 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
     return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
 
 
-def _evidence(posterior: Any, data: Any, log_unit: float) -> float | None:
+def _evidence(posterior: Any, data: Data, log_unit: float) -> float | None:
     """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
     # It is that of the original targets, whose density is smaller by their unit, row by row.
     try:

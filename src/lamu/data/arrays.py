@@ -20,7 +20,7 @@ from lamu.data.precision import refuse_lost
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, counted, listed, nearest, plural
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Data, DTypeLike, Targets
 
 __all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "refuse_missing", "split", "warn_of_scale"]
 
@@ -149,7 +149,7 @@ class Arrays:
     held_out: Any = None
 
     @classmethod
-    def of(cls, data: Any) -> Arrays:
+    def of(cls, data: Data) -> Arrays:
         """Returns the data set that `data` describes.
 
         Args:
@@ -177,7 +177,7 @@ class Arrays:
         return data if isinstance(data, Arrays) else cls._read(data)
 
     @classmethod
-    def to_fit(cls, data: Any) -> Arrays:
+    def to_fit(cls, data: Data) -> Arrays:
         """Returns the data set that `data` describes, for a model to learn from: as `of`, and float32 must hold it.
 
         Rows to predict or to validate on, and single batches, may be of any range: only that of all the rows to learn
@@ -198,7 +198,7 @@ class Arrays:
         return data if isinstance(data, Arrays) else cls._read(data, refuse_lost)
 
     @classmethod
-    def named(cls, data: Any, names: Sequence[str], missing: bool = False) -> Arrays:
+    def named(cls, data: Data, names: Sequence[str], missing: bool = False) -> Arrays:
         """Returns the data of a target that has no inputs and observes arrays by name.
 
         Args:
@@ -234,7 +234,7 @@ class Arrays:
         return cls._read({"y": observed, **{key: data[key] for key in beside if key in data}}, missing=missing)
 
     @classmethod
-    def _read(cls, data: Any, look: Callable[..., None] | None = None, missing: bool = False) -> Arrays:
+    def _read(cls, data: Data, look: Callable[..., None] | None = None, missing: bool = False) -> Arrays:
         given = _parts(data)
         y = {name: _numbers(name, part) for name, part in _targets(given["y"]).items()}
         first = next(iter(y.values()))
@@ -414,7 +414,7 @@ def split(rows: Any, test_size: float = 0.2, seed: int = 0, stratify: bool = Fal
     return np.sort(train_rows), np.sort(test_rows)
 
 
-def _parts(data: Any) -> Mapping[str, Any]:
+def _parts(data: Data) -> Mapping[str, Any]:
     if isinstance(data, Mapping):
         for key in data:
             if key not in _KEYS:
@@ -433,7 +433,7 @@ def _parts(data: Any) -> Mapping[str, Any]:
     raise TypeError(f"data is a {type(data).__name__}; pass (x, y), or a mapping with the keys {_named()}")
 
 
-def _targets(y: Any) -> dict[str, Any]:
+def _targets(y: Targets) -> dict[str, Any]:
     """Returns targets by the name that a message calls them."""
     if not isinstance(y, Mapping):
         return {"y": y}
@@ -442,7 +442,7 @@ def _targets(y: Any) -> dict[str, Any]:
     return {f"y[{name!r}]": part for name, part in y.items()}
 
 
-def _target(name: str, part: Any, dtype: Any, missing: bool) -> Any:
+def _target(name: str, part: Any, dtype: DTypeLike, missing: bool) -> Any:
     """Returns targets on the device; with what is missing, where that is allowed."""
     dtype = dtype if jnp.issubdtype(part.dtype, jnp.floating) else _whole(name, part)
     if not missing:
@@ -451,7 +451,7 @@ def _target(name: str, part: Any, dtype: Any, missing: bool) -> Any:
     return Incomplete(_on_device(name, known.value, dtype), jax.device_put(known.observed))
 
 
-def _no_inputs(y: Any) -> np.ndarray:
+def _no_inputs(y: Targets) -> np.ndarray:
     """Returns the inputs of data that are targets alone."""
     dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.result_type(float)
     return np.zeros((len(y) if y.ndim else 0, 0), dtype)
@@ -497,7 +497,7 @@ def _numbers(name: str, values: Any) -> Any:
     return array
 
 
-def _whole(name: str, y: Any) -> Any:
+def _whole(name: str, y: Targets) -> Any:
     """Returns the dtype of whole targets: 32 bits, or 64 where they came so and JAX allows it."""
     wide = jnp.iinfo(y.dtype).bits == 64 if y.dtype != bool else False
     dtype = jax.dtypes.canonicalize_dtype(np.int64) if wide or y.dtype == np.uint32 else np.dtype(np.int32)
@@ -510,7 +510,7 @@ def _whole(name: str, y: Any) -> Any:
     return dtype
 
 
-def _read_in_blocks(name: str, values: np.ndarray, dtype: Any) -> Array:
+def _read_in_blocks(name: str, values: np.ndarray, dtype: DTypeLike) -> Array:
     """Returns an array that lies in a file, of which no more than a block is in memory beside the result."""
     size = values.size * np.dtype(dtype).itemsize
     room = np.empty(size + _ALIGNED, np.uint8)
@@ -525,7 +525,7 @@ def _read_in_blocks(name: str, values: np.ndarray, dtype: Any) -> Array:
     return jax.device_put(read)
 
 
-def _on_device(name: str, values: Any, dtype: Any) -> Array:
+def _on_device(name: str, values: Any, dtype: DTypeLike) -> Array:
     """Returns the array in the dtype, once nothing in it is NaN, infinite, or too large for the dtype."""
     # What comes from the host is looked at there: JAX would compile a program for every shape of it.
     there = isinstance(values, jax.Array)

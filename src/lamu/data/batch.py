@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Inputs, Targets
 
 __all__ = ["Batch", "with_offset"]
 
@@ -45,7 +45,7 @@ class Batch:
     offset: Any = None
 
     @classmethod
-    def of(cls, x: Any, y: Any, offset: Any = None) -> Batch:
+    def of(cls, x: Inputs, y: Targets, offset: Any = None) -> Batch:
         """Returns a batch of real rows of weight one."""
         x, y = jnp.asarray(x), jax.tree.map(jnp.asarray, y)
         dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)

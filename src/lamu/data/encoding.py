@@ -13,6 +13,7 @@ from lamu.data.imputation import Joint
 from lamu.data.reading import Reading
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
+from lamu.typing import Targets
 
 __all__ = ["Encoding"]
 
@@ -203,7 +204,7 @@ class Encoding:
             )
         return np.asarray([index[value] for value in plain], np.int32)
 
-    def decode(self, y: Any) -> np.ndarray:
+    def decode(self, y: Targets) -> np.ndarray:
         """Returns the original target values of y (`encode` undone), `[rows]`.
 
         Args:

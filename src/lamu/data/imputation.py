@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from lamu.typing import Targets
+
 __all__ = ["DRAWS", "Completions", "Joint", "learn_joint", "uniforms"]
 
 
@@ -163,7 +165,7 @@ class Joint:
                 places.append(of)
         return np.concatenate(parts)[np.argsort(np.concatenate(places), kind="stable")]
 
-    def _filled(self, x: np.ndarray, y: Any, columns: np.ndarray, unseen: np.ndarray, uniform: Any) -> np.ndarray:
+    def _filled(self, x: np.ndarray, y: Targets, columns: np.ndarray, unseen: np.ndarray, uniform: Any) -> np.ndarray:
         """Completions of rows that lack the same columns, given uniform numbers, `[rows, draws, columns]`."""
         from scipy.special import ndtri
 

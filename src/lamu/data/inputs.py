@@ -15,6 +15,7 @@ from lamu.data.imputation import DRAWS, Completions, Joint, learn_joint, uniform
 from lamu.data.precision import origin_and_unit
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, counted, listed, plural, quoted
+from lamu.typing import Targets
 
 __all__ = ["LACKING", "Features", "completions", "learn", "matched", "refuse_dates", "told", "transform"]
 
@@ -159,7 +160,7 @@ _FURTHEST = 8.0  # quantiles of Student's t, which has no mean where there are t
 
 
 def learn(
-    features: Features, rows: Any, impute: bool, y: Any = None, classes: int = 0, weight: Any = None
+    features: Features, rows: Any, impute: bool, y: Targets = None, classes: int = 0, weight: Any = None
 ) -> dict[str, Any]:
     """Returns what an encoding needs to know of the features: levels, fills, indicators and the joint distribution."""
     columns = [features.values[rows, column] for column in range(len(features.columns))]
@@ -203,7 +204,7 @@ def learn(
 
 
 def transform(
-    features: Features, encoding: Encoding, learned: Any = None, y: Any = None
+    features: Features, encoding: Encoding, learned: Any = None, y: Targets = None
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the features as the inputs that a model of this encoding takes, and a note on each thing made up."""
     # Rows to predict are `completions`; here a missing number is the median given the rest of its row, and a word that

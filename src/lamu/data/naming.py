@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from lamu.data.wording import listed, plural
+from lamu.typing import Data, Inputs
 
 __all__ = ["aligned", "by_name", "inputs_of", "names_of"]
 
 
-def names_of(x: Any) -> tuple[str, ...] | None:
+def names_of(x: Inputs) -> tuple[str, ...] | None:
     """Returns the names of the columns of a frame, of pandas or polars; None for what has none."""
     names = getattr(x, "columns", None)
     if names is None:
@@ -24,7 +25,7 @@ def names_of(x: Any) -> tuple[str, ...] | None:
     return found
 
 
-def by_name(x: Any, columns: tuple[str, ...] | None) -> Any:
+def by_name(x: Inputs, columns: tuple[str, ...] | None) -> Any:
     """Returns a frame with the columns of a model, in their order; anything else as it is."""
     names = names_of(x)
     if columns is None or names is None or names == columns:
@@ -38,14 +39,14 @@ def by_name(x: Any, columns: tuple[str, ...] | None) -> Any:
     return x[list(columns)]
 
 
-def inputs_of(data: Any) -> Any:
+def inputs_of(data: Data) -> Any:
     """Returns the inputs of `(x, y)` or of a mapping with `x`; None for anything else."""
     if isinstance(data, tuple) and len(data) == 2:
         return data[0]
     return data.get("x") if isinstance(data, Mapping) else None
 
 
-def aligned(data: Any, columns: tuple[str, ...] | None) -> Any:
+def aligned(data: Data, columns: tuple[str, ...] | None) -> Any:
     """Returns `(x, y)` or a mapping with the columns of a frame in a model's order; anything else as it is."""
     if isinstance(data, tuple) and len(data) == 2:
         return by_name(data[0], columns), data[1]

@@ -16,6 +16,7 @@ import numpy as np
 
 from lamu.data.mapped import blocks
 from lamu.data.wording import quoted
+from lamu.typing import DTypeLike
 
 __all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost", "unscaled"]
 
@@ -112,7 +113,7 @@ def _outside(spread: Any, kept: Any) -> bool:
     return not least < float(spread) < most
 
 
-def _told_apart(column: np.ndarray, spread: float, dtype: Any) -> bool:
+def _told_apart(column: np.ndarray, spread: float, dtype: DTypeLike) -> bool:
     """Whether a narrower dtype tells all numbers of a column apart, and moves none by more than a part of the range."""
     # Whole numbers below 2**24 are the same in float32; and of few rows two may be near each other that are not
     # crowded.

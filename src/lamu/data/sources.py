@@ -18,6 +18,7 @@ import numpy as np
 from lamu.data.naming import names_of
 from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.data.written_numbers import is_code
+from lamu.typing import Data
 
 __all__ = ["MISSING", "Source", "columns", "image_folder", "load", "names", "open_source"]
 
@@ -184,7 +185,7 @@ class Source:
         return list(self.frame.columns)
 
 
-def open_source(data: Any, text: Collection[str] = (), separator: str | None = None) -> Source:
+def open_source(data: Data, text: Collection[str] = (), separator: str | None = None) -> Source:
     """Opens a table."""
     # `text`: the columns of a CSV file that are read as text whatever they look like, since `"01"` is not 1 there.
     if names_of(data) is not None:
@@ -229,7 +230,7 @@ def _bundled(name: str) -> Source:
     return Source(f"the bundled set {name!r}", frame, "target")
 
 
-def _frame(data: Any) -> Source:
+def _frame(data: Data) -> Source:
     """Returns a frame of pandas or polars, whose rows have no names."""
     frame = data if hasattr(data, "iloc") else data.to_pandas()
     return Source("the frame", _cleaned(frame.reset_index(drop=True)), None)

@@ -12,6 +12,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.naming import aligned
 from lamu.data.wording import quoted
+from lamu.typing import Data
 
 __all__ = ["Stream", "read"]
 
@@ -108,7 +109,7 @@ class Stream:
         raise ValueError("the data holds no batch; give at least one")
 
 
-def read(data: Any, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
+def read(data: Data, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
     """Returns data as rows."""
     if isinstance(data, Arrays | Stream):
         return data
@@ -126,6 +127,6 @@ def read(data: Any, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
     )
 
 
-def _is_array(data: Any) -> bool:
+def _is_array(data: Data) -> bool:
     """Whether this is an array or a frame; a data set of Hugging Face has a shape too, and yields rows or batches."""
     return hasattr(data, "shape") and (hasattr(data, "dtype") or hasattr(data, "columns"))

@@ -24,6 +24,7 @@ from lamu.data.sources import Source, open_source
 from lamu.data.targets import beside as read_beside
 from lamu.data.targets import decide, targets
 from lamu.data.wording import DataError, listed, nearest, plural
+from lamu.typing import Data
 
 __all__ = ["TASKS", "Table", "match", "read"]
 
@@ -133,7 +134,7 @@ class Table:
 
 
 def read(
-    data: Any,
+    data: Data,
     target: str | None = None,
     task: str | None = None,
     impute: bool = False,
@@ -226,7 +227,7 @@ def read(
     return _table(features, y, encoding, said, brought, slice(None), given)
 
 
-def match(data: Any, encoding: Encoding, separator: str | None = None) -> Table:
+def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table:
     """Reads a table to predict: the same features by name, in the same order, and the target where it is there.
 
     Words that training did not have have the code 0, and a note counts them; `Table.completions` draws them.

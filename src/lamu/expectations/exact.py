@@ -22,7 +22,7 @@ from lamu.objective import BatchLoss, NetworkParameters
 from lamu.objective.curvature import Curvature, Evaluation, GaussNewton, Hessian
 from lamu.operators import Dense
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey
 
 __all__ = ["Analytic", "Delta", "Enumeration", "Exact", "GaussHermite", "Quadrature"]
 
@@ -51,7 +51,7 @@ class Delta(Expectation):
     ) -> Evaluation:
         return curvature.evaluate(loss, belief.mean, belief, structure, key)
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the loss at the mean and its gradient in μ; the key is not used."""
         if isinstance(belief, Gaussian | MultivariateNormal):
             return pathwise.in_expectation(belief, *pathwise.at_point(belief, loss, belief.mean))
@@ -86,7 +86,7 @@ class Analytic:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used.
 
         Args:
@@ -284,7 +284,7 @@ class Enumeration:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used."""
         if not isinstance(belief, Bernoulli | Binary | Categorical):
             raise TypeError(
@@ -304,7 +304,7 @@ class Enumeration:
         return ValueAndGradient(value, NaturalParameters(gradient, natural.given, natural.of))
 
 
-def _corners(belief: Any, most: int) -> np.ndarray:
+def _corners(belief: Belief, most: int) -> np.ndarray:
     """Returns every θ as a raveled row."""
     leaves = jax.tree.leaves(belief.mean)
     if isinstance(belief, Categorical):
@@ -319,7 +319,7 @@ def _corners(belief: Any, most: int) -> np.ndarray:
     return np.stack([np.concatenate(corner) for corner in product(*choices)])
 
 
-def _probabilities(belief: Any, values: Any, corners: Any) -> Any:
+def _probabilities(belief: Belief, values: Any, corners: Any) -> Any:
     """Returns the probability of every corner, as a function of μ."""
     if isinstance(belief, Categorical):
         whole = lambda mu: jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)
@@ -364,7 +364,7 @@ class GaussHermite:
         if not isinstance(self.points, int) or self.points < 1:
             raise ValueError(f"a quadrature rule needs at least one node a dimension, not {self.points!r}")
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used."""
         if not isinstance(belief, Gaussian):
             raise TypeError(f"GaussHermite() integrates over a Gaussian, not over a {type(belief).__name__}")

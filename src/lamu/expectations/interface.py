@@ -9,7 +9,7 @@ from lamu.families import Gaussian
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
 from lamu.record import record
-from lamu.typing import RandomKey
+from lamu.typing import Belief, RandomKey
 
 __all__ = ["Expectation", "GradientEstimator", "ValueAndGradient"]
 
@@ -76,7 +76,7 @@ class GradientEstimator(Protocol):
 
     departure: str | Any
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in the expectation parameters.
 
         Args:

@@ -31,7 +31,7 @@ from lamu.families import (
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey
 
 __all__ = [
     "MonteCarlo",
@@ -49,7 +49,7 @@ __all__ = [
 # of a batch of beliefs: one small system each (two equations for a Gamma or a Beta), whatever the number of parameters.
 
 
-def require_exponential(belief: Any, name: str) -> None:
+def require_exponential(belief: Belief, name: str) -> None:
     """Refuses a belief without natural parameters."""
     if not isinstance(belief, ExponentialFamily):
         raise TypeError(f"{name} needs a belief of an exponential family, not a {type(belief).__name__}")
@@ -110,7 +110,7 @@ def _inverse(matrices: Array, events: tuple[int, ...]) -> Array:
 # `MultivariateNormal`, it is the block of each vector.
 
 
-def at_point(belief: Any, loss: Callable[[Params], Any], theta: Params) -> tuple[Any, Params, Any]:
+def at_point(belief: Belief, loss: Callable[[Params], Any], theta: Params) -> tuple[Any, Params, Any]:
     """Returns ℓ, ∇ℓ and ∇²ℓ at θ, the last in the structure of the belief's precision."""
     slope = jax.grad(loss)
     product = lambda v: jax.jvp(slope, (theta,), (v,))[1]
@@ -120,7 +120,7 @@ def at_point(belief: Any, loss: Callable[[Params], Any], theta: Params) -> tuple
     return value, gradient, type(belief.precision).from_hessian(product, theta)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def in_expectation(belief: Any, value: Any, gradient: Params, hessian: Any) -> ValueAndGradient:
+def in_expectation(belief: Belief, value: Any, gradient: Params, hessian: Any) -> ValueAndGradient:
     r"""Returns \(\nabla_{\mu_1} = E[\nabla\ell] - E[\nabla^2\ell]m\), \(\nabla_{\mu_2} = \tfrac12 E[\nabla^2\ell]\)."""
     # Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
     # Hessian's diagonal, which is what its operator holds.
@@ -132,7 +132,7 @@ def in_expectation(belief: Any, value: Any, gradient: Params, hessian: Any) -> V
     return ValueAndGradient(value, NaturalParameters(values, belief.given, type(belief)))
 
 
-def with_factored_precision(belief: Any) -> Any:
+def with_factored_precision(belief: Belief) -> Any:
     """Returns the belief with its precision factored, for several draws."""
     return Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
 
@@ -202,7 +202,7 @@ class Reparameterised:
         require_draws(self.samples)
         self.sampler.require(self.samples)
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns averages over the draws."""
         slope = jax.value_and_grad(loss)
         if isinstance(belief, Gaussian):
@@ -297,7 +297,7 @@ class MonteCarlo(Expectation):
         others, stacked = tree.average(replace(evaluations, curvature=None)), evaluations.curvature
         return others if stacked is None else replace(others, curvature=stacked.averaged())
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns averages over the draws, by Bonnet's theorem and Price's with Hessians."""
         if not isinstance(belief, MultivariateNormal):
             require_gaussian(belief, "MonteCarlo()")
@@ -384,7 +384,7 @@ class Relaxed:
     def _floored(self) -> bool:
         return not (isinstance(self.floor, float | int) and self.floor == 0.0)
 
-    def point(self, key: RandomKey, belief: Any) -> tuple[Params, Callable[[Params], NaturalParameters]]:
+    def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Callable[[Params], NaturalParameters]]:
         r"""Returns a relaxed draw w, and the function from \(\nabla\ell(w)\) to \(\nabla_\mu\).
 
         Args:
@@ -410,7 +410,7 @@ class Relaxed:
 
         return jax.tree.unflatten(structure, [point for point, _ in drawn]), pull
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns averages over relaxed draws, the value too."""
 
         def at_draw(index: Any) -> tuple[Any, Any]:
@@ -420,7 +420,7 @@ class Relaxed:
 
         return ValueAndGradient(*average(at_draw, self.samples))
 
-    def _relaxed(self, belief: Any, key: RandomKey, logits: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def _relaxed(self, belief: Belief, key: RandomKey, logits: Array) -> tuple[Array, Callable[[Array], Array]]:
         tau = jnp.asarray(self.temperature, logits.dtype)
         if isinstance(belief, Categorical):
             return _choice(key, logits, tau)

@@ -15,7 +15,7 @@ from lamu.expectations.pathwise import inverse_fisher, require_draws, require_ex
 from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
-from lamu.typing import Array, Number, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey
 
 __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline", "Regression", "ScoreFunction"]
 
@@ -260,7 +260,7 @@ class ScoreFunction:
                 "MovingAverageBaseline()"
             )
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the average loss, and the sum of natural scores weighed by what the control leaves."""
         at_draw, finished = _gaussian_scores(belief) if isinstance(belief, Gaussian) else _scores(belief)
         factored = Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
@@ -280,12 +280,12 @@ class ScoreFunction:
         return ValueAndGradient(jnp.mean(losses), finished(jax.tree.map(weigh, natural_scores)))
 
 
-def _scores(belief: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _scores(belief: Belief) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     r"""Returns what makes a draw's score \(T(\theta) - \mu\) and natural score, and what a sum of the latter is."""
     require_exponential(belief, "ScoreFunction()")
     natural, mu, solve = belief.natural(), belief.expectation().values, inverse_fisher(belief)
 
-    def at_draw(theta: Any) -> tuple[Any, Any]:
+    def at_draw(theta: Params) -> tuple[Any, Any]:
         score = tree.add(belief.statistics(theta), mu, -1.0)
         return score, solve(score)
 
@@ -297,7 +297,7 @@ def _gaussian_scores(belief: Gaussian) -> tuple[Callable[[Any], Any], Callable[[
     structure: Any = type(belief.precision)
     spread = structure.second_moment(belief.precision, belief.mean)
 
-    def at_draw(theta: Any) -> tuple[Any, Any]:
+    def at_draw(theta: Params) -> tuple[Any, Any]:
         away = tree.add(theta, belief.mean, -1.0)
         pull = belief.precision.matvec(away)
         bend = jax.tree.map(jnp.subtract, structure.from_outer(pull, pull), belief.precision)

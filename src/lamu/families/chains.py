@@ -25,7 +25,7 @@ from lamu.families.exponential import (
 from lamu.families.normal_wishart import MultivariateNormal, logdet
 from lamu.families.probabilities import Categorical
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Statistics
 
 __all__ = [
     "GaussianChain",
@@ -277,7 +277,7 @@ class GaussianChain(ExponentialFamily):
 
         return jnp.vectorize(series, signature="(t,d),(s,d,d)->(t,d)")(start, transition)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns (x_t, x_t x_tᵀ, x_t x_{t+1}ᵀ)."""
 
         def leaf(x: Array, length: Array) -> tuple[Array, Array, Array]:
@@ -582,7 +582,7 @@ class MarkovChain(ExponentialFamily):
 
         return jnp.vectorize(series, signature="(),(s,k)->(t)")(start, maps)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns the one-hot vectors, and the products of neighbours, without their last entries."""
 
         def leaf(z: Array, length: Array) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from lamu import tree
 from lamu.operators import Dense, Diagonal
 from lamu.operators.interface import retracted
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics
 
 __all__ = [
     "Domain",
@@ -40,29 +40,29 @@ class Domain(abc.ABC):
     # How many trailing axes of the parameter belong to one member of the family; the others are batch axes.
     event: int = 0
 
-    def fault(self, value: Any, belief: Any) -> str | None:
+    def fault(self, value: Any, belief: Belief) -> str | None:
         """Returns what is wrong with a concrete value, as the end of a sentence; None for a sound or a traced one."""
         if isinstance(value, Tracer):
             return None
         return self._fault(np.asarray(value), belief)
 
     @abc.abstractmethod
-    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:
         """Returns a point of the domain that agrees with `value + rate · direction` to the first order in the rate."""
 
     @abc.abstractmethod
-    def _fault(self, value: np.ndarray, belief: Any) -> str | None: ...
+    def _fault(self, value: np.ndarray, belief: Belief) -> str | None: ...
 
 
 @dataclass(frozen=True)
 class Real(Domain):
     """Every finite number."""
 
-    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:
         # Returns the straight step.
         return value + tree.cast(rate, value) * direction
 
-    def _fault(self, value: np.ndarray, belief: Any) -> str | None:
+    def _fault(self, value: np.ndarray, belief: Belief) -> str | None:
         return _first(value, np.isfinite(value), "is not finite")
 
 
@@ -74,16 +74,16 @@ class Positive(Domain):
 
     above: Callable[[Any], float] | None = None
 
-    def floor(self, belief: Any) -> float:
+    def floor(self, belief: Belief) -> float:
         """Returns the number that the parameter must exceed."""
         return 0.0 if self.above is None else self.above(belief)
 
-    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:
         # Returns the second-order retraction.
         floor = self.floor(belief)
         return floor + retracted(Diagonal(value - floor), Diagonal(direction), rate).values
 
-    def _fault(self, value: np.ndarray, belief: Any) -> str | None:
+    def _fault(self, value: np.ndarray, belief: Belief) -> str | None:
         floor = self.floor(belief)
         sound = np.isfinite(value) & (value > floor)
         return _first(value, sound, "is not positive and finite" if floor == 0.0 else f"is not above {floor:g}")
@@ -95,13 +95,13 @@ class PositiveDefinite(Domain):
 
     event: int = 2
 
-    def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
+    def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:
         # Returns the second-order retraction.
         symmetric = (direction + jnp.swapaxes(direction, -1, -2)) / 2.0
         member = lambda s, d: retracted(Dense(s), Dense(d), rate).matrix
         return jnp.vectorize(member, signature="(n,n),(n,n)->(n,n)")(value, symmetric)
 
-    def _fault(self, value: np.ndarray, belief: Any) -> str | None:
+    def _fault(self, value: np.ndarray, belief: Belief) -> str | None:
         if value.ndim < 2 or value.shape[-1] != value.shape[-2]:
             return f"is of shape {value.shape}, and no square matrix"
         if not np.all(np.isfinite(value)):
@@ -296,7 +296,7 @@ class ExponentialFamily(abc.ABC):
         """Returns A(λ), a sum over the members, which is differentiated automatically."""
 
     @abc.abstractmethod
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns T(θ) for one θ of the support, a tree like the values of λ and μ."""
 
     @abc.abstractmethod
@@ -567,7 +567,7 @@ def apart(leaf: Any, count: int, *trees: Any) -> tuple[Any, ...]:
     return tuple(jax.tree.unflatten(structure, [parts[i] for parts in made]) for i in range(count))
 
 
-def _fields(belief: Any) -> dict[str, Any]:
+def _fields(belief: Belief) -> dict[str, Any]:
     return {name: getattr(belief, name) for name in belief.domains}
 
 

@@ -21,7 +21,7 @@ from lamu.families.points import Draws
 from lamu.families.products import Product
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, DTypeLike, Params, RandomKey
 
 __all__ = [
     "BaseDistribution",
@@ -240,7 +240,7 @@ def _from_centred(key: RandomKey, like: Params, function: Callable[[Array], Arra
     )
 
 
-def _centred(key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+def _centred(key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Uniform numbers in (−1, 1), symmetric and never an end."""
     words = fast_random.bits(key, math.prod(shape)).view(jnp.int32)
     if jnp.dtype(dtype) == jnp.float64:
@@ -248,7 +248,7 @@ def _centred(key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
     return (((words >> 8).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)).reshape(shape).astype(dtype)
 
 
-def _reach(dtype: Any) -> float:
+def _reach(dtype: DTypeLike) -> float:
     """The largest logit whose probability still differs from one in the dtype."""
     return 30.0 if jnp.dtype(dtype) == jnp.float64 else 12.0
 
@@ -319,7 +319,7 @@ class LocationScale:
         return tree.dot(jax.tree.map(jnp.log, self.scale), ones)
 
 
-def transformed(belief: Any, constraints: Constraints) -> Any:
+def transformed(belief: Belief, constraints: Constraints) -> Any:
     """Returns the belief about θ = g(u) of one about u, which stands at `network`; draws become draws."""
     if isinstance(belief, Draws):
         return replace(belief, samples=_constrained(constraints, belief.samples))

@@ -17,7 +17,7 @@ from lamu.families.normal_wishart import logdet
 from lamu.families.rates import Gamma
 from lamu.operators.kronecker import as_matrix
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Statistics
 
 __all__ = ["LinearNormalGamma", "MatrixNormal", "NoiseScale"]
 
@@ -102,7 +102,7 @@ class MatrixNormal(ExponentialFamily):
 
         return total(leaf, *values, given)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns (X, X V Xᵀ)."""
         return theta, jax.tree.map(lambda X, V: X @ V @ _transpose(X), theta, self.column_precision)
 

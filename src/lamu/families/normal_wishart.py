@@ -28,7 +28,7 @@ from lamu.families.exponential import (
 )
 from lamu.families.rates import Gamma, gamma_draw, gamma_shape
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics
 
 __all__ = ["MultivariateNormal", "NormalGamma", "NormalWishart", "Wishart"]
 
@@ -105,7 +105,7 @@ class MultivariateNormal(ExponentialFamily):
 
         return total(leaf, *values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns (x, x xᵀ)."""
         return theta, jax.tree.map(_outer, theta)
 
@@ -322,7 +322,7 @@ class NormalGamma(ExponentialFamily):
 
         return total(leaf, *values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns (log τ, τ, τ x, τ x²)."""
         leaf = lambda x, tau: (jnp.log(tau), tau, tau * x, tau * x**2)
         return apart(leaf, 4, theta["mean"], theta["precision"])
@@ -343,7 +343,7 @@ class NormalGamma(ExponentialFamily):
         return {"mean": sample_leaves(mean_key, draw, self.location, self.count, precision), "precision": precision}
 
 
-def _rank_less_one(belief: Any) -> float:
+def _rank_less_one(belief: Belief) -> float:
     """Returns p − 1, which the degrees of freedom must exceed."""
     return float(jax.tree.leaves(belief.scale_inverse)[0].shape[-1] - 1)
 
@@ -398,7 +398,7 @@ class Wishart(ExponentialFamily):
         """Returns ν/2 log det 2V + log Γ_p(ν/2)."""
         return total(lambda count, half: _wishart_partition(count + (half.shape[-1] + 1.0) / 2.0, -half), *values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns (log det Λ, Λ)."""
         return jax.tree.map(logdet, theta), theta
 
@@ -492,7 +492,7 @@ class NormalWishart(ExponentialFamily):
 
         return total(leaf, *values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns (log det Λ, Λ, Λ x, xᵀ Λ x)."""
 
         def leaf(x: Array, precision: Array) -> tuple[Array, Array, Array, Array]:

@@ -13,7 +13,7 @@ from jax.scipy.special import digamma, gammaln
 
 from lamu.families.exponential import Domain, ExponentialFamily, Positive, Real, sample_leaves, total
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Statistics
 
 __all__ = ["Bernoulli", "Beta", "Binary", "Categorical", "Dirichlet"]
 
@@ -56,7 +56,7 @@ class Bernoulli(ExponentialFamily):
         r"""Returns \(\sum \log(1 + e^\lambda)\)."""
         return total(jax.nn.softplus, values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         return theta
 
     @property
@@ -111,7 +111,7 @@ class Binary(ExponentialFamily):
         r"""Returns \(\sum \log(e^\lambda + e^{-\lambda})\)."""
         return total(lambda half: jax.nn.softplus(2.0 * half) - half, values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         return theta
 
     @property
@@ -199,7 +199,7 @@ class Categorical(ExponentialFamily):
         """Returns the log of the sum of exponentials, the last one of zero."""
         return total(lambda natural: jax.nn.logsumexp(_with_zero(natural), axis=-1), values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns the one-hot vector without its last entry."""
         return jax.tree.map(lambda one_hot: one_hot[..., :-1], theta)
 
@@ -264,7 +264,7 @@ class Beta(ExponentialFamily):
         a, b = _guess(jnp.stack(values))
         return cls(a, b)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns the logarithms of θ and of 1 − θ."""
         return jax.tree.map(jnp.log, theta), jax.tree.map(lambda x: jnp.log1p(-x), theta)
 
@@ -324,7 +324,7 @@ class Dirichlet(ExponentialFamily):
         """Returns a belief nearby."""
         return cls(_guess(values))
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         return jax.tree.map(jnp.log, theta)
 
     @property

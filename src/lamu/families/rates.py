@@ -11,7 +11,7 @@ from jax.scipy.special import digamma, gammaln
 
 from lamu.families.exponential import Domain, ExponentialFamily, Positive, Real, increasing_root, sample_leaves, total
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Statistics
 
 __all__ = ["Exponential", "Gamma", "InverseGamma", "Poisson"]
 
@@ -62,7 +62,7 @@ class Gamma(ExponentialFamily):
         """Returns log Γ(a) − a log b."""
         return total(lambda a, b: gammaln(a + 1.0) - (a + 1.0) * jnp.log(-b), *values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         return jax.tree.map(jnp.log, theta), theta
 
     @property
@@ -118,7 +118,7 @@ class InverseGamma(ExponentialFamily):
         """Returns log Γ(a) − a log b."""
         return total(lambda a, b: gammaln(-a - 1.0) + (a + 1.0) * jnp.log(-b), *values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns (log θ, 1/θ)."""
         return jax.tree.map(jnp.log, theta), jax.tree.map(jnp.reciprocal, theta)
 
@@ -170,7 +170,7 @@ class Exponential(ExponentialFamily):
         """Returns −log r."""
         return total(lambda natural: -jnp.log(-natural), values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         return theta
 
     @property
@@ -251,7 +251,7 @@ class Poisson(ExponentialFamily):
         """Returns the sum of the rates."""
         return total(jnp.exp, values)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         return theta
 
     def log_base_measure(self, theta: Params) -> Array:

@@ -12,7 +12,7 @@ from jax.scipy.special import i0e
 from lamu.dtype_policy import lenient
 from lamu.families.exponential import Domain, ExponentialFamily, Positive, Real, sample_leaves, total
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Statistics
 
 __all__ = ["VonMises"]
 
@@ -70,7 +70,7 @@ class VonMises(ExponentialFamily):
         room = jnp.maximum(1.0 - length**2, jnp.finfo(length.dtype).eps)
         return cls(jnp.arctan2(values[1], values[0]), length * (2.0 - length**2) / room)
 
-    def statistics(self, theta: Params) -> Any:
+    def statistics(self, theta: Params) -> Statistics:
         """Returns the cosine and the sine of θ."""
         return jax.tree.map(jnp.cos, theta), jax.tree.map(jnp.sin, theta)
 

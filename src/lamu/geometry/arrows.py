@@ -15,7 +15,7 @@ from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
 from lamu.operators.stale_factors import StaleFactors
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Belief, Number, Params
 
 __all__ = [
     "Accumulation",
@@ -64,7 +64,7 @@ class Geometry(Protocol):
 class FamilyGeometry(Geometry, Protocol):
     """An arrow for beliefs of any exponential family too."""
 
-    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
         """Returns the belief after one step of the given rate towards other natural parameters.
 
         Args:
@@ -97,7 +97,7 @@ class Straight:
         """Returns (1 − ρ) S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision, target)
 
-    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
         """Returns the belief of (1 − ρ) λ + ρ λ′."""
         return belief.with_natural(self.move(belief.to_natural(), target, rate))
 
@@ -127,7 +127,7 @@ class Retraction:
         """Returns the retracted precision."""
         return retracted(precision, jax.tree.map(lambda s, h: h - s, precision, target), rate)
 
-    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
         """Returns the belief after the family's own retraction along λ′ − λ."""
         return belief.retract(tree.add(target, belief.to_natural(), -1.0), rate)
 
@@ -158,7 +158,7 @@ class Guarded:
         """Returns (1 − ρ) S + ρ H, straight: of a belief alone is it known where its domain ends."""
         return Straight().move(precision, target, rate)
 
-    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
         """Returns the belief of (1 − ρ) λ + ρ λ′, or that of the retraction where it is none."""
         if isinstance(belief, Product):
             parts = belief.factors.items()
@@ -171,7 +171,7 @@ class Guarded:
         return belief.with_natural(jax.lax.cond(inside, lambda: straight, bent))
 
 
-def _is_precision(belief: Any, second: Any) -> Any:
+def _is_precision(belief: Belief, second: Any) -> Any:
     """Whether −2 λ₂ is positive, of every member."""
     if isinstance(belief, Gaussian):
         return second.scale(-2.0).is_positive(belief.mean)
@@ -202,7 +202,7 @@ class Accumulation:
         """Returns S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * h, precision, target)
 
-    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
         """Returns the belief of λ + ρ λ′."""
         return belief.with_natural(self.move(belief.to_natural(), target, rate))
 

@@ -12,7 +12,7 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
-from lamu.typing import Number, Params, RandomKey
+from lamu.typing import Belief, Number, Params, RandomKey
 from lamu.update_rules import ByFanIn
 
 __all__ = [
@@ -173,7 +173,7 @@ class Group(Protocol):
         """Returns g exp(−ρ X)."""
         ...
 
-    def belief(self, element: Any) -> Any:
+    def belief(self, element: Any) -> Belief:
         """Returns the belief that the element stands for."""
         ...
 

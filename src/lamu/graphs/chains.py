@@ -39,7 +39,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import LearnedPrior, Site
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Inputs, RandomKey, State
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
 
@@ -88,7 +88,7 @@ def chains_of_rows(
             there, chance = trajectory(log_density, here, log_step, key)
             return {**values, **there}, chance
 
-        def sweep(state: Any, key: RandomKey, gain: Array) -> Any:
+        def sweep(state: State, key: RandomKey, gain: Array) -> Any:
             missing, values, log_step = state
             row = row_of({**data, **missing})
             of_draw, of_choice, of_rest, of_path = jax.random.split(key, 4)
@@ -109,7 +109,7 @@ def chains_of_rows(
             taken = _finite(proposed)
             return jax.tree.map(lambda a, b: jnp.where(taken, a, b), proposed, missing), values, log_step
 
-        def keep(state: Any) -> Any:
+        def keep(state: State) -> Any:
             missing, values, _ = state
             row = row_of({**data, **missing})
             return kept(row, with_values(row, values).environment(at, {}), missing, values)
@@ -118,13 +118,13 @@ def chains_of_rows(
         values, _ = drawn_latents(local, bare, at, of_start)
         state = (filled(bare, values, of_fill), values, jnp.log(jnp.asarray(FIRST_STEP, dtype)))
 
-        def step(state: Any, number: Array) -> tuple[Any, None]:
+        def step(state: State, number: Array) -> tuple[Any, None]:
             gain = jnp.asarray(1.0, dtype) / jnp.sqrt(1.0 + number.astype(dtype))
             return sweep(state, jax.random.fold_in(of_sweeps, number), gain), None
 
         state = jax.lax.scan(step, state, jnp.arange(warmup))[0]
 
-        def kept_step(state: Any, number: Array) -> tuple[Any, Any]:
+        def kept_step(state: State, number: Array) -> tuple[Any, Any]:
             state = sweep(state, jax.random.fold_in(of_sweeps, number), jnp.zeros((), dtype))
             return state, keep(state)
 
@@ -197,7 +197,7 @@ def drawn_site(site: Site, at: Environment, key: RandomKey) -> Array:
         return site.factor.sample(key, at)
     zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics))
 
-    def log_density(x: Any) -> Array:
+    def log_density(x: Inputs) -> Array:
         return log_joint((site,), Environment({**at.statistics, site.name: x}, at.inputs))
 
     return jax.grad(log_density)(zero).belief().sample(key)

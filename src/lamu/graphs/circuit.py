@@ -13,7 +13,7 @@ from lamu.graphs.factor import Factor, argument
 from lamu.graphs.probability_factors import refuse_other_than_events
 from lamu.graphs.statistics import Chance, Counts, Simplex
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Inputs
 
 __all__ = ["Circuit", "CircuitFactor"]
 
@@ -88,7 +88,7 @@ class CircuitFactor(Factor):
         # The D entries.
         return self.chance.shape[:-1]
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the row, or its bound.
         p, T = self.chance.of_kind(Chance, at), at.temperature
         one = jnp.asarray(x.value, p.log.dtype)[:, None]

@@ -18,7 +18,7 @@ from lamu.graphs.network import applications
 from lamu.graphs.statistics import Numbers, Series, Vectors
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Inputs, Params, RandomKey, State
 
 __all__ = [
     "ACCEPTED",
@@ -101,7 +101,7 @@ class Reshaped:
         return self.belief.log_prob(jnp.reshape(value, -1))
 
 
-def _draw(belief: Any, key: RandomKey) -> tuple[Any, Array]:
+def _draw(belief: Belief, key: RandomKey) -> tuple[Any, Array]:
     """Returns a draw and its log density, which a flow has on the way."""
     if hasattr(belief, "draw"):
         return belief.draw(key)
@@ -301,11 +301,11 @@ class Coordinate(Local):
                 moments = {**moments, site.name: site.kind.under(one.belief())}
             return natural, moments
 
-        def going(state: Any) -> Array:
+        def going(state: State) -> Array:
             count, _, _, change = state
             return (count < self.sweeps) & (change > self.tolerance)
 
-        def once(state: Any) -> Any:
+        def once(state: State) -> Any:
             count, natural, moments, _ = state
             new, moments = updated(natural, moments)
             moved = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b) / (1.0 + jnp.abs(b))), new, natural)
@@ -322,7 +322,7 @@ class Coordinate(Local):
         for site in row.latent:
             here = row.environment(at, {**zeros, **moments})
 
-            def own(x: Any, site: Any = site, here: Environment = here) -> Array:
+            def own(x: Inputs, site: Any = site, here: Environment = here) -> Array:
                 return log_joint((site,), Environment({**here.statistics, site.name: x}, here.inputs, here.temperature))
 
             one = tree.scale(jax.grad(own)(zeros[site.name]), 1.0 / row.temperature)
@@ -462,7 +462,7 @@ def trajectory(log_density: Callable[[Any], Array], z: Any, log_step: Array, key
     jitter = jax.random.uniform(of_step, (), log_step.dtype, 1.0 - _JITTER, 1.0 + _JITTER)
     step = jnp.exp(log_step) * jitter
 
-    def leap(state: Any, _: None) -> tuple[Any, None]:
+    def leap(state: State, _: None) -> tuple[Any, None]:
         z, r, _, gradient = state
         r = tree.add(r, gradient, step / 2)
         z = tree.add(z, r, step)

@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.graphs.expressions import Constant, Environment, Expression, lifted
 from lamu.graphs.statistics import Statistics, kind_of
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Inputs
 
 __all__ = ["Factor", "Known", "argument", "summed"]
 
@@ -60,7 +60,7 @@ class Factor(ABC):
         """The shape of x that the arguments imply, to which a plate adds leading axes; None where an input decides."""
 
     @abstractmethod
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         """Returns log p(x | arguments) in nats, a scalar: exact at T(θ), expected at μ.
 
         Args:
@@ -82,7 +82,7 @@ class Factor(ABC):
         del at
         return self
 
-    def evaluated(self, x: Any, at: Environment) -> Factor:
+    def evaluated(self, x: Inputs, at: Environment) -> Factor:
         """Returns the factor with all that does not depend on a row's latents computed, for an iteration over them.
 
         Args:
@@ -171,7 +171,7 @@ class Known(Factor):
         drawn = jax.eval_shape(self.belief.sample, jax.random.key(0))
         return (drawn["mean"] if isinstance(drawn, dict) else drawn).shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns ⟨λ₀, T⟩ − A(λ₀), with the logarithm of a constant base measure.
         natural = self.kind(*jax.tree.leaves(self.belief.to_natural()))
         constant = self.belief.expected_log_base_measure() - self.belief.log_partition()

@@ -42,7 +42,7 @@ from lamu.graphs.statistics import Categories, States
 from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.supports import Counts
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Inputs, Params, RandomKey, State
 
 __all__ = ["Graph", "table"]
 
@@ -273,7 +273,7 @@ class Graph(GraphMessages):
         return {**self.values(self.complete(params["network"])), "likelihood": params["likelihood"]}
 
     def log_likelihood(
-        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+        self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
         r"""Returns \(\log p(x_i \mid \theta)\) of every row with its latents summed out, `[batch]` in nats.
 
@@ -329,7 +329,7 @@ class Graph(GraphMessages):
         frozen = None if self.frozen is None else (self.constraints or Constraints()).constrain(self.frozen)[0]
         return replace(self, constraints=Constraints(), frozen=frozen, start=None)
 
-    def read(self, data: Any) -> Any:
+    def read(self, data: Data) -> Any:
         """Returns the data, arrays by name, as rows.
 
         Args:
@@ -347,10 +347,10 @@ class Graph(GraphMessages):
             require_observed(rows, self.in_rows)
         return rows
 
-    def rows(self, data: Any) -> Arrays:
+    def rows(self, data: Data) -> Arrays:
         return self.read(data)
 
-    def inputs(self, x: Any) -> Any:
+    def inputs(self, x: Inputs) -> Any:
         """Returns rows of which NaN is asked for, checked; a number of new rows as it is."""
         if isinstance(x, int) and not isinstance(x, bool):
             if x < 1:
@@ -365,16 +365,16 @@ class Graph(GraphMessages):
         """Yes: a prediction fills in NaN."""
         return True
 
-    def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
+    def completed(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
         return completed(self, expected_statistics(self, belief, samples, key), rows, key)
 
-    def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
+    def completed_by_draws(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
         """Returns every variable of rows by draws, of new rows too; None where moments have closed forms."""
         if isinstance(rows, int):
             return new_rows(self, belief, rows, samples, key)
         return completed_by_draws(self, belief, rows, samples, key) if needs_draws(self) else None
 
-    def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+    def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
         return local_beliefs(self, belief, rows, samples, key)
 
@@ -403,7 +403,7 @@ class Graph(GraphMessages):
         """A thousand, where an encoder says what each unit of a latent tells of a row."""
         return _REMARKED if any(local.tells_by_units for local in (self.local or {}).values()) else 0
 
-    def remarks(self, belief: Any, temperature: Any = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
+    def remarks(self, belief: Belief, temperature: Any = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
         r"""Returns which components of a mixture hold less than one row, and how many units of a latent are idle.
 
         A unit is idle that carries less than 0.01 nats a row, \(E_y\, KL(q(z_j \mid y) \,\|\, p(z_j))\).
@@ -434,6 +434,6 @@ class Graph(GraphMessages):
         read = {name: column for name, column in columns.items() if name not in counts}
         return unscaled(read, "divide the columns by their standard deviations")
 
-    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+    def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws; a bound where latents meet."""
         return row_log_prob(self, belief, batch, samples, key)

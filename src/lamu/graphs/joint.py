@@ -21,7 +21,7 @@ from lamu.graphs.network import applications
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import Categories
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, DTypeLike
 
 __all__ = ["Row", "log_joint"]
 
@@ -57,7 +57,7 @@ class Row:
         inputs: tuple[str, ...],
         data: Mapping[str, Any],
         temperature: Any,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
     ) -> Row:
         """Returns the row that some data describe."""
         known, observed, evidence, raw = {}, {}, {}, {}
@@ -164,7 +164,7 @@ def shape_of(site: Site) -> tuple[int, ...]:
     return site.shape
 
 
-def in_dtype(values: Any, dtype: Any) -> Any:
+def in_dtype(values: Any, dtype: DTypeLike | None) -> Any:
     """Returns a tree with its floating arrays in a dtype, and whole numbers as they are."""
     floating = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype) if floating(leaf) else leaf, values)

@@ -25,7 +25,7 @@ from lamu.graphs.program import Site
 from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import best_start, first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics
 
 __all__ = ["GraphMessages", "condensed", "independent_groups"]
 
@@ -170,7 +170,7 @@ class GraphMessages(MessageTarget):
     def _eliminated(
         self,
         statistics: Mapping[str, Any],
-        data: Any,
+        data: Data,
         temperature: Any,
         key: Any,
         step: Any = None,
@@ -291,7 +291,7 @@ class GraphMessages(MessageTarget):
         """Returns the dispersions that likelihoods learn, by the names of their targets, as they start."""
         return first_dispersions(self.in_rows, batch)
 
-    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
         """Returns zeros: the priors are factors of the graph."""
         return tree.zeros_like(belief.to_natural())
 

@@ -13,7 +13,7 @@ from lamu.graphs.expressions import Constant, Environment, Expression, Scale, li
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import Located, LocatedVectors, Numbers, Positive, Precisions, Statistics, Vectors
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Inputs
 
 __all__ = [
     "LocatedMultivariateNormal",
@@ -93,7 +93,7 @@ class NormalFactor(Factor):
             return None
         return np.broadcast_shapes(self.mean.shape, self.precision.shape)
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log density; x may be `Numbers` or `Vectors`.
         precision = self.precision.of_kind(Positive, at)
         first, shape = x.first, jnp.shape(x.first)
@@ -127,7 +127,7 @@ class LocatedNormal(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return self.of.shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         of = self.of.of_kind(Located, at)
         square = of.precision * x.second - 2.0 * of.first * x.first + of.second
         return summed(of.log - math.log(2.0 * math.pi) - square, observed) / 2.0
@@ -193,7 +193,7 @@ class MultivariateNormalFactor(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return self.mean.shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
         cross = x.first[..., :, None] * mean.first[..., None, :]
         both = cross + jnp.swapaxes(cross, -1, -2)  # symmetric, so that the message to Λ is
@@ -220,7 +220,7 @@ class LocatedMultivariateNormal(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return self.of.shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         of = self.of.of_kind(LocatedVectors, at)
         square = jnp.sum(of.precision * x.outer) - 2.0 * jnp.sum(of.first * x.first) + jnp.sum(of.second)
         size = math.prod(jnp.shape(x.first))

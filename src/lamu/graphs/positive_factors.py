@@ -12,7 +12,7 @@ from lamu.graphs.expressions import Environment, Expression, Scale, Variable
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import Counts, Positive, Reciprocal
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, Inputs
 
 __all__ = ["Gamma", "GammaFactor", "HalfCauchy", "InverseGamma", "InverseGammaFactor", "Poisson", "PoissonFactor"]
 
@@ -74,7 +74,7 @@ class GammaFactor(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return None if self.rate.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.rate.shape)
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         b, a = self.rate.of_kind(Positive, at), self.a
         return summed(a * b.log - gammaln(a) + (a - 1.0) * x.log - b.value * x.value, observed)
 
@@ -100,7 +100,7 @@ class InverseGammaFactor(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return None if self.scale.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.scale.shape)
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         b, a = self.scale.of_kind(Positive, at), self.a
         return summed(a * b.log - gammaln(a) - (a + 1.0) * x.log - b.value * x.inverse, observed)
 
@@ -200,7 +200,7 @@ class PoissonFactor(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return self.rate.shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         rate = self.rate.of_kind(Positive, at)
         count = jnp.asarray(x.value, jnp.result_type(rate.log))
         return summed(count * rate.log - rate.value - gammaln(count + 1.0), observed)

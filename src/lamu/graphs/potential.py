@@ -22,7 +22,7 @@ from lamu.likelihoods import Likelihood, MultivariateGaussian, PerPosition
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.supports import TwoClasses
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, DTypeLike, Inputs, Params, RandomKey, Targets
 
 __all__ = ["AtMean", "Observed", "Potential", "Quadrature"]
 
@@ -41,11 +41,11 @@ class Observed(Statistics):
         return cls(value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Observed:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Observed:
         """Raises a TypeError: targets have no belief."""
         raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
 
-    def belief(self) -> Any:
+    def belief(self) -> Belief:
         # Raises a TypeError: targets have no belief.
         raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
 
@@ -192,7 +192,7 @@ class Potential(Factor):
         """Returns the potential of outputs that are known."""
         return replace(self, expectation=AtMean())
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         """Returns log p(y | f), or its expectation."""
         mean = jnp.asarray(self.outputs.first(at))
         dispersions = self._dispersions(at)
@@ -204,7 +204,7 @@ class Potential(Factor):
         rounding = 16.0 * jnp.finfo(mean.dtype).eps * square
         return self.expectation.expected(of_row, mean, jnp.where(variance > rounding, variance, 0.0))
 
-    def _of_row(self, dispersions: Params, f: Array, y: Any, observed: Any) -> Array:
+    def _of_row(self, dispersions: Params, f: Array, y: Targets, observed: Any) -> Array:
         """Returns the log density of one row's targets: a joint one, or the sum over a plate of them."""
         width, y_size = self.width, jnp.size(y)
         # Targets of several outputs each have them side by side, as where they are drawn or some are missing; as one

@@ -13,7 +13,7 @@ from lamu.graphs.expressions import Constant, Environment, Expression, lifted
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Simplex, Statistics
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Inputs
 
 __all__ = [
     "Bernoulli",
@@ -67,7 +67,7 @@ class BernoulliFactor(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return self.probability.shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         p = self.probability.of_kind(Chance, at)
         value = jnp.asarray(x.value, jnp.result_type(p.log))
         return summed(value * p.log + (1.0 - value) * p.log_complement, observed)
@@ -136,7 +136,7 @@ class BernoulliLogitsFactor(Factor):
     def shape(self) -> tuple[int, ...] | None:
         return self.logits.shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability at a known f, or its bound.
         mean, square = self._moments(at)
         value = jnp.asarray(x.value, mean.dtype)
@@ -211,7 +211,7 @@ class CategoricalFactor(Factor):
         # That of π.
         return self.probabilities.shape
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the inner product of one-hot vectors and log π.
         log = self.probabilities.of_kind(Simplex, at).log
         products = x.probabilities * log
@@ -299,7 +299,7 @@ class BetaFactor(Factor):
     def shape(self) -> tuple[int, ...]:
         return np.broadcast_shapes(jnp.shape(self.a), jnp.shape(self.b))
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         a, b = self.a, self.b
         return summed((a - 1.0) * x.log + (b - 1.0) * x.log_complement - betaln(a, b), observed)
 
@@ -363,7 +363,7 @@ class DirichletFactor(Factor):
         # That of α.
         return jnp.shape(self.concentration)
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         alpha = self.concentration
         constant = gammaln(jnp.sum(alpha, axis=-1)) - jnp.sum(gammaln(alpha), axis=-1)
         return jnp.sum(constant) + jnp.sum((alpha - 1.0) * x.log)

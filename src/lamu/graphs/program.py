@@ -25,7 +25,7 @@ from lamu.networks.adapted import adapted
 from lamu.networks.interface import Network
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
 
 __all__ = ["LearnedPrior", "PriorWeights", "Program", "Site", "written"]
 
@@ -61,7 +61,7 @@ class LearnedPrior(Factor):
             raise ValueError(f"latents={self.latents!r} is no number of latents; give a whole number from 1")
 
     @abstractmethod
-    def first(self, key: RandomKey, dtype: Any) -> Params:
+    def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns first weights.
 
         Args:
@@ -114,7 +114,7 @@ class LearnedPrior(Factor):
     def shape(self) -> tuple[int, ...]:
         return (self.latents,)
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         """Returns log p(z) at a value of z."""
         return self.log_prob(at.statistics[self.weights.of.name], x.first, at)
 
@@ -139,7 +139,7 @@ class PriorWeights(Network):
         return self.prior.first(key, x.dtype), {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         # Raises a TypeError: there is no output.
         raise TypeError("the weights of a prior are no network to be called; sample from the prior")

@@ -29,7 +29,7 @@ from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
 
 __all__ = [
     "IDLE_BELOW",
@@ -48,13 +48,13 @@ __all__ = [
 ]
 
 
-def local_beliefs(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
     natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y, key)
     return {name: part.belief() for name, part in natural.items()}
 
 
-def row_log_prob(graph: Any, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+def row_log_prob(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
     r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`."""
     # Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
     # best bound.
@@ -62,7 +62,7 @@ def row_log_prob(graph: Any, belief: Any, batch: Batch, samples: int, key: Rando
     return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(float(len(log_weights)))
 
 
-def row_log_weights(graph: Any, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
     """Returns the logarithms of estimates of the density of every row, `[S, N]` in nats."""
     # One a draw of the shared variables where rows have closed forms; where locals draw latents, S importance weights
     # \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
@@ -76,7 +76,7 @@ def row_log_weights(graph: Any, belief: Any, batch: Batch, samples: int, key: Ra
     draws = max(samples, count) if any(local.random for local in (values.local or {}).values()) else count
 
     @jax.jit
-    def of_block(y: Any, first: Array) -> Array:
+    def of_block(y: Targets, first: Array) -> Array:
         rows, own = replace(batch, y=y), jax.random.clone(of_rows)
         one = lambda i: values.row_bounds(graph.values_of(at(i)), rows, key=jax.random.fold_in(own, i), first=first)
         return jax.lax.map(one, jnp.arange(draws))
@@ -84,7 +84,7 @@ def row_log_weights(graph: Any, belief: Any, batch: Batch, samples: int, key: Ra
     return over_blocks(of_block, batch.y, axis=1)
 
 
-def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -> dict[str, Any]:
+def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns E_q[T] of the shared variables by name: known, or averaged over draws."""
     network = belief.factors["network"] if isinstance(belief, Product) else None
     if isinstance(network, Product):
@@ -100,19 +100,19 @@ def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -
 
 
 @jax.jit
-def _latents(graph: Any, statistics: Any, y: Any, key: RandomKey) -> dict[str, Any]:
+def _latents(graph: Any, statistics: Statistics, y: Targets, key: RandomKey) -> dict[str, Any]:
     return graph.row_latents(statistics, y, key=key)
 
 
 @jax.jit
-def completed(graph: Any, statistics: Any, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
+def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
     """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one."""
     at, dtype = Environment(statistics), dtype_of(statistics)
     sites = in_dtype(graph.in_rows, dtype)
 
     natural = graph.row_latents(statistics, rows.y, key=key)
 
-    def one(data: Any, natural: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def one(data: Data, natural: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
         beliefs = {name: part.belief() for name, part in natural.items()}
         moments: dict[str, Any] = {site.name: site.kind.under(beliefs[site.name]) for site in row.latent}
@@ -192,7 +192,7 @@ def divergences_of_units(
     return jax.jit(jax.vmap(one))(dict(data), keys)
 
 
-def idle_units(graph: Any, belief: Any, rows: Batch) -> dict[str, tuple[int, int]]:
+def idle_units(graph: Any, belief: Belief, rows: Batch) -> dict[str, tuple[int, int]]:
     """Returns how many units of each latent carry less than 0.01 nats a row, and of how many, where there are some."""
     # Nothing of several runs or of a chain: each has units of its own, and the average of their weights is no encoder.
     if isinstance(belief, Draws | Ensemble | Mixture):
@@ -230,7 +230,9 @@ def needs_draws(graph: Any) -> bool:
     return drawn or bool(graph.networks) or any(isinstance(site.factor, Potential) for site in graph.in_rows)
 
 
-def completed_by_draws(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
+def completed_by_draws(
+    graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey
+) -> dict[str, DrawnEntries]:
     """Returns every observed variable of rows by name."""
     # Of a point one chain a row makes all draws; of another belief every draw of θ has chains of its own. What the
     # observed entries of a row say of θ is left out: the belief is about θ as the training rows left it.
@@ -253,7 +255,7 @@ def completed_by_draws(graph: Any, belief: Any, rows: Arrays, samples: int, key:
     return told
 
 
-def new_rows(graph: Any, belief: Any, n: int, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
+def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
     """Returns the variables that no other one of a row depends on, of n rows of which nothing is observed, by name."""
     if graph.columns:
         raise TypeError(
@@ -299,13 +301,13 @@ def law_of(site: Site) -> Likelihood:
     return law()
 
 
-def _values(graph: Any, belief: Any, samples: int, key: RandomKey) -> Any:
+def _values(graph: Any, belief: Belief, samples: int, key: RandomKey) -> Any:
     """Returns T of draws of θ, along a leading axis: one of a point."""
     return jax.vmap(graph.values_of)(belief.draws(key, samples))
 
 
 @partial(jax.jit, static_argnames=("each", "count"))
-def _chains(graph: Any, theta: Any, data: Any, key: RandomKey, first: Array, each: int, count: int) -> Any:
+def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array, each: int, count: int) -> Any:
     """Returns f and dispersions of every variable with holes, `[S, N, ...]`."""
     names = [name for name, part in data.items() if isinstance(part, Incomplete)]
 
@@ -331,7 +333,7 @@ def _chains(graph: Any, theta: Any, data: Any, key: RandomKey, first: Array, eac
 
 @partial(jax.jit, static_argnames=("rows", "samples", "count"))
 def _ancestral(
-    graph: Any, theta: Any, last: Any, key: RandomKey, first: Array, rows: int, samples: int, count: int
+    graph: Any, theta: Params, last: Any, key: RandomKey, first: Array, rows: int, samples: int, count: int
 ) -> Any:
     """Returns f and dispersions of variables of new rows, `[S, N, ...]`."""
 

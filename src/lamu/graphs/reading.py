@@ -19,7 +19,7 @@ from lamu.graphs.expressions import Environment, Indexed, Input, Variable
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
-from lamu.typing import Array
+from lamu.typing import Array, Data
 
 __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed"]
 
@@ -93,7 +93,7 @@ _MOST = 4096  # rows at a time: more are no faster
 _ARRAYS_AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
 
 
-def over_blocks(function: Callable[[Any, Array], Any], data: Any, axis: int = 0) -> Any:
+def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0) -> Any:
     """Returns the function of all rows, in blocks of one size that fit in `lamu.memory.budget()`."""
     leaves = jax.tree.leaves(data)
     count, zero = leaves[0].shape[0], jnp.zeros((), jnp.int32)
@@ -116,7 +116,7 @@ def over_blocks(function: Callable[[Any, Array], Any], data: Any, axis: int = 0)
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 
-def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays | Stream:
+def read(data: Data, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays | Stream:
     """Returns data as rows."""
     if isinstance(data, Arrays | Stream):
         return data

@@ -15,7 +15,7 @@ from lamu.graphs.probability_factors import refuse_other_than_categories
 from lamu.graphs.reading import associative
 from lamu.graphs.statistics import ParallelSeries, ParallelStates, Positive, Precisions, Series, Simplex, States
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, Inputs
 
 __all__ = ["GaussianChain", "GaussianChainFactor", "Markov", "MarkovFactor"]
 
@@ -110,7 +110,7 @@ class GaussianChainFactor(Factor):
         # Times and numbers of each.
         return self.steps, self.transition.shape[0]
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log density of the whole series.
         A, d, log2pi = self.transition, self.transition.shape[0], math.log(2.0 * math.pi)
         logdet, Q = self._precision(at)
@@ -198,7 +198,7 @@ class MarkovFactor(Factor):
         # Times and categories.
         return None if self.initial.shape is None else (self.steps, self.initial.shape[-1])
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the whole series.
         initial, transition = (part.of_kind(Simplex, at).log for part in (self.initial, self.transition))
         return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))

@@ -27,7 +27,7 @@ from lamu.graphs.statistics import Categories, Numbers, Simplex, States, Vectors
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
-from lamu.typing import Number, Params, RandomKey
+from lamu.typing import Belief, Data, DTypeLike, Inputs, Number, Params, RandomKey, State, Statistics
 
 __all__ = ["best_start", "empty_components", "first_beliefs", "first_dispersions", "first_parameters", "likelihoods_of"]
 
@@ -36,7 +36,7 @@ _NOTHING = 1e-12  # of a weight at a point
 
 
 def empty_components(
-    sites: tuple[Site, ...], belief: Any, temperature: Number, rows: Number | None = None
+    sites: tuple[Site, ...], belief: Belief, temperature: Number, rows: Number | None = None
 ) -> dict[str, tuple[int, ...]]:
     """Returns the components that hold less than one row, by the name of their weight; they are as their prior says."""
     # Weights are a Dirichlet's or by breaking sticks. A state of a Markov series holds times, and a topic words: less
@@ -54,7 +54,7 @@ def empty_components(
 class _Known:
     """What a belief says of the rows that each component holds."""
 
-    def __init__(self, factors: dict[str, Any], belief: Any, temperature: Number, rows: Number | None) -> None:
+    def __init__(self, factors: dict[str, Any], belief: Belief, temperature: Number, rows: Number | None) -> None:
         self.factors, self.temperature = factors, float(temperature)
         self.rows = None if rows is None else float(rows)
         self.point = belief.mean["network"] if isinstance(belief, Point) else None
@@ -141,11 +141,11 @@ def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature:
 
     @jax.jit
     def ascended(key: RandomKey) -> Any:
-        def energy(own: Any, statistics: Any) -> Any:
+        def energy(own: Any, statistics: Statistics) -> Any:
             known = {**statistics, **own}
             return rows.total(target.row_bounds(known, rows, T)) + target.shared_log_joint(known) / T
 
-        def sweep(_: Any, state: Any) -> Any:
+        def sweep(_: Any, state: State) -> Any:
             beliefs, value = state
             statistics = target.moments(beliefs)
             for number, names in enumerate(target.blocks):
@@ -255,7 +255,7 @@ def first_beliefs(
     keys = jax.random.split(jax.random.fold_in(local_key, 1), count)
     by_name = {site.name: site for site in shared}
 
-    def one(statistics: dict[str, Any], data: Any, place: Any, key: RandomKey) -> Any:
+    def one(statistics: dict[str, Any], data: Data, place: Any, key: RandomKey) -> Any:
         # A factor without messages says nothing that a first belief could take in.
         exact = tuple(site for site in in_rows if site.factor.exact)
         row = Row.of(exact, inputs, data, temperature, batch.weight.dtype)
@@ -279,7 +279,7 @@ def _priors(
     key: RandomKey,
     shared: tuple[Site, ...],
     alike: dict[str, float],
-    dtype: Any,
+    dtype: DTypeLike,
     temperature: Any,
     given: dict[str, Any],
 ) -> dict[str, Any]:
@@ -337,10 +337,10 @@ def _exemplar(place: Any, like: Any) -> Any:
     return jnp.broadcast_to(jax.nn.one_hot(place, K, dtype=like.dtype), like.shape)
 
 
-def _own(site: Site, at: Environment, dtype: Any, temperature: Any) -> Any:
+def _own(site: Site, at: Environment, dtype: DTypeLike, temperature: Any) -> Any:
     """Returns the natural parameters of a variable given its arguments alone."""
 
-    def own(x: Any) -> Any:
+    def own(x: Inputs) -> Any:
         return log_joint((site,), Environment({**at.statistics, site.name: x}, at.inputs, at.temperature))
 
     return tree.scale(jax.grad(own)(site.kind.zeros(shape_of(site), dtype)), 1.0 / temperature)

@@ -28,7 +28,7 @@ from lamu.families import (
 )
 from lamu.operators import Diagonal
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Belief, DTypeLike
 
 __all__ = [
     "KINDS",
@@ -76,11 +76,11 @@ class Statistics(ABC):
 
     @classmethod
     @abstractmethod
-    def zeros(cls: type[S], shape: tuple[int, ...], dtype: Any) -> S:
+    def zeros(cls: type[S], shape: tuple[int, ...], dtype: DTypeLike) -> S:
         """Returns the zero of the space of T, for values of a shape."""
 
     @abstractmethod
-    def belief(self) -> Any:
+    def belief(self) -> Belief:
         r"""Returns the belief whose natural parameters λ these are."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Statistics(ABC):
         r"""Returns the x at which \(\langle\lambda, T(x)\rangle\) is largest, of natural parameters λ."""
 
     @classmethod
-    def under(cls: type[S], belief: Any) -> S:
+    def under(cls: type[S], belief: Belief) -> S:
         r"""Returns \(E_q[T]\) of a belief."""
         return cls(*jax.tree.leaves(belief.expectation().values))
 
@@ -126,7 +126,7 @@ class Located(Statistics):
         return cls(jnp.log(precision), precision, precision * x, precision * x**2)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Located:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Located:
         """Returns zeros."""
         return cls(*(jnp.zeros(shape, dtype) for _ in range(4)))
 
@@ -160,7 +160,7 @@ class LocatedVectors(Statistics):
         return cls(jnp.linalg.slogdet(precision)[1], precision, first, jnp.sum(x * first, axis=-1))
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> LocatedVectors:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> LocatedVectors:
         """Returns zeros."""
         one = jnp.zeros(shape[:-1], dtype)
         return cls(one, jnp.zeros((*shape, shape[-1]), dtype), jnp.zeros(shape, dtype), one)
@@ -190,7 +190,7 @@ class Numbers(Statistics):
         return cls(value, value**2)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Numbers:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Numbers:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
@@ -224,7 +224,7 @@ class Vectors(Statistics):
         return cls(value, value[..., :, None] * value[..., None, :])
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Vectors:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Vectors:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype), jnp.zeros((*shape, shape[-1]), dtype))
 
@@ -233,7 +233,7 @@ class Vectors(Statistics):
         """The squares of the entries, x²."""
         return jnp.diagonal(self.outer, axis1=-2, axis2=-1)
 
-    def belief(self) -> Any:
+    def belief(self) -> Belief:
         # Returns the Gaussian with precision −2 λ₂.
         outer = (self.outer + jnp.swapaxes(self.outer, -1, -2)) / 2.0
         return MultivariateNormal.from_natural((self.first, outer), ())
@@ -260,7 +260,7 @@ class Positive(Statistics):
         return cls(jnp.log(value), value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Positive:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Positive:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
@@ -289,7 +289,7 @@ class Reciprocal(Statistics):
         return cls(jnp.log(value), 1.0 / value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Reciprocal:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Reciprocal:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
@@ -319,7 +319,7 @@ class Precisions(Statistics):
         return cls(jnp.linalg.slogdet(value)[1], value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Precisions:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Precisions:
         """Returns zeros."""
         return cls(jnp.zeros(shape[:-2], dtype), jnp.zeros(shape, dtype))
 
@@ -347,7 +347,7 @@ class Simplex(Statistics):
         return cls(jnp.log(value))
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Simplex:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Simplex:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype))
 
@@ -377,7 +377,7 @@ class Chance(Statistics):
         return cls(jnp.log(value), jnp.log1p(-value))
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Chance:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Chance:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
@@ -405,12 +405,12 @@ class Categories(Statistics):
         return cls(value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Categories:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Categories:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype))
 
     @classmethod
-    def under(cls, belief: Any) -> Categories:
+    def under(cls, belief: Belief) -> Categories:
         """Returns the probabilities."""
         return cls(belief.mean)
 
@@ -441,7 +441,7 @@ class Bits(Statistics):
         return cls(value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Bits:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Bits:
         """Returns zeros."""
         return cls(jnp.zeros(shape, dtype))
 
@@ -467,11 +467,11 @@ class Counts(Statistics):
         return cls(value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Counts:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Counts:
         """Raises a TypeError: a count that is not observed has no closed form here."""
         raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
 
-    def belief(self) -> Any:
+    def belief(self) -> Belief:
         # Raises a TypeError: a count that is not observed has no closed form here.
         raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
 
@@ -499,7 +499,7 @@ class Series(Statistics):
         return cls(value, outer, value[..., :-1, :, None] * value[..., 1:, None, :])
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Series:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Series:
         """Returns zeros."""
         *batch, T, d = shape
         matrices = lambda count: jnp.zeros((*batch, count, d, d), dtype)
@@ -539,13 +539,13 @@ class States(Statistics):
         return cls(value, value[..., :-1, :, None] * value[..., 1:, None, :])
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> States:
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> States:
         """Returns zeros."""
         *batch, T, K = shape
         return cls(jnp.zeros(shape, dtype), jnp.zeros((*batch, T - 1, K, K), dtype))
 
     @classmethod
-    def under(cls, belief: Any) -> States:
+    def under(cls, belief: Belief) -> States:
         """Returns the probabilities of all K categories and all pairs, of which the family leaves the last one out."""
         single, pair = belief.expectation().values
         whole = jnp.concatenate([single, 1.0 - jnp.sum(single, axis=-1, keepdims=True)], axis=-1)
@@ -628,7 +628,7 @@ _OF_FAMILY: dict[type, type[Statistics]] = {
 }
 
 
-def kind_of(belief: Any) -> type[Statistics]:
+def kind_of(belief: Belief) -> type[Statistics]:
     """Returns the statistics of a belief's variables."""
     if isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
         return Numbers

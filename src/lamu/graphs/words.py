@@ -13,7 +13,7 @@ from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument
 from lamu.graphs.statistics import Counts, Simplex
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Inputs
 
 __all__ = ["Words", "WordsFactor"]
 
@@ -71,7 +71,7 @@ class WordsFactor(Factor):
         # As long as the document.
         return None
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
         return self.prepared(at).log_density(x, at)
 
@@ -114,12 +114,12 @@ class WordsInVocabulary(Factor):
         # As long as the document.
         return None
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
         ids, counts = x.value
         return _log_probability(counts, self.share, at, lambda share: self.probability[ids] @ share, self.top[ids])
 
-    def evaluated(self, x: Any, at: Environment) -> WordsInTopics:
+    def evaluated(self, x: Inputs, at: Environment) -> WordsInTopics:
         # Returns the factor with the rows of the table that the document's words have.
         ids = x.value[0]
         return WordsInTopics(self.share, self.probability[ids].T, self.top[ids])
@@ -146,7 +146,7 @@ class WordsInTopics(Factor):
         # As long as the document.
         return None
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
         return _log_probability(x.value[1], self.share, at, lambda share: share @ self.probability, self.top)
 

@@ -16,7 +16,7 @@ from lamu.networks.interface import Network, outputs
 from lamu.networks.multilayer import ACTIVATIONS, floating, initial_weights, require_activation, require_widths
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = ["MADE", "NADE", "ancestral"]
 
@@ -87,7 +87,7 @@ def layer_masks(inputs: int, widths: tuple[int, ...], per_input: int) -> list[np
     return [*masks, degrees[-1][:, None] < outputs[None, :]]
 
 
-def init_layers(key: RandomKey, sizes: tuple[int, ...], activation: str, dtype: Any) -> Params:
+def init_layers(key: RandomKey, sizes: tuple[int, ...], activation: str, dtype: DTypeLike) -> Params:
     """Returns kernels and biases of dense layers by their number, as `lamu.networks.MLP` has them."""
     draw = initial_weights(activation)
     return {
@@ -169,7 +169,7 @@ class MADE(Network):
         return {"layers": init_layers(key, (inputs, *self.widths, outputs), self.activation, floating(x))}, {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the outputs `[batch, D * K]`, and the state unchanged."""
         layers = params["layers"]
@@ -241,7 +241,7 @@ class NADE(Network):
         return params, {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the outputs `[batch, D * K]`, and the state unchanged."""
         flat = x.reshape(x.shape[0], -1).astype(params["hidden"].dtype)

@@ -16,7 +16,7 @@ from lamu.latent.flows import Flowed
 from lamu.operators import Diagonal
 from lamu.record import given, record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey
 
 __all__ = [
     "ELBO",
@@ -55,7 +55,7 @@ class Joint(ABC):
             z: the latents of the row.
         """
 
-    def divergences(self, belief: Any) -> Array | None:
+    def divergences(self, belief: Belief) -> Array | None:
         r"""Returns \(KL(q \,\|\, p(z))\) in nats as a vector of independent terms that sum to it.
 
         None where it has no closed form, and bounds estimate it from their draws; so unless overridden.
@@ -65,7 +65,7 @@ class Joint(ABC):
         """
         del belief
 
-    def divergence(self, belief: Any) -> Array | None:
+    def divergence(self, belief: Belief) -> Array | None:
         r"""Returns \(KL(q \,\|\, p(z))\) in nats, a scalar; None where `divergences` has none.
 
         Args:
@@ -103,7 +103,7 @@ class RowJoint(Joint):
     def log_prior(self, z: Params) -> Array:
         return self.prior.log_prob(z)
 
-    def divergences(self, belief: Any) -> Array | None:
+    def divergences(self, belief: Belief) -> Array | None:
         """Returns KL terms, one a coordinate for two diagonal Gaussians; None for two different families."""
         if not isinstance(belief, ExponentialFamily) or type(belief) is not type(self.prior):
             return None
@@ -135,7 +135,7 @@ class Bound(ABC):
     """
 
     @abstractmethod
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         r"""Returns the estimate in nats, a scalar.
 
         Args:
@@ -161,7 +161,7 @@ def require_samples(samples: Any, least: int, name: str) -> None:
         raise ValueError(f"{name}({samples!r}) averages over no samples; give a whole number from {least}")
 
 
-def draw(key: RandomKey, belief: Any) -> tuple[Params, Array]:
+def draw(key: RandomKey, belief: Belief) -> tuple[Params, Array]:
     """Returns one draw z and log q(z) in nats."""
     if isinstance(belief, Flowed):
         return belief.draw(key)
@@ -169,14 +169,14 @@ def draw(key: RandomKey, belief: Any) -> tuple[Params, Array]:
     return z, belief.log_prob(z)
 
 
-def log_weight(key: RandomKey, joint: Joint, belief: Any, weight: Number) -> Array:
+def log_weight(key: RandomKey, joint: Joint, belief: Belief, weight: Number) -> Array:
     r"""Returns \(\log p(y \mid z) + \beta\,(\log p(z) - \log q(z))\) at one draw z of q, in nats."""
     of_draw, of_rest = jax.random.split(key)
     z, log_q = draw(of_draw, belief)
     return joint.log_likelihood(z, of_rest) + weight * (joint.log_prior(z) - log_q)
 
 
-def expected_log_likelihood(key: RandomKey, joint: Joint, belief: Any, samples: int) -> Array:
+def expected_log_likelihood(key: RandomKey, joint: Joint, belief: Belief, samples: int) -> Array:
     r"""Returns the average of \(\log p(y \mid z)\) over draws of q, in nats."""
 
     def of_draw(key: RandomKey) -> Array:
@@ -227,7 +227,7 @@ class Importance(Bound):
     def __post_init__(self) -> None:
         require_samples(self.samples, 1, "Importance")
 
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         return log_mean(over_samples(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))
 
 
@@ -274,7 +274,7 @@ class DoublyReparameterised(Bound):
     def __post_init__(self) -> None:
         require_samples(self.samples, 1, "DoublyReparameterised")
 
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         """Returns the log of the mean weight, with the gradient above."""
         held = jax.lax.stop_gradient(belief)
         of_draws, of_rest = jax.random.split(key)
@@ -336,7 +336,7 @@ class ELBO(Bound):
     def __post_init__(self) -> None:
         require_samples(self.samples, 1, "ELBO")
 
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         """Returns the average log likelihood of the draws, less β times the divergence."""
         divergence = joint.divergence(belief)
         if divergence is not None:
@@ -383,7 +383,7 @@ class FreeBits(Bound):
             raise ValueError(f"nats={self.nats!r} cannot be free; give a number from 0, for instance 0.1")
         require_samples(self.samples, 1, "FreeBits")
 
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         """Returns the average log likelihood, less β times the divergences of λ and more."""
         terms = joint.divergences(belief)
         if terms is None:
@@ -435,7 +435,7 @@ class Renyi(Bound):
             raise ValueError("alpha=1 is the evidence lower bound; use ELBO(samples)")
         require_samples(self.samples, 1, "Renyi")
 
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         r"""Returns the log of the mean of \(w^{1 - \alpha}\), over 1 − α."""
         power = 1.0 - self.alpha
         return log_mean(over_samples(key, self.samples, lambda k: power * log_weight(k, joint, belief, weight))) / power
@@ -476,7 +476,7 @@ class StickingTheLanding(Bound):
     def __post_init__(self) -> None:
         require_samples(self.samples, 1, "StickingTheLanding")
 
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         """Returns the average of log p(y | z) + β (log p(z) − log q(z)), q's own parameters held in log q."""
         held = jax.lax.stop_gradient(belief)
 
@@ -523,7 +523,7 @@ class WarmUp(Bound):
         if self.steps < 1:
             raise ValueError(f"steps={self.steps!r} warm nothing up; give at least one, or the bound alone")
 
-    def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
+    def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         return self.bound.of_row(key, joint, belief, weight)
 
     def weight(self, step: Number) -> Array:

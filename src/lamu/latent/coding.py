@@ -21,6 +21,7 @@ from lamu.graphs.statistics import Numbers
 from lamu.latent.locals import Amortised, MeanField
 from lamu.likelihoods import Bernoulli, Categorical
 from lamu.record import given, record, static
+from lamu.typing import DTypeLike
 
 __all__ = ["BitsBack", "Stack"]
 
@@ -69,7 +70,7 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
     return lambda row: encoded(np.asarray(row, dtype)), probabilities, math.prod(shape)
 
 
-def _standard(site: Any, at: Environment, dtype: Any) -> bool:
+def _standard(site: Any, at: Environment, dtype: DTypeLike) -> bool:
     """Whether a latent is N(0, I) before the data: λ = (0, −1/2)."""
     if site.kind is not Numbers or not site.factor.conjugate or site.factor.names & set(at.statistics):
         return False

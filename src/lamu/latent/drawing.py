@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from lamu.networks import LSTM, Network
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Attention", "Drawing", "Glimpse", "Whole"]
 
@@ -212,7 +212,7 @@ class Drawing(Network):
         return {**params, "canvas": jnp.zeros(outputs, x.dtype)}, state
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the last canvases."""
         return jax.vmap(lambda z: self.canvases(params, z, params["canvas"].size)[-1])(x), state

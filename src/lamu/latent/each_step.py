@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from lamu.networks import Network
 from lamu.networks.adapted import adapted
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["EachStep", "soft_clipped"]
 
@@ -68,7 +68,7 @@ class EachStep(Network):
         return params, {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         f = self.network.apply(params, {}, x.reshape(-1, *x.shape[2:]), key, train)[0]
         return f.reshape(len(x), -1), state

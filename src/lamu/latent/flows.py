@@ -15,7 +15,7 @@ from lamu.networks.interface import outputs as outputs_of
 from lamu.networks.multilayer import require_widths
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey
 
 __all__ = ["Coupling", "Flow", "Flowed", "InverseAutoregressive", "Planar", "Radial"]
 
@@ -29,7 +29,7 @@ class Flow(ABC):
     """
 
     @abstractmethod
-    def init(self, key: RandomKey, size: int, context: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns fresh parameters, at which the map is near the identity.
 
         Args:
@@ -93,7 +93,7 @@ class Coupling(Flow):
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", MLP(self.widths).widths)
 
-    def init(self, key: RandomKey, size: int, context: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns a network whose last kernel is small."""
         if size < 2:
             raise ValueError(f"a coupling of {size} coordinate has no halves; use Planar() or InverseAutoregressive()")
@@ -178,7 +178,7 @@ class Flowed:
         return self.base.log_prob(z) - total
 
 
-def init_conditioned(key: RandomKey, context: int, numbers: int, dtype: Any) -> Params:
+def init_conditioned(key: RandomKey, context: int, numbers: int, dtype: DTypeLike) -> Params:
     """Returns a kernel, zero at first, and a bias of small random numbers."""
     bias = 0.1 * jax.random.normal(key, (numbers,), dtype)
     return {"kernel": jnp.zeros((context, numbers), dtype), "bias": bias}
@@ -226,7 +226,7 @@ class InverseAutoregressive(Flow):
             raise ValueError("InverseAutoregressive(()) has no hidden layer; give at least one width, for instance 64")
         require_widths(self.widths)
 
-    def init(self, key: RandomKey, size: int, context: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns a masked network whose gates are open: σ = sigmoid(2)."""
         weights, of_context = jax.random.split(key)
         layers = init_layers(weights, (size, *self.widths, 2 * size), "tanh", dtype)
@@ -283,7 +283,7 @@ class Planar(Flow):
         True
     """
 
-    def init(self, key: RandomKey, size: int, context: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns small random numbers."""
         return init_conditioned(key, context, 2 * size + 1, dtype)
 
@@ -335,7 +335,7 @@ class Radial(Flow):
         True
     """
 
-    def init(self, key: RandomKey, size: int, context: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns small random numbers."""
         return init_conditioned(key, context, size + 2, dtype)
 

@@ -17,7 +17,7 @@ from lamu.graphs.program import LearnedPrior
 from lamu.graphs.queries import expected_statistics
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Data, RandomKey, Statistics
 
 __all__ = ["analogies", "generate", "impute", "reconstruct"]
 
@@ -185,7 +185,7 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         return {name: missing.get(name, own.get(name)) for name in holes}
 
     @jax.jit
-    def chain(statistics: Any, data: Any, key: RandomKey, first: Array) -> dict[str, Array]:
+    def chain(statistics: Statistics, data: Data, key: RandomKey, first: Array) -> dict[str, Array]:
         found = chains_of_rows(graph, statistics, data, key, kept, draws, warmup, first)
         return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
 

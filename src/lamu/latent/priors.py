@@ -23,7 +23,7 @@ from lamu.networks.interface import outputs
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey
 
 __all__ = ["AutoregressiveBernoulli", "FlowPrior", "MixturePrior", "TransitionPrior", "VampPrior"]
 
@@ -74,11 +74,11 @@ class AutoregressiveBernoulli(LearnedPrior):
     def arguments(self) -> dict[str, Expression]:
         return super().arguments | ({} if self.logits is None else {"logits": self.logits})
 
-    def first(self, key: RandomKey, dtype: Any) -> Params:
+    def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns W = 0 and c = 0: independent coins."""
         return {"kernel": jnp.zeros((self.latents, self.latents), dtype), "bias": jnp.zeros(self.latents, dtype)}
 
-    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         """Returns log p(b) at zeros and ones, or between them."""
         return self.log_prob(at.statistics[self.weights.of.name], x.value, at)
 
@@ -143,7 +143,7 @@ class FlowPrior(LearnedPrior):
         if not self.flows:
             raise ValueError("FlowPrior without flows is N(0, I); give at least one flow, or graphs.Normal")
 
-    def first(self, key: RandomKey, dtype: Any) -> Params:
+    def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns first parameters of every flow by its number."""
         return {
             number: flow.init(jax.random.fold_in(key, number), self.latents, 0, dtype)
@@ -166,7 +166,7 @@ class FlowPrior(LearnedPrior):
             z = self.flows[number].inverse(weights[number], z, jnp.zeros(0, dtype))
         return z
 
-    def _noise(self, dtype: Any) -> Gaussian:
+    def _noise(self, dtype: DTypeLike) -> Gaussian:
         return Gaussian(jnp.zeros(self.latents, dtype), Diagonal(jnp.ones(self.latents, dtype)))
 
 
@@ -200,7 +200,7 @@ class MixturePrior(LearnedPrior):
         if not isinstance(self.parts, int) or self.parts < 1:
             raise ValueError(f"parts={self.parts!r} is no number of Gaussians; give a whole number from 1")
 
-    def first(self, key: RandomKey, dtype: Any) -> Params:
+    def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns equal weights, means that are draws of N(0, I), and unit scales."""
         mean = jax.random.normal(key, (self.parts, self.latents), dtype)
         return {"logit": jnp.zeros(self.parts, dtype), "mean": mean, "log_scale": jnp.zeros_like(mean)}
@@ -257,7 +257,7 @@ class TransitionPrior(LearnedPrior):
     def shape(self) -> tuple[int, ...]:
         return (self.steps, self.latents)
 
-    def first(self, key: RandomKey, dtype: Any) -> Params:
+    def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns fresh weights of the network."""
         return self.network.init(key, jnp.zeros((1, self.latents), dtype), 2 * self.latents)[0]
 
@@ -355,7 +355,7 @@ class VampPrior(LearnedPrior):
                 f"{local!r}; give both the same encoder"
             )
 
-    def first(self, key: RandomKey, dtype: Any) -> Params:
+    def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns the pseudo-inputs to start from."""
         return {"inputs": jnp.asarray(self.inputs, dtype)}
 

@@ -20,7 +20,7 @@ from lamu.graphs.statistics import Categories, Numbers, Vectors
 from lamu.latent.bounds import Joint
 from lamu.latent.locals import Delta
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Params, RandomKey, State
 
 __all__ = ["UnitDivergences", "can_propose", "fitted_log_weights", "row_joint", "unit_divergences"]
 
@@ -108,7 +108,7 @@ _STEPS, _AT_ONCE = 60, 128  # Newton steps, and rows at a time
 _LARGEST = 256  # numbers of all latents of a row, up to which a Hessian of them is taken
 
 
-def can_propose(graph: Any, belief: Any, rows: Any) -> bool:
+def can_propose(graph: Any, belief: Belief, rows: Any) -> bool:
     """Returns whether all latents of rows are real numbers, few enough for a Hessian."""
     row, _, _ = _first_row(graph, belief, rows.y, jax.random.key(0))
     kinds = {site.kind for site in row.latent}
@@ -116,7 +116,7 @@ def can_propose(graph: Any, belief: Any, rows: Any) -> bool:
     return bool(kinds) and kinds <= {Numbers, Vectors} and size <= _LARGEST
 
 
-def fitted_log_weights(graph: Any, belief: Any, rows: Any, samples: int, key: RandomKey) -> np.ndarray:
+def fitted_log_weights(graph: Any, belief: Belief, rows: Any, samples: int, key: RandomKey) -> np.ndarray:
     r"""Returns \(\log p(y, z_s \mid \theta_s) - \log q(z_s)\) of every row in nats, `[S, N]`, q fitted to the row."""
     of_theta, of_rows, of_moments = jax.random.split(key, 3)
     _, statistics, sites = _first_row(graph, belief, rows.y, of_moments)
@@ -125,11 +125,11 @@ def fitted_log_weights(graph: Any, belief: Any, rows: Any, samples: int, key: Ra
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     values = graph.at_values()
 
-    def log_joint(at: Environment, data: Any, z: Any) -> Array:
+    def log_joint(at: Environment, data: Data, z: Any) -> Array:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
         return with_values(row, z).log_joint(at, {})
 
-    def of_row(data: Any, key: RandomKey) -> Array:
+    def of_row(data: Data, key: RandomKey) -> Array:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
         zeros = {site.name: jnp.zeros(shape_of(site), dtype) for site in row.latent}
         flat, unravel = tree.ravel(zeros)
@@ -160,7 +160,7 @@ def fitted_log_weights(graph: Any, belief: Any, rows: Any, samples: int, key: Ra
     return np.concatenate(parts).T
 
 
-def _first_row(graph: Any, belief: Any, data: Any, key: RandomKey) -> tuple[Row, dict[str, Any], Any]:
+def _first_row(graph: Any, belief: Belief, data: Data, key: RandomKey) -> tuple[Row, dict[str, Any], Any]:
     """Returns the first row, the statistics of what all rows share, and the sites of a row."""
     values = graph.at_values()
     statistics = dict(expected_statistics(values, belief, 32, key))
@@ -178,7 +178,7 @@ def _mode(log_density: Any, start: Array) -> tuple[Array, Array, Array]:
         values, vectors = jnp.linalg.eigh(-jax.hessian(log_density)(z))
         return jnp.abs(values), vectors
 
-    def step(state: Any, _: None) -> tuple[Any, None]:
+    def step(state: State, _: None) -> tuple[Any, None]:
         z, value, damping = state
         values, vectors = curvature(z)
         slope = vectors.T @ jax.grad(log_density)(z)

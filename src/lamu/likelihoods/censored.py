@@ -18,7 +18,7 @@ from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval, log_norm
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record, static
 from lamu.supports import Interval, Support
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Targets
 
 __all__ = ["IntervalCensored", "LeftCensored", "RightCensored", "Tobit"]
 
@@ -206,7 +206,7 @@ class _Censored(LikelihoodWrapper):
         """The base's, which cannot be standardised: limits have the target's units."""
         return Interval() if self.base.support.affine else self.base.support
 
-    def split(self, y: Any) -> tuple[Any, Any]:
+    def split(self, y: Targets) -> tuple[Any, Any]:
         """Returns the value of each row and what it brings beside it, None for plain targets.
 
         Args:
@@ -223,14 +223,14 @@ class _Censored(LikelihoodWrapper):
             )
         return y["value"], y[self.second]
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return self.base.outputs(self.split(y)[0])
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the base's first dispersions, for the values as if they were targets."""
         return self.base.init(self.split(y)[0])
 
-    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
+    def log_prob(self, params: Params, f: Array, y: Targets) -> Array:
         """Returns the log density, or the log probability of what a censored row says, in nats, `[batch]`."""
         value, second = self.split(y)
         if second is None:
@@ -241,7 +241,7 @@ class _Censored(LikelihoodWrapper):
     def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
         """Returns the log density of rows with what they bring beside their value."""
 
-    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+    def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
         r"""Returns the weights times \(-\partial_f^2 \log p(y_i \mid f_i) / \Lambda_i\), of each row, `[batch]`.
 
         The expected information of a study depends on when each of its rows would have been censored, which is not
@@ -263,7 +263,7 @@ class _OneSided(_Censored):
 
     second = "censored"
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the base takes the values, and indicators are 0 or 1."""
         value, censored = self.split(y)
         _one_value(value, self.name)
@@ -379,7 +379,7 @@ class IntervalCensored(_Censored):
 
     second = "upper"
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the base takes both ends, and they are in order."""
         value, upper = self.split(y)
         _one_value(value, self.name)

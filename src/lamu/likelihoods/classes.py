@@ -19,7 +19,7 @@ from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
 from lamu.record import record, static
 from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
 __all__ = ["Bernoulli", "Categorical", "Ordinal", "PlackettLuce"]
 
@@ -65,14 +65,14 @@ class Bernoulli(Likelihood):
         """Zero and one, or −1 and 1."""
         return Signs() if self.link.signs else TwoClasses()
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are the two values, `[batch]`."""
         y = np.asarray(y)
         if y.ndim != 1:
             raise ValueError(f"the targets have shape {y.shape}; Bernoulli takes zeros and ones of shape [batch]")
         self.support.check(y, "Bernoulli")
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return 1
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
@@ -140,7 +140,7 @@ class Categorical(Likelihood):
         if self.classes < 2:
             raise ValueError(f"Categorical({self.classes}) has too few classes; give 2 or more")
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are whole numbers from 0 to classes − 1, `[batch]`."""
         y = np.asarray(y)
         if y.ndim == 2 and y.shape[1] == self.classes:
@@ -149,7 +149,7 @@ class Categorical(Likelihood):
             raise ValueError(f"the targets have shape {y.shape}; Categorical takes integers of shape [batch]")
         self.support.check(y, f"Categorical({self.classes})")
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns the number of classes."""
         return self.classes
 
@@ -260,7 +260,7 @@ class Ordinal(Likelihood):
                 raise ValueError(f"the cut-points {lower} and {upper} are out of order; sort them")
 
     @classmethod
-    def of(cls, y: Any, link: ProbabilityLink | None = None) -> Ordinal:
+    def of(cls, y: Targets, link: ProbabilityLink | None = None) -> Ordinal:
         """Returns the likelihood with as many classes as targets have.
 
         Args:
@@ -285,13 +285,13 @@ class Ordinal(Likelihood):
         """As many classes as there are."""
         return OrderedClasses(self.classes)
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are whole numbers from 0 to classes − 1, `[batch]`."""
         if np.ndim(y) != 1:
             raise ValueError(f"the targets have shape {np.shape(y)}; Ordinal takes integers of shape [batch]")
         self.support.check(y, f"Ordinal({self.classes})")
 
-    def check_training(self, y: Any) -> None:
+    def check_training(self, y: Targets) -> None:
         """Raises a ValueError too where a class has no row: nothing but the prior would tell its cut-points."""
         self.check(y)
         if self.cuts is None:
@@ -300,10 +300,10 @@ class Ordinal(Likelihood):
     def output_scales(self, width: int) -> tuple[str, ...]:
         return ("ordinal scores",) * width
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return 1
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the cut-points of the shares of the classes, as if f were zero; half a row is added to each."""
         if self.cuts is not None:
             return {}
@@ -341,7 +341,7 @@ class Ordinal(Likelihood):
         gaps = jnp.exp(params["log_gaps"])
         return {"first": jnp.ones_like(params["first"]), "log_gaps": jnp.maximum(gaps**2, 1e-2)}
 
-    def cut_points(self, params: Params, dtype: Any = None) -> Array:
+    def cut_points(self, params: Params, dtype: DTypeLike | None = None) -> Array:
         """Returns the cut-points, `[classes − 1]`.
 
         Args:
@@ -463,7 +463,7 @@ class PlackettLuce(Likelihood):
         """The orders of the items."""
         return Rankings(self.items)
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless each row is an order of the items, `[batch, items]`."""
         if np.ndim(y) != 2 or np.shape(y)[1] != self.items:
             raise ValueError(
@@ -474,7 +474,7 @@ class PlackettLuce(Likelihood):
     def output_scales(self, width: int) -> tuple[str, ...]:
         return ("logits",) * width
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns the number of items."""
         return self.items
 

@@ -25,7 +25,7 @@ from lamu.likelihoods.tails import (
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import Counts
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Targets
 
 __all__ = ["NegativeBinomial", "Poisson", "ZeroInflated", "draw_counts"]
 
@@ -287,13 +287,13 @@ class ZeroInflated(LikelihoodWrapper):
     def name(self) -> str:
         return f"ZeroInflated({self.base.name})"
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the base takes the targets, `[batch]`."""
         self.base.check(y)
         if jnp.ndim(y) != 1:
             raise ValueError(f"the targets have shape {jnp.shape(y)}; {self.name} takes counts of shape [batch]")
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return 2
 
     def output_scales(self, width: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.several_targets import Independent
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
 __all__ = [
     "Dispersed",
@@ -35,7 +35,7 @@ class DispersionPrior(ABC):
         """Returns the log density of each logarithm in nats, in its shape."""
 
     @abstractmethod
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of the logarithm."""
 
 
@@ -63,7 +63,7 @@ class LogNormalDispersion(DispersionPrior):
     def log_prob(self, log_dispersion: Array) -> Array:
         return norm.logpdf(log_dispersion, 0.0, self.scale)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jnp.asarray(self.scale, dtype) * jax.random.normal(key, shape, dtype)
 
 
@@ -96,7 +96,7 @@ class GammaDispersion(DispersionPrior):
         a, b = (jnp.asarray(value, log_dispersion.dtype) for value in (self.shape, self.rate))
         return a * (jnp.log(b) + log_dispersion) - b * jnp.exp(log_dispersion) - gammaln(a)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
         return jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)
 
@@ -123,7 +123,7 @@ class Dispersed(Independent):
     def guess(self, y: Array) -> Array:
         """Returns a first dispersion, `[outputs]`, from targets `[batch, outputs]`; where it is no number it is one."""
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the logarithm of a first guess from the targets, between 1e-3 and 1e3 of a target of order one."""
         if self.given is not None:
             return {}
@@ -179,7 +179,7 @@ class FixedDispersion(LikelihoodWrapper):
         # Returns φ.
         return self.dispersion
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         return {}
 
     def log_prior(self, params: Params) -> Array:

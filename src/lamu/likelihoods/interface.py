@@ -14,7 +14,7 @@ from lamu.dtype_policy import lenient
 from lamu.likelihoods.tails import cdf_of_count, log_between, log_tails_of_density, log_tails_of_masses
 from lamu.record import record
 from lamu.supports import Classes, OpenRange, Support, value_of
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Targets
 
 __all__ = ["Likelihood", "LikelihoodOf"]
 
@@ -111,7 +111,7 @@ class Likelihood:
 
     # What follows, unless a likelihood says otherwise.
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns the width that the network's output must have: one for each value of a row, or for each class."""
         if isinstance(self.support, Classes):
             return self.support.number
@@ -198,7 +198,7 @@ class Likelihood:
         """What the likelihood is called in messages."""
         return type(self).__name__
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError, in one sentence, if the targets cannot be of this likelihood; before any compute.
 
         A likelihood whose rows bring more than a value (`y["trials"]`) checks that too.
@@ -206,7 +206,7 @@ class Likelihood:
         """
         self.support.check(value_of(y), self.name)
 
-    def check_training(self, y: Any) -> None:
+    def check_training(self, y: Targets) -> None:
         """Raises a ValueError if nothing can be learned from these targets together, which are all that there are.
 
         That is `check`, unless overridden; rows of a test set or of a fold are asked for that alone.
@@ -218,7 +218,7 @@ class Likelihood:
         """What `lamu fit --task` calls the support's kind."""
         return self.support.task
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the initial dispersion parameters; none, unless overridden."""
         del y
         return {}
@@ -329,7 +329,7 @@ class Likelihood:
         """The likelihood of one of them."""
         return self
 
-    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+    def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
         """Returns how often the information of each row counts, `[batch]`: its weight, unless it holds more or less.
 
         A row of n trials holds n times the information of one, a censored row a part of it, and `information` knows
@@ -423,7 +423,7 @@ class Likelihood:
         spread = jax.lax.stop_gradient(jnp.sqrt(self.variance(params, f))) * jnp.exp(-place.log_slope(centre))
         return log_tails_of_density(density, z, z > centre, spread)
 
-    def _targets(self, y: Any, f: Array) -> Array:
+    def _targets(self, y: Targets, f: Array) -> Array:
         """Returns targets in the dtype of f, those of classes as they are."""
         return jnp.asarray(y) if isinstance(self.support, Classes) else jnp.asarray(y).astype(f.dtype)
 

@@ -18,7 +18,7 @@ from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval
 from lamu.record import record
 from lamu.supports import Real
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Targets
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian", "MultivariateGaussian"]
 
@@ -70,7 +70,7 @@ class Gaussian(Likelihood):
                 " out to learn it"
             )
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, outputs]`."""
         y = np.asarray(y)
         if not jnp.issubdtype(y.dtype, np.number):
@@ -89,11 +89,11 @@ class Gaussian(Likelihood):
                 f"{bad.sum()} of the targets are not finite, the first of them, {y[bad][0]}, in row {row}; drop them"
             )
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns the number of values a row has."""
         return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[1]
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the log standard deviation of the targets, as if f explained nothing; zero where they do not vary."""
         if self.scale is not None:
             return {}
@@ -230,18 +230,18 @@ class HeteroscedasticGaussian(Likelihood):
         if not isinstance(self.factor, Tracer) and not np.all(np.isfinite(self.factor) & np.greater(self.factor, 0)):
             raise ValueError(f"the factor {self.factor} is not positive and finite; give 1 for those of f")
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, targets]`."""
         Gaussian().check(y)
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns two for every value that a row has."""
         return 2 * Gaussian().outputs(y)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
         return ("means",) * (width // 2) + ("log deviations",) * (width - width // 2)
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns nothing: the noise is the network's."""
         return {}
 
@@ -358,7 +358,7 @@ class MultivariateGaussian(Likelihood):
                 "noise, or leave it out to learn it"
             )
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are finite numbers, `[batch, outputs]`, two outputs or more."""
         if np.ndim(y) != 2:
             raise ValueError(f"the targets have shape {np.shape(y)}; MultivariateGaussian takes [batch, outputs]")
@@ -369,11 +369,11 @@ class MultivariateGaussian(Likelihood):
                 "as many"
             )
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns the number of values a row has."""
         return jnp.shape(y)[1]
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the log standard deviations of the targets, without correlation."""
         if self.covariance is not None:
             return {}

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey, Targets
 
 __all__ = ["Scaled"]
 
@@ -54,7 +54,7 @@ class Scaled(LikelihoodWrapper):
         if not isinstance(self.shift, Tracer) and not np.all(np.isfinite(self.shift)):
             raise ValueError(f"the shift {self.shift} is not finite; compute it from finite targets")
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the base takes the targets, and shift and scale have as many outputs as they."""
         self.base.check(y)
         for name, value in (("shift", self.shift), ("scale", self.scale)):
@@ -64,13 +64,13 @@ class Scaled(LikelihoodWrapper):
                     " value, or one for each output"
                 )
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the base's initial parameters for the standardised targets."""
         y = jnp.asarray(y)
         y = y if jnp.issubdtype(y.dtype, jnp.floating) else y.astype(jnp.result_type(float))
         return self.base.init(self._standardised(y, y.dtype))
 
-    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+    def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
         return self.base.counted(params, f, self._standardised(y, f.dtype), weights)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
@@ -137,7 +137,7 @@ class Scaled(LikelihoodWrapper):
         a, b = _entries(self.shift, m.shape[-1], m.dtype), _entries(self.scale, m.shape[-1], m.dtype)
         return a[None] + b[None] * m, b[None, :, None] * C * b[None, None, :]
 
-    def _standardised(self, y: Array, dtype: Any) -> Array:
+    def _standardised(self, y: Array, dtype: DTypeLike) -> Array:
         outputs = _count(y)
         # The difference is taken in the precision of y: targets far from zero have few digits left in float32.
         given = jnp.result_type(y)
@@ -154,17 +154,17 @@ class Scaled(LikelihoodWrapper):
         return jnp.sum(jnp.log(_entries(self.scale, _count(z), z.dtype)))
 
 
-def _count(y: Any) -> int:
+def _count(y: Targets) -> int:
     """How many values a row of targets has, which the width of f need not be."""
     return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[-1]
 
 
-def _entries(value: Any, outputs: int, dtype: Any) -> Array:
+def _entries(value: Any, outputs: int, dtype: DTypeLike) -> Array:
     """A number, or one for each output, as `[outputs]`."""
     return jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,))
 
 
-def _units(value: Any, outputs: int, dtype: Any) -> Array:
+def _units(value: Any, outputs: int, dtype: DTypeLike) -> Array:
     """The same against targets: a scalar for `[batch]`, `[1, outputs]` for `[batch, outputs]`."""
     entries = _entries(value, outputs, dtype)
     return entries[0] if outputs == 1 else entries[None]

@@ -13,7 +13,7 @@ import numpy as np
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["Independent", "PerPosition"]
 
@@ -59,7 +59,7 @@ class Independent(Likelihood):
 
     # What follows.
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are in the support, `[batch]` or `[batch, outputs]`."""
         shape = np.shape(y)
         if len(shape) not in (1, 2):
@@ -186,7 +186,7 @@ class PerPosition(LikelihoodWrapper):
     def of_position(self) -> Likelihood:
         return self.base
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are `[batch, *positions]`, each one that the base takes."""
         shape = np.shape(y)
         if shape[1:] != self.positions:
@@ -196,13 +196,13 @@ class PerPosition(LikelihoodWrapper):
         self.support.check(y, self.name)
         self.base.check(np.reshape(y, -1))
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return self.n_positions * self._width
 
     def output_scales(self, width: int) -> tuple[str, ...]:
         return self.base.output_scales(width // self.n_positions) * self.n_positions
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         """Returns the base's first dispersions, of the targets at all positions."""
         return self.base.init(jnp.reshape(jnp.asarray(y), (-1,)))
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax.nn import sigmoid, softplus
 from jax.scipy.special import betainc, gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
 
-from lamu.typing import Array
+from lamu.typing import Array, DTypeLike
 
 __all__ = [
     "Tails",
@@ -180,7 +180,7 @@ def cdf_of_beta(a: Array, b: Array, log_odds: Array) -> Array:
     return jnp.where(large, jnp.where(few < _SMALL, by_gamma, both), near)
 
 
-def _most(dtype: Any) -> float:
+def _most(dtype: DTypeLike) -> float:
     """Up to where JAX's functions have the digits of their dtype, nearly, and end."""
     return 1e5 if dtype == jnp.float64 else 1e3
 

@@ -18,7 +18,7 @@ from lamu.likelihoods.several_targets import Independent
 from lamu.likelihoods.tails import log_choose, log_tails_of_beta, stirling
 from lamu.record import record, static
 from lamu.supports import Counts
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["Binomial", "Multinomial"]
 
@@ -68,7 +68,7 @@ class Binomial(Independent):
         """Whole numbers up to the number of trials."""
         return Counts(most=self.trials or 1)
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless successes and trials are whole numbers, and trials enough."""
         value, trials = _parts(y)
         if trials is None:
@@ -90,13 +90,13 @@ class Binomial(Independent):
                 f"row {row[0]} has {value[at]!s} successes in {trials[at]!s} trials; give at least as many trials"
             )
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return super().outputs(_parts(y)[0])
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         return {}
 
-    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
+    def log_prob(self, params: Params, f: Array, y: Targets) -> Array:
         """Returns the log density of the counts in nats, `[batch]`.
 
         Args:
@@ -110,7 +110,7 @@ class Binomial(Independent):
         value, trials = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (value, trials))
         return jnp.sum(self._log_prob(f, value, trials), axis=-1)
 
-    def cdf(self, params: Params, f: Array, y: Any) -> Array:
+    def cdf(self, params: Params, f: Array, y: Targets) -> Array:
         """Returns P(Y ≤ y | f), of successes alone, or with trials as for `log_prob`."""
         value, trials = _parts(y)
         if trials is None:
@@ -125,7 +125,7 @@ class Binomial(Independent):
         """Whether rows bring trials of their own."""
         return self.trials is None
 
-    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+    def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
         trials = _parts(y)[1]
         return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
 
@@ -177,7 +177,7 @@ class Binomial(Independent):
         return log_choose(n, y) + y * self.link.log_prob(f, one) + (n - y) * self.link.log_prob(f, zero)
 
 
-def _parts(y: Any) -> tuple[Any, Any]:
+def _parts(y: Targets) -> tuple[Any, Any]:
     """Successes and trials, None where the rows bring none."""
     return (y["value"], y["trials"]) if isinstance(y, Mapping) else (y, None)
 
@@ -219,7 +219,7 @@ class Multinomial(Likelihood):
         """Whole numbers up to the number of trials."""
         return Counts(most=self.trials or 1)
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are counts, `[batch, classes]`, and sum to the number of trials."""
         if np.ndim(y) != 2 or np.shape(y)[1] != self.classes:
             raise ValueError(
@@ -237,7 +237,7 @@ class Multinomial(Likelihood):
     def output_scales(self, width: int) -> tuple[str, ...]:
         return ("logits",) * width
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         """Returns the number of categories."""
         return self.classes
 
@@ -249,7 +249,7 @@ class Multinomial(Likelihood):
         log_share = jnp.log(jnp.maximum(n, 1.0))[:, None] - jnp.log(jnp.where(y > 0, y, 1.0))
         return stirling(n) + jnp.sum(y * (log_softmax(f, axis=-1) + log_share) - stirling(y), axis=-1)
 
-    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+    def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
         """Returns the weights times the sums of the rows, where they are not `trials`."""
         return weights if self.trials is not None else weights * jnp.sum(jnp.asarray(y).astype(weights.dtype), axis=-1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.supports import Support
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Targets
 
 __all__ = ["LikelihoodWrapper"]
 
@@ -57,20 +57,20 @@ class LikelihoodWrapper(Likelihood):
     def distribution(self, params: Params, f: Array) -> Any:
         return self.base.distribution(self.parameters(params), f)
 
-    def outputs(self, y: Any) -> int:
+    def outputs(self, y: Targets) -> int:
         return self.base.outputs(y)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
         return self.base.output_scales(width)
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         self.base.check(y)
 
-    def check_training(self, y: Any) -> None:
+    def check_training(self, y: Targets) -> None:
         self.check(y)
         self.base.check_training(y)
 
-    def init(self, y: Any) -> Params:
+    def init(self, y: Targets) -> Params:
         return self.base.init(y)
 
     def log_prior(self, params: Params) -> Array:
@@ -85,7 +85,7 @@ class LikelihoodWrapper(Likelihood):
     def widened(self, params: Params, factor: Number) -> Params | None:
         return self.base.widened(params, factor)
 
-    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
+    def log_prob(self, params: Params, f: Array, y: Targets) -> Array:
         # Returns the base's log density in nats, `[batch]`.
         return self.base.log_prob(self.parameters(params), f, y)
 
@@ -101,7 +101,7 @@ class LikelihoodWrapper(Likelihood):
     def entropy(self, params: Params, f: Array) -> Array:
         return self.base.entropy(self.parameters(params), f)
 
-    def cdf(self, params: Params, f: Array, y: Any) -> Array:
+    def cdf(self, params: Params, f: Array, y: Targets) -> Array:
         """Returns the base's distribution function."""
         return self.base.cdf(self.parameters(params), f, y)
 
@@ -120,7 +120,7 @@ class LikelihoodWrapper(Likelihood):
     def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
         return self.base.marginal(self.parameters(params), mean, covariance)
 
-    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+    def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
         return self.base.counted(self.parameters(params), f, y, weights)
 
     def information(self, params: Params, f: Array) -> Array:

@@ -23,7 +23,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey, State
 
 __all__ = [
     "Adaptation",
@@ -58,7 +58,7 @@ class LogTarget:
     parts: int = static(default=1)  # in how many parts the rows are summed
 
     @classmethod
-    def of(cls, objective: Objective, batch: Batch, network_state: Any, params: Params, runs: int) -> LogTarget:
+    def of(cls, objective: Objective, batch: Batch, network_state: State, params: Params, runs: int) -> LogTarget:
         """Returns the target, its rows summed in parts where a gradient of all of them would hold too much."""
         parts = parts_of(objective.model, batch, network_state, params, runs, looped=True)
         return cls(objective, batch, network_state, parts)
@@ -165,7 +165,9 @@ _FAR = 1e5  # from where chains start, between -1 and 1 as a rule
 _LARGEST = 0.3  # nats: an acceptance is off by a factor of 1.35
 
 
-def rounding_complaints(key: RandomKey, objective: Objective, network_state: Any, last: Params, data: Any) -> list[str]:
+def rounding_complaints(
+    key: RandomKey, objective: Objective, network_state: State, last: Params, data: Data
+) -> list[str]:
     """Returns why draws in single precision cannot be trusted, with the remedy; an empty list where they can."""
     dtype = jnp.result_type(float)
     if jnp.finfo(dtype).bits > 32 or not isinstance(data, Arrays):
@@ -272,7 +274,7 @@ def _shapes(params: Params) -> str:
 def posterior_from_draws(
     key: RandomKey,
     objective: Objective,
-    network_state: Any,
+    network_state: State,
     trace: Any,
     known: list[str] | None = None,
     warns: bool = True,
@@ -439,7 +441,7 @@ class Chains(Runnable):
         drawn = TransitionInfo(chains.position, {"log_density": chains.log_density, **statistics})
         return ChainsState(state.count + 1, chains, adaptation, state.network_state), Info(loss=loss, draw=drawn)
 
-    def posterior(self, key: RandomKey, state: ChainsState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: ChainsState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the draws as a belief, leaves `[chains, draws, ...]`.
         last = state.chains.position if trace is None else jax.tree.map(lambda leaf: leaf[-1], trace).position
         known = rounding_complaints(

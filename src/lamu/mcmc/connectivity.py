@@ -27,7 +27,7 @@ from lamu.families import Draws, Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 
 __all__ = ["BezierCurve", "Connectivity", "StraightLine", "barriers"]
 
@@ -170,7 +170,7 @@ class Connectivity:
 
 
 def barriers(
-    posterior: Posterior, data: Any = None, points: int = 11, draws: int = 4, path: Any = None, model: Any = None
+    posterior: Posterior, data: Data = None, points: int = 11, draws: int = 4, path: Any = None, model: Any = None
 ) -> Connectivity:
     r"""Returns how high the loss rises on the way from one chain to another, and whether chains sit in several basins.
 
@@ -258,7 +258,7 @@ class _Loss:
     batches: list[Batch]
 
     @classmethod
-    def of(cls, posterior: Posterior, data: Any) -> _Loss:
+    def of(cls, posterior: Posterior, data: Data) -> _Loss:
         model = posterior.model
         if data is None and model.has_rows:
             raise ValueError("the loss of a network is of its data; give them: barriers(posterior, (x, y))")

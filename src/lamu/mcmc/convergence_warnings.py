@@ -10,6 +10,7 @@ import numpy as np
 from lamu import tree
 from lamu.convergence import LARGEST_R_HAT, Convergence
 from lamu.density import Density
+from lamu.typing import Belief
 
 __all__ = ["UnreliableChains", "complaints", "in_one_place", "mixing", "split_r_hat"]
 
@@ -25,7 +26,7 @@ class UnreliableChains(UserWarning):
     """Draws that should not be trusted, with the reasons and what to do."""
 
 
-def complaints(belief: Any, model: Any) -> list[str]:
+def complaints(belief: Belief, model: Any) -> list[str]:
     """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found."""
     # Weights are compared between chains where they mean something: in a density, and in a network that is linear in
     # them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
@@ -40,7 +41,7 @@ def complaints(belief: Any, model: Any) -> list[str]:
     return found or _disagreement(statistics, values, model)
 
 
-def mixing(belief: Any, model: Any) -> Convergence | None:
+def mixing(belief: Belief, model: Any) -> Convergence | None:
     """Returns how far chains have mixed, as a value; None for too few draws to say."""
     # It is that of the log density and, where weights mean something by themselves, of the weights.
     from numpyro.diagnostics import effective_sample_size
@@ -90,7 +91,7 @@ def _coordinates(leaves: list[Any]) -> np.ndarray:
     return np.concatenate(flat, axis=2)[:, :, :_MOST]
 
 
-def _refusals(statistics: dict[str, np.ndarray], belief: Any, model: Any) -> list[str]:
+def _refusals(statistics: dict[str, np.ndarray], belief: Belief, model: Any) -> list[str]:
     if "acceptance" not in statistics:
         return []
     rates = statistics["acceptance"].mean(axis=1)
@@ -103,7 +104,7 @@ def _refusals(statistics: dict[str, np.ndarray], belief: Any, model: Any) -> lis
     return [f"{_chains(bad)} nearly every proposal ({rate:.1f} % accepted); {why or advice + 'warm-up'}"]
 
 
-def _bad_gradient(belief: Any, model: Any, chain: int) -> str | None:
+def _bad_gradient(belief: Belief, model: Any, chain: int) -> str | None:
     """Returns the leaf whose gradient is not finite where a chain is stuck, in words, of a density."""
     if not isinstance(model, Density):
         return None

@@ -13,6 +13,7 @@ import numpy as np
 from lamu import tree
 from lamu.families import Draws
 from lamu.posterior import Posterior
+from lamu.typing import Inputs, Params
 
 __all__ = ["Diagnosis", "diagnose", "inference_data"]
 
@@ -72,7 +73,7 @@ class Diagnosis:
         return self.verdict
 
 
-def diagnose(posterior: Posterior, x: Any = None) -> Diagnosis:
+def diagnose(posterior: Posterior, x: Inputs = None) -> Diagnosis:
     """Returns whether the chains of a sampled posterior agree, how many draws they are worth, and a verdict.
 
     Where the hidden units of a network can be exchanged, chains that agree may hold their weights in other orders, and
@@ -183,7 +184,7 @@ def _require_identified(posterior: Posterior) -> None:
     )
 
 
-def _functions(posterior: Posterior, x: Any) -> np.ndarray:
+def _functions(posterior: Posterior, x: Inputs) -> np.ndarray:
     """Returns the outputs of every draw, `[chains, draws, rows, outputs]`."""
     samples, rows = _belief(posterior).samples, jnp.asarray(x)
     rows = rows if jnp.issubdtype(rows.dtype, jnp.floating) else rows.astype(jnp.result_type(float))
@@ -193,7 +194,7 @@ def _functions(posterior: Posterior, x: Any) -> np.ndarray:
     return np.asarray(outputs).reshape(chains, -1, *outputs.shape[1:])
 
 
-def _outputs(posterior: Posterior, params: Any, x: Any) -> Any:
+def _outputs(posterior: Posterior, params: Params, x: Inputs) -> Any:
     return posterior.model.outputs(params, posterior.network_state, x)[0]
 
 

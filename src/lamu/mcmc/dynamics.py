@@ -24,7 +24,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
-from lamu.typing import Number, Params, RandomKey
+from lamu.typing import Data, Number, Params, RandomKey, State
 
 __all__ = ["Dynamics", "DynamicsState", "Friction", "Overdamped", "Thermostat", "dynamics"]
 
@@ -40,7 +40,7 @@ class Overdamped:
     friction = 1.0
     geometry = "overdamped Langevin paths"
 
-    def init(self, like: Params) -> Any:
+    def init(self, like: Params) -> State:
         """Returns nothing."""
         return {}
 
@@ -60,7 +60,7 @@ class Friction:
     def __post_init__(self) -> None:
         _require_friction(self.friction)
 
-    def init(self, like: Params) -> Any:
+    def init(self, like: Params) -> State:
         """Returns a momentum of zero."""
         return {"p": tree.zeros_like(like)}
 
@@ -96,7 +96,7 @@ class Thermostat:
         if isinstance(self.inertia, int | float) and not self.inertia > 0:
             raise ValueError(f"inertia={self.inertia!r} is none; give a positive number")
 
-    def init(self, like: Params) -> Any:
+    def init(self, like: Params) -> State:
         """Returns a momentum of zero, and the friction it begins with."""
         return {"p": tree.zeros_like(like), "zeta": jnp.full((), self.friction, jnp.result_type(float))}
 
@@ -252,7 +252,9 @@ class Dynamics(Runnable):
         new = DynamicsState(state.count + 1, position, momentum, scale, reference, state.network_state, curvature)
         return new, Info(loss=jnp.mean(loss), draw=position)
 
-    def posterior(self, key: RandomKey, state: DynamicsState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: DynamicsState, objective: Objective, data: Data, trace: Any
+    ) -> Posterior:
         # Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there.
         ended = not isinstance(state.count, Tracer) and int(state.count) >= self.warmup
         learns = isinstance(self.step_size, CurvatureStepSize)
@@ -319,7 +321,7 @@ class Dynamics(Runnable):
         )
 
     def _moved(
-        self, key: RandomKey, chain: Any, batch: Batch, objective: Objective, count: Any, network_state: Any
+        self, key: RandomKey, chain: Any, batch: Batch, objective: Objective, count: Any, network_state: State
     ) -> tuple[Any, Any]:
         """Returns one chain after a step, and its loss before: the two lines of the module's equation."""
         position, momentum, scale, reference, curvature = chain

@@ -20,7 +20,7 @@ from lamu.objective.curvature.products import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.microbatching import parts_of
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Number, Params, State
 
 __all__ = [
     "ControlVariates",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-def mean_loss(objective: Objective, batch: Batch, network_state: Any) -> Callable[[Params], Array]:
+def mean_loss(objective: Objective, batch: Batch, network_state: State) -> Callable[[Params], Array]:
     r"""Returns the mean loss on a batch as a function of free parameters; the target is \(\exp(-\kappa\bar\ell)\)."""
     # The network is in evaluation mode, with the state that the run started with: a density over parameters has no
     # batch statistics. A density's Jacobian is not tempered, as for all samplers.
@@ -66,11 +66,13 @@ class Found:
 class GradientEstimate(Protocol):
     """What a choice of gradient must offer."""
 
-    def init(self, position: Params) -> Any:
+    def init(self, position: Params) -> State:
         """Returns the memory of a chain that starts here."""
         ...
 
-    def __call__(self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Found:
+    def __call__(
+        self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: State
+    ) -> Found:
         """Returns an estimate of the gradient of the mean loss at a position."""
         ...
 
@@ -79,11 +81,13 @@ class GradientEstimate(Protocol):
 class Minibatch:
     """The gradient of the batch: one gradient a step, and no memory."""
 
-    def init(self, position: Params) -> Any:
+    def init(self, position: Params) -> State:
         """Returns nothing."""
         return {}
 
-    def __call__(self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Found:
+    def __call__(
+        self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: State
+    ) -> Found:
         """Returns the batch's own gradient."""
         value, gradient = jax.value_and_grad(mean_loss(objective, batch, network_state))(position)
         return Found(value, gradient, memory)
@@ -123,13 +127,15 @@ class ControlVariates:
         if self.period is not None and (not isinstance(self.period, int) or self.period < 1):
             raise ValueError(f"period={self.period!r} passes serve no reference; give a whole number of at least 1")
 
-    def init(self, position: Params) -> Any:
+    def init(self, position: Params) -> State:
         """Returns the start as the reference, nothing summed yet."""
         # A copy: what a run gives away must not be given away twice.
         copy = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), position)
         return {"reference": copy, "full": tree.zeros_like(position), "rows": jnp.zeros((), jnp.result_type(float))}
 
-    def __call__(self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Found:
+    def __call__(
+        self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: State
+    ) -> Found:
         """Returns the controlled gradient; where the pass at the reference is not complete, nothing that moves."""
         loss = jax.value_and_grad(mean_loss(objective, batch, network_state))
         size = jnp.asarray(objective.data_size, jnp.result_type(float))
@@ -156,7 +162,7 @@ class ControlVariates:
 class NoNoise:
     """No estimate: the batches' noise is taken as if it were none, and heats the chain a little."""
 
-    def __call__(self, position: Any, batch: Any, objective: Any, network_state: Any) -> None:
+    def __call__(self, position: Any, batch: Any, objective: Any, network_state: State) -> None:
         """Returns None."""
         return None
 
@@ -171,7 +177,7 @@ class KnownNoise:
         if isinstance(self.variance, int | float) and self.variance < 0:
             raise ValueError(f"noise_estimate={self.variance!r} is no variance; give zero or a positive number")
 
-    def __call__(self, position: Params, batch: Any, objective: Any, network_state: Any) -> Params:
+    def __call__(self, position: Params, batch: Any, objective: Any, network_state: State) -> Params:
         """Returns the number at every coordinate."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, self.variance), position)
 
@@ -197,7 +203,7 @@ class RowNoise:
         RowNoise()
     """
 
-    def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Params:
+    def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: State) -> Params:
         """Returns the estimate, with the position's leaves."""
         loss = BatchLoss(objective, batch, network_state, AllParameters(), {}, conjugate=True)
         row, rows, weights = row_losses(loss, None)

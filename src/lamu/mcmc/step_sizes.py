@@ -15,7 +15,7 @@ from lamu.objective import Objective
 from lamu.rate import Constant, Rate, Scheduled, rate
 from lamu.rate import decay as checked_decay
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, State
 
 __all__ = [
     "CurvatureStepSize",
@@ -47,7 +47,7 @@ class Preconditioner(Protocol):
         """What it leaves out."""
         ...
 
-    def init(self, like: Params) -> Any:
+    def init(self, like: Params) -> State:
         """Returns an empty memory for parameters of this shape."""
         ...
 
@@ -66,7 +66,7 @@ class NoPreconditioner:
 
     departure = ""
 
-    def init(self, like: Params) -> Any:
+    def init(self, like: Params) -> State:
         """Returns nothing."""
         return {}
 
@@ -118,7 +118,7 @@ class RootMeanSquare:
         if isinstance(self.damping, int | float) and not self.damping > 0:
             raise ValueError(f"damping={self.damping!r} leaves steps without a bound; give a positive number")
 
-    def init(self, like: Params) -> Any:
+    def init(self, like: Params) -> State:
         """Returns zeros."""
         return {"square": tree.zeros_like(like), "count": jnp.zeros((), jnp.int32)}
 
@@ -164,7 +164,7 @@ class FrozenAfterWarmup:
 
     departure = ""
 
-    def init(self, like: Params) -> Any:
+    def init(self, like: Params) -> State:
         """Returns its empty memory."""
         return self.base.init(like)
 
@@ -403,7 +403,7 @@ class CurvatureStepSize:
             if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise ValueError(f"{name}={value!r} leaves no step size; give a positive number")
 
-    def init(self, key: RandomKey, position: Params) -> Any:
+    def init(self, key: RandomKey, position: Params) -> State:
         """Returns a random direction of length one, and no estimate: infinite curvature, for which a chain rests."""
         direction = tree.normal(key, position)
         length = _norm(direction)

@@ -26,7 +26,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import PolynomialAverage, PolynomialDecay, Rate
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Number, Params, RandomKey
 from lamu.update_rules import NoMomentum
 
 __all__ = ["FallingRate", "NaturalRule", "NaturalState", "evidence_bound", "natural_gradient", "rate_for"]
@@ -61,7 +61,7 @@ def rate_for(learning_rate: Rate | FallingRate, model: Any) -> Rate:
     return learning_rate.of(model) if isinstance(learning_rate, FallingRate) else learning_rate
 
 
-def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: Any) -> Evaluation:
+def natural_gradient(expectation: Any, key: RandomKey, belief: Belief, loss: Any) -> Evaluation:
     r"""Returns \(E_q[\bar\ell]\), its gradient in μ and in the rest, and the network's state; no curvature."""
     if isinstance(expectation, Flips):
         return expectation.evaluate(key, belief, loss)
@@ -77,7 +77,7 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: Any) -
     return tree.average_over(at_draw, key, expectation.samples)
 
 
-def _estimated(estimator: Any, key: RandomKey, belief: Any, loss: Any) -> Evaluation:
+def _estimated(estimator: Any, key: RandomKey, belief: Belief, loss: Any) -> Evaluation:
     draw_key, layer_key = jax.random.split(key)
 
     def value(rest: Params) -> tuple[Array, Any]:
@@ -94,7 +94,7 @@ _ROWS = 4096  # at once
 
 
 def evidence_bound(
-    subject: Subject, expectation: Any, key: RandomKey, belief: Any, rest: Any, objective: Objective, rows: Arrays
+    subject: Subject, expectation: Any, key: RandomKey, belief: Belief, rest: Any, objective: Objective, rows: Arrays
 ) -> Array:
     """Returns the bound of the log evidence over all rows in nats: exact in μ, else an average over draws."""
     batches = rows.batches(min(rows.count, _ROWS))
@@ -111,18 +111,18 @@ def evidence_bound(
 
 
 @jax.jit
-def _expected(subject: Any, belief: Any, rest: Any, objective: Objective, batch: Any) -> Array:
+def _expected(subject: Any, belief: Belief, rest: Any, objective: Objective, batch: Any) -> Array:
     return subject.loss(objective, batch, {}, rest).value(belief.expectation(), rest, None)[0]
 
 
 @jax.jit
-def _at_draws(subject: Any, theta: Any, rest: Any, objective: Objective, batch: Any) -> Array:
+def _at_draws(subject: Any, theta: Params, rest: Any, objective: Objective, batch: Any) -> Array:
     loss = subject.loss(objective, batch, {}, rest)
     return jax.lax.map(lambda draw: loss.value(draw, rest, None)[0], theta)
 
 
 @jax.jit
-def _log_density(belief: Any, theta: Any) -> Array:
+def _log_density(belief: Belief, theta: Params) -> Array:
     return jax.lax.map(belief.log_prob, theta)
 
 
@@ -213,7 +213,7 @@ class NaturalRule(Runnable):
             Info(loss=at.value, residual=self._residual(objective, state.belief, at.gradient)),
         )
 
-    def posterior(self, key: RandomKey, state: NaturalState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: NaturalState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns q beside its point, with a bound of the evidence where rows are at hand and it is known.
         #
         # Where nothing was forgotten it is the point of the mode.
@@ -232,7 +232,7 @@ class NaturalRule(Runnable):
         return Posterior(objective.model, whole, state.network_state, rule, key, evidence, temperature=temperature)
 
     def direction(
-        self, key: RandomKey, belief: Any, batch: Batch, objective: Objective, dispersions: Params | None = None
+        self, key: RandomKey, belief: Belief, batch: Batch, objective: Objective, dispersions: Params | None = None
     ) -> Any:
         """Returns λ less what a step of rate one makes of it, zero at the fixed point; of a subject that settles."""
         loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": dispersions or {}})
@@ -259,12 +259,12 @@ class NaturalRule(Runnable):
             )
         return None
 
-    def _target(self, objective: Objective, belief: Any, gradient: Any) -> Any:
+    def _target(self, objective: Objective, belief: Belief, gradient: Any) -> Any:
         """Returns where one step of rate one ends."""
         data = tree.scale(gradient, -objective.concentration)
         return tree.add(self.subject.prior(objective, belief), data) if self.keeps_uncertainty else data
 
-    def _residual(self, objective: Objective, belief: Any, gradient: Any) -> Any:
+    def _residual(self, objective: Objective, belief: Belief, gradient: Any) -> Any:
         """Returns the natural norm of the step's direction, in nats; where nothing is forgotten, the gradient's own."""
         if not self.keeps_uncertainty:
             return jnp.sqrt(objective.concentration * tree.dot(gradient, gradient))
@@ -272,7 +272,7 @@ class NaturalRule(Runnable):
         return self.subject.residual(belief, direction)
 
 
-def _dtype_of(belief: Any) -> str:
+def _dtype_of(belief: Belief) -> str:
     return jnp.result_type(*jax.tree.leaves(belief)).name
 
 

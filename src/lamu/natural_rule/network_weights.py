@@ -20,7 +20,7 @@ from lamu.predictives import PredictiveRule, Sampled
 from lamu.priors import gaussian_belief, independent_normal
 from lamu.priors.belief import in_structure
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey, State
 
 __all__ = [
     "Flips",
@@ -88,7 +88,7 @@ class Points(Protocol):
         """How many points are averaged."""
         ...
 
-    def point(self, key: RandomKey, belief: Any) -> tuple[Params, Any]:
+    def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Any]:
         r"""Returns a point θ, and the function from \(\nabla\bar\ell(\theta)\) to the gradient in μ."""
         ...
 
@@ -108,7 +108,7 @@ class ZeroTemperature:
 
     departure = "delta at zero temperature"
 
-    def point(self, key: RandomKey, belief: Any) -> tuple[Params, Any]:
+    def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Any]:
         """Returns the signs, and nothing to do."""
         return belief.mode, lambda gradient: gradient
 
@@ -145,7 +145,7 @@ class Flips:
     def __post_init__(self) -> None:
         require_draws(self.samples)
 
-    def evaluate(self, key: RandomKey, belief: Any, loss: BatchLoss) -> Evaluation:
+    def evaluate(self, key: RandomKey, belief: Belief, loss: BatchLoss) -> Evaluation:
         """Returns the mean loss, its gradient in μ and in the rest, and the network's state."""
         if not isinstance(belief, Binary):
             raise TypeError(f"Flips() is for Binary beliefs, not {type(belief).__name__}; use ScoreFunction()")
@@ -187,7 +187,7 @@ class Start(Protocol):
 
     family: str | Any  # the belief in words, for tables
 
-    def belief(self, weights: Params, concentration: Any) -> Any:
+    def belief(self, weights: Params, concentration: Any) -> Belief:
         """Returns the belief, of any exponential family whose θ is a tree like the weights."""
         ...
 
@@ -266,7 +266,7 @@ class NetworkWeights(Subject):
         weights, rest = self.space.split(params)
         return self.begin.belief(weights, objective.concentration), rest, network_state
 
-    def prior(self, objective: Objective, belief: Any) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Any:
         prior: Any = objective.model.free_prior
         if isinstance(belief, Gaussian):
             return _gaussian_prior(prior, belief, 1.0 / objective.temperature)
@@ -286,11 +286,11 @@ class NetworkWeights(Subject):
         values = jax.tree.map(lambda value, leaf: jnp.broadcast_to(value, leaf.shape).astype(leaf.dtype), values, like)
         return tree.scale(values, 1.0 / objective.temperature)
 
-    def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> SubsetLoss:
+    def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> SubsetLoss:
         # Returns the mean loss on a batch in the selected weights.
         return SubsetLoss(objective, batch, network_state, self.space, rest)
 
-    def residual(self, belief: Any, direction: Any) -> Array:
+    def residual(self, belief: Belief, direction: Any) -> Array:
         # Returns the natural norm of the step's direction, in nats.
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 

@@ -23,7 +23,7 @@ from lamu.predictives import PredictiveRule, Sampled
 from lamu.programs import NumpyroProgram
 from lamu.programs.conjugacy import CANDIDATES, message
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey, State
 
 __all__ = ["ProgramLoss", "ProgramMessages", "ProgramParameters"]
 
@@ -50,7 +50,7 @@ class ProgramMessages:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in the expectation parameters."""
         normal = belief.factors.get("normal")
         root = None if normal is None else normal.precision.factored()
@@ -69,7 +69,7 @@ class ProgramMessages:
             parts["normal"] = in_expectation(normal, value, *slopes).gradient
         return ValueAndGradient(value, parts)
 
-    def _at(self, key: RandomKey, belief: Any, away: Any, sign: float, loss: Callable[[Any], Any]) -> Any:
+    def _at(self, key: RandomKey, belief: Belief, away: Any, sign: float, loss: Callable[[Any], Any]) -> Any:
         """Returns the loss, the message to each conjugate site, and slope and Hessian in the others, at one draw."""
         theta: dict[str, Any] = {}
         if "conjugate" in belief.factors:
@@ -95,7 +95,7 @@ class ProgramMessages:
         return found, messages, (slope, hessian)
 
 
-def name_of(belief: Any, site: str) -> str:
+def name_of(belief: Belief, site: str) -> str:
     """Returns the name of the family of a conjugate site."""
     return type(belief.factors["conjugate"].factors[site]).__name__
 
@@ -115,7 +115,7 @@ class ProgramLoss:
     network_state: Any  # empty
     rest: Params  # the rest of the parameters, none
 
-    def value(self, theta: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+    def value(self, theta: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the mean loss in nats a row, and the state."""
         model: Any = self.objective.model
         real = model.constraints.unconstrain(theta.get("conjugate", {}))
@@ -160,14 +160,14 @@ class ProgramParameters(Subject):
             parts["normal"] = Gaussian(zeros, Dense.from_diagonal(ones))
         return Product(parts), {"network": {}, "likelihood": {}}, {}
 
-    def prior(self, objective: Objective, belief: Any) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Any:
         # Returns zero: the priors are factors of the program, and in the loss.
         return tree.zeros_like(belief.to_natural())
 
-    def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> ProgramLoss:
+    def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> ProgramLoss:
         return ProgramLoss(objective, batch, network_state, rest)
 
-    def residual(self, belief: Any, direction: Any) -> Array:
+    def residual(self, belief: Belief, direction: Any) -> Array:
         # Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats.
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 

@@ -14,7 +14,7 @@ from lamu.objective import Objective
 from lamu.predictives import PredictiveRule
 from lamu.predictives.conjugate import ConjugateRule
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
 
 __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 
@@ -40,22 +40,22 @@ class Subject(Protocol):
         # The belief is of an exponential family, or a product of such families.
         ...
 
-    def prior(self, objective: Objective, belief: Any) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Any:
         """Returns λ₀/T, the natural parameters of the tempered prior, a tree like `belief.to_natural()`."""
         ...
 
-    def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> Any:
+    def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> Any:
         """Returns the mean negative log likelihood on a batch, in nats a row, with the prior of the rest."""
         # An object with `value(theta, rest, key)`, `rest` and `network_state`, as `lamu.objective.BatchLoss`; of μ in
         # the place of θ where the expectation is `lamu.expectations.Analytic`.
         ...
 
-    def expected_log_prior(self, objective: Objective, belief: Any) -> Any:
+    def expected_log_prior(self, objective: Objective, belief: Belief) -> Any:
         r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters λ exactly; zero where it is in the loss."""
         del objective, belief
         return 0.0
 
-    def residual(self, belief: Any, direction: Any) -> Any:
+    def residual(self, belief: Belief, direction: Any) -> Any:
         """Returns how far the step is from a fixed point of the rule in nats, for `lamu.protocol.Info`."""
         ...
 
@@ -81,7 +81,7 @@ class ConjugateLoss:
         statistics = conjugate_target(self.objective.model).statistics(values_of(mu))
         return self.at(statistics, key, rest.get("likelihood")), self.network_state
 
-    def at(self, statistics: Any, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
+    def at(self, statistics: Statistics, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
         """Returns the mean loss at statistics, T(θ) or μ."""
         target, objective = conjugate_target(self.objective.model), self.objective
         known = objective.model.dispersion_log_prior(dispersions) if dispersions else 0.0
@@ -111,19 +111,19 @@ class ConjugateParameters(Subject):
         belief = target.first_belief(key, batch, objective.temperature)
         return belief, {"network": {}, "likelihood": target.first_dispersions(batch)}, {}
 
-    def prior(self, objective: Objective, belief: Any) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Any:
         # Returns λ₀/T; zeros where the prior is in the loss.
         return conjugate_target(objective.model).natural_prior(belief, objective.temperature)
 
-    def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> ConjugateLoss:
+    def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> ConjugateLoss:
         # Returns the expected mean loss on a batch, a function of μ.
         return ConjugateLoss(objective, batch, network_state, rest)
 
-    def expected_log_prior(self, objective: Objective, belief: Any) -> Any:
+    def expected_log_prior(self, objective: Objective, belief: Belief) -> Any:
         # Returns the expected log density of the prior in nats, zero where it is in the loss.
         return conjugate_target(objective.model).expected_log_prior(belief)
 
-    def residual(self, belief: Any, direction: Any) -> Any:
+    def residual(self, belief: Belief, direction: Any) -> Any:
         # Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats.
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
@@ -134,10 +134,10 @@ class Streamed(ConjugateParameters):
 
     settles = False
 
-    def prior(self, objective: Any, belief: Any) -> Any:
+    def prior(self, objective: Any, belief: Belief) -> Any:
         # Returns the natural parameters of the belief.
         return belief.to_natural()
 
-    def residual(self, belief: Any, direction: Any) -> float:
+    def residual(self, belief: Belief, direction: Any) -> float:
         # Returns zero: a step of one is the posterior.
         return 0.0

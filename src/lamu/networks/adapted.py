@@ -10,7 +10,7 @@ import jax
 
 from lamu.networks.interface import Network
 from lamu.record import given, record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["adapted", "apart", "require_make"]
 
@@ -106,7 +106,7 @@ class _Facts(Network):
         return self.base.init(key, x, outputs)
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         masked = (mask,) if self.masked else ()
         return self.base.apply(params, state, x, key, train, *masked)

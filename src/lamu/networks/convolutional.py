@@ -24,13 +24,13 @@ from lamu.networks.multilayer import (
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, RandomKey, State
 
 __all__ = ["ConvNet", "DeconvNet", "channels_of", "convolve", "holds_convolutions", "loops_well"]
 
 
 @once_a_shape
-def holds_convolutions(network: Network, x: Any, outputs: int) -> bool:
+def holds_convolutions(network: Network, x: Inputs, outputs: int) -> bool:
     """Whether a network convolves by the compiler's own operation, `jax.lax.conv_general_dilated`.
 
     Its gradient is many times slower inside a compiled loop on a CPU, and it has no fast form under `vmap` there. The
@@ -52,14 +52,14 @@ def holds_convolutions(network: Network, x: Any, outputs: int) -> bool:
     mask = jax.ShapeDtypeStruct(x.shape[:1], x.dtype)
     params, state = jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
 
-    def train(params: Params, state: Any, x: Array, key: Any, mask: Array) -> tuple[Array, Any]:
+    def train(params: Params, state: State, x: Array, key: Any, mask: Array) -> tuple[Array, Any]:
         return outputs_of(network, params, state, x, key, True, mask)
 
     jaxpr = jax.make_jaxpr(train)(params, state, x, key, mask)
     return any(name == "conv_general_dilated" for name in _primitives(jaxpr))
 
 
-def loops_well(network: Network, x: Any, outputs: int) -> bool:
+def loops_well(network: Network, x: Inputs, outputs: int) -> bool:
     """Whether a gradient of the network is fast inside a compiled loop, and under `vmap` over parameters.
 
     It is not where a CPU meets a convolution (8 to 25 times slower, as measured): such networks are run step by step,
@@ -214,7 +214,7 @@ class ConvNet(Network):
         return (params, {}) if self.normalise is None else ({**params, "norms": norms}, {"norms": state})
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
         hidden = x.reshape(x.shape[0], *self._shape(x)).astype(params["layers"][0]["kernel"].dtype)
@@ -356,7 +356,7 @@ class DeconvNet(Network):
         return {**dense, "convolutions": convolutions}, {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
         act = ACTIVATIONS[self.activation]

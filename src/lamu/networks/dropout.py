@@ -12,13 +12,13 @@ from jax.interpreters import partial_eval
 from lamu.networks.interface import Network, outputs
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
 
 __all__ = ["Dropout", "GaussianDropout", "UnitNoise", "draws_noise", "require_noise"]
 
 
 @once_a_shape
-def draws_noise(network: Network, params: Params, state: Any, x: Any, train: bool = False) -> bool:
+def draws_noise(network: Network, params: Params, state: State, x: Inputs, train: bool = False) -> bool:
     """Returns whether the outputs of a network depend on the key that it is given. Nothing is computed.
 
     Args:
@@ -38,7 +38,7 @@ def draws_noise(network: Network, params: Params, state: Any, x: Any, train: boo
         (False, True)
     """
 
-    def f(key: RandomKey, params: Params, state: Any, x: Array) -> Array:
+    def f(key: RandomKey, params: Params, state: State, x: Array) -> Array:
         return outputs(network, params, state, x, key, train, None)[0]
 
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -62,7 +62,7 @@ class UnitNoise(ABC):
     """What multiplies the units of a hidden layer, as `MLP(dropout=...)` takes it: a factor of mean one."""
 
     @abstractmethod
-    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns one row's factors.
 
         Args:
@@ -111,7 +111,7 @@ class Dropout(UnitNoise):
     def __post_init__(self) -> None:
         _require_rate(self.rate)
 
-    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns zero with probability p, and else 1/(1 − p)."""
         kept = jax.random.bernoulli(key, 1.0 - self.rate, shape)
         return jnp.where(kept, 1.0 / (1.0 - self.rate), 0.0).astype(dtype)
@@ -144,7 +144,7 @@ class GaussianDropout(UnitNoise):
     def __post_init__(self) -> None:
         _require_rate(self.rate)
 
-    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns normals of mean one and variance p/(1 − p)."""
         return 1.0 + (self.rate / (1.0 - self.rate)) ** 0.5 * jax.random.normal(key, shape, dtype)
 

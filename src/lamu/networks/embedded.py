@@ -13,7 +13,7 @@ from lamu.networks.multilayer import floating
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Embedded", "OneHot", "Tokens"]
 
@@ -48,7 +48,7 @@ class Tokens(NetworkWrapper):
         return self.base.init(key, _whole(x), outputs)
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the base's outputs at whole numbers, and its new state."""
         return outputs(self.base, params, state, _whole(x), key, train, mask)
@@ -99,7 +99,7 @@ class OneHot(NetworkWrapper):
         return self.base.init(key, self._vectors(x), outputs)
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         return outputs(self.base, params, state, self._vectors(x), key, train, mask)
 
@@ -189,7 +189,7 @@ class Embedded(NetworkWrapper):
         return {"base": base, "embeddings": tables}, state
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the base's outputs at numbers and embeddings, and its new state."""
         return outputs(self.base, params["base"], state, self._read(params["embeddings"], x), key, train, mask)

@@ -15,7 +15,7 @@ from lamu.networks.adapted import apart, require_make
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating
 from lamu.record import given, record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Equinox"]
 
@@ -65,7 +65,7 @@ class Equinox(Network):
         tree.require_matches((self.head,), _template(self.make).names)
 
     @classmethod
-    def of(cls, module: Any, state: Any = None, head: str = "*", linear: bool = False) -> Equinox:
+    def of(cls, module: Any, state: State = None, head: str = "*", linear: bool = False) -> Equinox:
         """Returns a module that arrives trained as a network: runs begin with its weights and statistics.
 
         Args:
@@ -101,7 +101,7 @@ class Equinox(Network):
         return jax.tree.map(lambda leaf: leaf.astype(floating(x)) if double(leaf) else leaf, (params, state))
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the module's outputs for every row, and its state: new in training, else as it was."""
         like = _template(self.make)

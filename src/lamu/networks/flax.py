@@ -14,7 +14,7 @@ from lamu import tree
 from lamu.networks.adapted import apart, require_make
 from lamu.networks.interface import Network
 from lamu.record import given, record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["NNX", "Linen"]
 
@@ -90,7 +90,7 @@ class Linen(Network):
         return variables.pop("params", {}), variables
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the module's outputs, and its collections: new in training, else as they were."""
         modes = self._modes(stateful=bool(state), noisy=key is not None, train=train)
@@ -203,7 +203,7 @@ class NNX(Network):
         return nnx.to_pure_dict(params), nnx.to_pure_dict(state)
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the module's outputs, and its other variables: new in training, else as they were."""
         from flax import nnx

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from lamu.dtype_policy import network_products
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = ["Network", "Normaliser", "outputs"]
 
@@ -63,7 +63,7 @@ class Network(ABC):
 
     @abstractmethod
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the outputs `[batch, outputs]` and the new state.
 
@@ -99,11 +99,11 @@ class Normaliser(ABC):
     masked: bool = True
 
     @abstractmethod
-    def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
+    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
         """Returns parameters and state for that many features, two plain dictionaries."""
 
     @abstractmethod
-    def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
         """Returns `x`, `[batch, ..., features]`, normalised, and the new state.
 
         Args:
@@ -116,7 +116,7 @@ class Normaliser(ABC):
 
 
 def outputs(
-    network: Network, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None
+    network: Network, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None
 ) -> tuple[Array, Any]:
     """Returns a network's outputs and new state; the mask goes to those that declare `masked`."""
     # A network's products have the device's own precision, a linear map's all their digits.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Targets
 
 __all__ = ["Exponential", "KernelFeatures", "Matern"]
 
@@ -104,7 +104,7 @@ class KernelFeatures:
 
     @classmethod
     def of(
-        cls, z: Any, y: Any, features: int = _FEATURES, landmarks: int = _LANDMARKS, seed: int = 0
+        cls, z: Any, y: Targets, features: int = _FEATURES, landmarks: int = _LANDMARKS, seed: int = 0
     ) -> KernelFeatures:
         r"""Returns the features of training rows.
 

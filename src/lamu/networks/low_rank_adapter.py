@@ -15,7 +15,7 @@ from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, RandomKey, State
 
 __all__ = ["LowRankAdapter", "read_safetensors", "write_safetensors"]
 
@@ -55,7 +55,7 @@ def read_safetensors(path: str | Path) -> Params:
     return tree.nested(arrays, ".")
 
 
-def write_safetensors(path: str | Path, params: Any) -> None:
+def write_safetensors(path: str | Path, params: Params) -> None:
     """Writes weights to a safetensors file, under the names of their path joined by dots.
 
     Args:
@@ -194,12 +194,12 @@ class LowRankAdapter(NetworkWrapper):
         return {"low_rank": tree.nested(low_rank), "full": tree.nested(full)}, state
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the base's outputs at the corrected weights, and its new state."""
         return outputs(self.base, self.merged(params, x), state, x, key, train, mask)
 
-    def merged(self, params: Params, x: Any) -> Params:
+    def merged(self, params: Params, x: Inputs) -> Params:
         r"""Returns the base's weights with the corrections added, \(W_0 + s\,D U / \sqrt{r\,m}\).
 
         They are parameters of the base, for instance for `Torch.state_dict`.
@@ -224,7 +224,7 @@ class LowRankAdapter(NetworkWrapper):
 
         return tree.map_with_path(corrected, weights)
 
-    def _trained(self, x: Any, outputs: int) -> tuple[Params, Any]:
+    def _trained(self, x: Inputs, outputs: int) -> tuple[Params, Any]:
         """Returns the base's own weights and state, which for a trained base are the same for every key."""
         return self.base.init(jax.random.key(0), jnp.asarray(x), outputs)
 

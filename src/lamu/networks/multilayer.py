@@ -13,7 +13,7 @@ from lamu.networks.dropout import require_noise
 from lamu.networks.interface import Network, Normaliser
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = [
     "ACTIVATIONS",
@@ -112,7 +112,7 @@ class MLP(Network):
         return {**params, "norms": first}, {"norms": second}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
         layers, hidden, norms = _layers(params, x), _flat(x, params), {}
@@ -161,7 +161,7 @@ class Linear(Network):
         return _init(key, (_inputs(x), outputs), (self.bias,), "tanh", floating(x)), {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns W x + b of shape `[batch, outputs]`, and the state unchanged."""
         (layer,) = _layers(params, x)
@@ -194,7 +194,9 @@ def floating(x: Array) -> Any:
     return x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
 
 
-def _init(key: RandomKey, sizes: tuple[int, ...], biases: tuple[bool, ...], activation: str, dtype: Any) -> Params:
+def _init(
+    key: RandomKey, sizes: tuple[int, ...], biases: tuple[bool, ...], activation: str, dtype: DTypeLike
+) -> Params:
     draw, layers, used = initial_weights(activation), {}, 0
     for index, (shape, bias) in enumerate(zip(itertools.pairwise(sizes), biases, strict=True)):
         layers[index] = {"kernel": draw(jax.random.fold_in(key, used), shape, dtype)}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu.networks.interface import Normaliser
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params
+from lamu.typing import Array, DTypeLike, Params, State
 
 __all__ = ["BatchNorm", "FilterResponse", "GroupNorm"]
 
@@ -60,12 +60,12 @@ class BatchNorm(Normaliser):
         if not self.eps > 0.0:
             raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
 
-    def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
+    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
         """Returns scale and bias, and the running mean and variance."""
         ones, zeros = jnp.ones(features, dtype), jnp.zeros(features, dtype)
         return {"scale": ones, "bias": zeros}, {"mean": jnp.copy(zeros), "var": jnp.copy(ones)}
 
-    def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
         """Returns the normalised features, the last axis of `x`, and the state, new in training."""
         now = state
         if train:
@@ -129,11 +129,11 @@ class FilterResponse(Normaliser):
         if not self.eps > 0.0:
             raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
 
-    def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
+    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
         """Returns scale and bias, and no state."""
         return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
 
-    def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
         """Returns the normalised features, the last axis of `x`."""
         if x.ndim < 3:
             raise ValueError(
@@ -187,13 +187,13 @@ class GroupNorm(Normaliser):
         if not self.eps > 0.0:
             raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
 
-    def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
+    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
         """Returns scale and bias, and no state."""
         if features % self.groups:
             raise ValueError(f"{features} features cannot be dealt to {self.groups} groups; give a divisor")
         return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
 
-    def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
         """Returns the normalised features, the last axis of `x`."""
         grouped = x.reshape(x.shape[0], -1, self.groups, x.shape[-1] // self.groups)
         away = grouped - jnp.mean(grouped, axis=(1, 3), keepdims=True)

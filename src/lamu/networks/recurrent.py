@@ -12,7 +12,7 @@ from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating, require_widths
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = [
     "GRU",
@@ -148,7 +148,7 @@ class Recurrent(Network):
         require_readout(self.readout)
 
     @abstractmethod
-    def biases(self, width: int, dtype: Any) -> dict[str, Array]:
+    def biases(self, width: int, dtype: DTypeLike) -> dict[str, Array]:
         """Returns the initial biases of a cell, `input` and, where it has one of its own, `recurrent`."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Recurrent(Network):
         return {"cells": cells, "layers": {0: layer}}, {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
         kernel = params["cells"][0]["input"]["kernel"]
@@ -242,7 +242,7 @@ class GRU(Recurrent):
 
     gates = 3
 
-    def biases(self, width: int, dtype: Any) -> dict[str, Array]:
+    def biases(self, width: int, dtype: DTypeLike) -> dict[str, Array]:
         """Returns zeros."""
         return {"input": jnp.zeros(3 * width, dtype), "recurrent": jnp.zeros(width, dtype)}
 
@@ -305,7 +305,7 @@ class LSTM(Recurrent):
 
     gates = 4
 
-    def biases(self, width: int, dtype: Any) -> dict[str, Array]:
+    def biases(self, width: int, dtype: DTypeLike) -> dict[str, Array]:
         """Returns zeros, with ones at the forget gate."""
         return {"input": jnp.zeros(4 * width, dtype).at[width : 2 * width].set(1.0)}
 

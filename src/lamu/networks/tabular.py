@@ -14,7 +14,7 @@ from lamu.networks.kernel_features import KernelFeatures
 from lamu.networks.multilayer import ACTIVATIONS, floating, require_activation, require_widths
 from lamu.record import measured, record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, RandomKey, State
 
 __all__ = ["Columns", "EncodedColumns", "TableNetwork"]
 
@@ -74,7 +74,7 @@ class Columns:
     owner: tuple[int, ...] = static()
 
     @classmethod
-    def of(cls, x: Any, levels: tuple[int, ...] | None = None, pieces: int | None = None) -> Columns:
+    def of(cls, x: Inputs, levels: tuple[int, ...] | None = None, pieces: int | None = None) -> Columns:
         """Returns how the columns of training rows are read.
 
         Args:
@@ -360,7 +360,7 @@ class TableNetwork(Network):
         return params, {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
         dtype = params["linear"]["kernel"].dtype

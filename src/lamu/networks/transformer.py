@@ -12,7 +12,7 @@ from lamu.networks.multilayer import ACTIVATIONS, floating, require_activation, 
 from lamu.networks.recurrent import MeanOfSteps, Readout, read_out, require_readout, steps_of
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Transformer"]
 
@@ -117,7 +117,7 @@ class Transformer(Network):
         return params, {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
         embedding, positions = params["embedding"], params["positions"]["table"]

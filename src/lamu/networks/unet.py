@@ -20,7 +20,7 @@ from lamu.networks.multilayer import (
 from lamu.networks.normalisation import FilterResponse
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["UNet"]
 
@@ -115,7 +115,7 @@ class UNet(Network):
         return params, state if jax.tree.leaves(state) else {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, height * width * classes]`, and the normalisers' new state."""
         self._pixels(x)

@@ -15,7 +15,7 @@ from lamu import tree
 from lamu.networks.adapted import adapted
 from lamu.networks.interface import Network, outputs
 from lamu.record import given, record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, State
 
 __all__ = ["Augmented", "Evaluated", "InputNoise", "NetworkWrapper", "Standardised", "Trained"]
 
@@ -76,7 +76,7 @@ class _Changed(NetworkWrapper):
         return self.base.init(key, x, outputs)
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         if train and key is not None:
             key, own = jax.random.split(key)
@@ -206,7 +206,7 @@ class Standardised(NetworkWrapper):
         return self.base.init(key, self._standardise(x), outputs)
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         return outputs(self.base, params, state, self._standardise(x), key, train, mask)
 
@@ -256,7 +256,7 @@ class Evaluated(NetworkWrapper):
         return self.base.init(key, x, outputs)[0], {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the base's outputs in evaluation mode, whatever mode is asked for."""
         return outputs(self.base, params, self.state, x, None, False, None)[0], {}
@@ -314,7 +314,7 @@ class Trained(Network):
         return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.params), {}
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the function's outputs, and the empty state."""
         return self.function(params, x), state

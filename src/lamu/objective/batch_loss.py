@@ -14,7 +14,7 @@ from lamu.objective.microbatching import parts_of
 from lamu.objective.objective import AllParameters, NetworkParameters, NonGaussian, Objective, outputs_and_row_jacobian
 from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["BatchLoss", "Gradient"]
 
@@ -76,7 +76,14 @@ class BatchLoss:
 
     @classmethod
     def beside(
-        cls, prior: Any, objective: Objective, batch: Batch, network_state: Any, space: Any, rest: Params, like: Params
+        cls,
+        prior: Any,
+        objective: Objective,
+        batch: Batch,
+        network_state: State,
+        space: Any,
+        rest: Params,
+        like: Params,
     ) -> BatchLoss:
         """Returns the loss of an algorithm that takes in the Gaussian part of the prior exactly.
 

@@ -20,7 +20,7 @@ from lamu.model import Model
 from lamu.networks import draws_noise
 from lamu.shape_cache import once_a_shape
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["in_parts", "parts_of", "rows_in_parts"]
 
@@ -35,7 +35,7 @@ _STEPS_A_LAYER = 4  # values of one place that a layer holds: what goes in, come
 def parts_of(
     model: Target,
     batch: Batch,
-    network_state: Any,
+    network_state: State,
     params: Params,
     runs: int = 1,
     key: RandomKey | None = None,
@@ -104,7 +104,7 @@ def _summed_and_slope(function: Callable[[Params, Batch], Array], primals: Any, 
     return value, sum(moving, jnp.zeros_like(value))
 
 
-def _scanned(function: Callable[[Any, Any], Any], params: Any, dealt: Any) -> Any:
+def _scanned(function: Callable[[Any, Any], Any], params: Params, dealt: Any) -> Any:
     shapes = jax.eval_shape(function, params, jax.tree.map(lambda leaf: leaf[0], dealt))
     nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     add = lambda total, some: (jax.tree.map(jnp.add, total, function(params, some)), None)
@@ -129,14 +129,14 @@ def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
 
 @once_a_shape
 def _held(
-    model: Model, batch: Batch, network_state: Any, params: Params, key: RandomKey | None, train: bool
+    model: Model, batch: Batch, network_state: State, params: Params, key: RandomKey | None, train: bool
 ) -> tuple[int, bool]:
     """Returns the bytes that the rows after the first add to what a gradient holds, and whether noise is drawn."""
     # What the forward pass keeps for the backward one, without the rows themselves: within 0.6 to 1.2 times of what the
     # compiled gradients of perceptrons, a ConvNet and a ResNet-20 hold, and known without compiling them.
 
     def kept(rows: int) -> int:
-        def pulled_back(params: Params, state: Any, batch: Batch, key: RandomKey | None) -> Any:
+        def pulled_back(params: Params, state: State, batch: Batch, key: RandomKey | None) -> Any:
             total = lambda params: batch.total(model.log_likelihood(params, state, batch, key, train)[0])
             return jax.vjp(total, params)[1]
 

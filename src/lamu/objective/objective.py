@@ -17,7 +17,7 @@ from lamu.priors import Prior
 from lamu.priors.interface import same_leaves
 from lamu.record import record
 from lamu.target import Target
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
 
 __all__ = [
     "AllParameters",
@@ -81,7 +81,7 @@ class Objective:
         self,
         params: Params,
         batch: Batch,
-        state: Any,
+        state: State,
         key: RandomKey | None = None,
         train: bool = False,
         parts: int = 1,
@@ -117,7 +117,7 @@ class Objective:
         self,
         params: Params,
         batch: Batch,
-        state: Any,
+        state: State,
         key: RandomKey | None = None,
         train: bool = False,
         parts: int = 1,
@@ -126,7 +126,7 @@ class Objective:
         value, state = self.negative_log_likelihood(params, batch, state, key, train, parts)
         return value + self.negative_log_prior(params), state
 
-    def log_target(self, params: Params, batch: Batch, state: Any, parts: int = 1) -> Array:
+    def log_target(self, params: Params, batch: Batch, state: State, parts: int = 1) -> Array:
         """Returns −ℓ(θ) / T in nats, the posterior's log density up to a constant, for a batch that is all the data."""
         return -self.concentration * self.mean_loss(params, batch, state, parts=parts)[0]
 
@@ -273,7 +273,7 @@ class NetworkParameters:
 def _filled(part: Params, like: Params, missing: Any) -> Params:
     """The tree with something in the place of each None, its arrays in the shapes and dtypes of another."""
 
-    def leaf(value: Any, x: Any) -> Any:
+    def leaf(value: Any, x: Inputs) -> Any:
         if value is None:
             return None if x is None else missing(x)
         return value if is_operator(value) else jnp.broadcast_to(value, x.shape).astype(x.dtype)

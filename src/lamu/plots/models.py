@@ -12,7 +12,7 @@ from lamu import tree
 from lamu.model import Model
 from lamu.plots.style import ACCENT, GREY, INK, PALE, canvas, head, literal, panels, tidy
 from lamu.supports import Classes, Support
-from lamu.typing import RandomKey
+from lamu.typing import Inputs, RandomKey
 
 __all__ = [
     "evidence_curve",
@@ -118,7 +118,9 @@ def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity",
 _BAND = 400  # draws of the band; a quantile of them has a standard error of 2 percentage points at most
 
 
-def prior_functions(key: RandomKey, model: Model, x: Any, samples: int = 12, column: int = 0, axes: Any = None) -> Any:
+def prior_functions(
+    key: RandomKey, model: Model, x: Inputs, samples: int = 12, column: int = 0, axes: Any = None
+) -> Any:
     r"""Draws functions from the prior, \(E[y \mid f(\theta, x)]\) for \(\theta \sim p(\theta)\), along one input.
 
     The band holds the middle nine tenths of the targets \(y \sim p(y \mid f(\theta, x))\) at each input, over 400 draws

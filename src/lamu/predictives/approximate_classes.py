@@ -19,7 +19,7 @@ from lamu.predictives.wrapper import at_positions
 from lamu.record import record, static
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.target import Target
-from lamu.typing import Array, Number, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets
 
 __all__ = ["ClassProbabilities", "LaplaceBridge", "Probit"]
 
@@ -74,11 +74,11 @@ class ClassProbabilities(Predictive):
     def epistemic(self) -> Array:
         return self._entropy - self.aleatoric
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         index = jnp.asarray(y).astype(jnp.int32).reshape(-1, 1)
         return jnp.take_along_axis(self.log_probabilities, index, axis=1)[:, 0]
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         """Raises a TypeError: a class has a probability, not a distribution function."""
         raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
 
@@ -142,7 +142,7 @@ class Probit(PredictiveRule):
         if isinstance(self.temperature, int | float) and not self.temperature > 0:
             raise ValueError(f"temperature={self.temperature!r} divides the logits; give a positive number")
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
         return _Shrunk(_outputs(self.base, model, belief, network_state, samples, key), self.temperature)
 
@@ -176,7 +176,7 @@ class LaplaceBridge(PredictiveRule):
     def __post_init__(self) -> None:
         _require_outputs(self.base)
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
         return _Bridged(_outputs(self.base, model, belief, network_state, samples, key))
 
@@ -289,7 +289,9 @@ def _variances(spread: Array) -> Array:
     return spread if spread.ndim == 2 else jnp.diagonal(spread, axis1=1, axis2=2)
 
 
-def _outputs(of: Any, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+def _outputs(
+    of: Any, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
+) -> TangentOutputs:
     if not model.likelihood.support.has_classes:
         raise TypeError("probabilities of classes are asked of a regression; use Linearised(), a closed form there")
     if not model.likelihood.of_position.logits:

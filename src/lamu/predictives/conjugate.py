@@ -16,7 +16,7 @@ from lamu.predictives.lazy import draw_in_chunks, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, RandomKey, Rows
+from lamu.typing import Array, Belief, RandomKey, Rows, State, Targets
 
 __all__ = ["ConjugatePredictive", "ConjugateRule"]
 
@@ -34,7 +34,7 @@ class ConjugateRule(PredictiveRule):
         ConjugateRule()
     """
 
-    def prepare(self, model: Any, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Any, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns observation and belief: nothing is drawn."""
         if not isinstance(model, ConjugateModel) or not isinstance(belief, Product):
             raise TypeError("this closed form is of a lamu.ConjugateModel; use Sampled() or Linearised()")
@@ -108,11 +108,11 @@ class ConjugatePredictive(Predictive):
         """Mutual information of target and θ in nats (classes), or variance of the mean."""
         return self._repeated(self.observation.moments(self.belief)[2])
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the log density of each target in nats, `[N]`, from two log-partitions."""
         return self.observation.log_prob_under(self.belief, jnp.asarray(y))
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return self.observation.cdf_under(self.belief, jnp.asarray(y, self.mean.dtype))
 
     def quantile(self, probability: float) -> Array:

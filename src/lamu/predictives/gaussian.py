@@ -21,7 +21,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Real, Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, Params, RandomKey, Rows, State, Targets
 
 __all__ = ["GaussianPredictive", "StudentPredictive", "StudentRule"]
 
@@ -88,7 +88,7 @@ class GaussianPredictive(Predictive):
         """The variance of the mean under the belief."""
         return self.variance - self.noise
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the joint log density of a row's outputs in nats, shape `[N]`."""
         if self._is_independent:
             away = (jnp.asarray(y).astype(self.centre.dtype).reshape(self.centre.shape) - self.centre) ** 2
@@ -101,7 +101,7 @@ class GaussianPredictive(Predictive):
         determinant = jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
         return -jnp.sum(white**2, axis=-1) / 2 - determinant - outputs / 2 * math.log(2 * math.pi)
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return jax.scipy.stats.norm.cdf(y, self.centre, self.std)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
@@ -141,7 +141,7 @@ class StudentRule(PredictiveRule):
         StudentRule()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns model and belief: nothing is drawn."""
         if not isinstance(belief, LinearNormalGamma):
             raise TypeError(
@@ -173,7 +173,7 @@ class _Head:
 
 
 @jax.jit
-def _outputs(model: Target, belief: LinearNormalGamma, network_state: Any, x: Array) -> tuple[Array, Array]:
+def _outputs(model: Target, belief: LinearNormalGamma, network_state: State, x: Array) -> tuple[Array, Array]:
     f, phi = head_features(model, belief.location, network_state, x)
     return f, belief.spread(phi)
 
@@ -225,14 +225,14 @@ class StudentPredictive(Predictive):
         """The variance of the layer's output."""
         return (1 - self.share) * self.variance
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the sum over outputs of the log densities in nats, `[N]`."""
         z, v = self._standardised(y), self.freedom
         constant = gammaln((v + 1) / 2) - gammaln(v / 2) - jnp.log(v * math.pi) / 2 - jnp.log(self.width)
         each = constant - (v + 1) / 2 * jnp.log1p(z**2 / v)
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return _cdf(self._standardised(y), self.freedom)
 
     def quantile(self, probability: float) -> Array:
@@ -258,7 +258,7 @@ class StudentPredictive(Predictive):
         draw = lambda key: self.centre + self.width * jax.vmap(one)(row_keys(key, rows, first), self.freedom)
         return draw_in_chunks(draw, jax.random.split(key, n))
 
-    def _standardised(self, y: Any) -> Array:
+    def _standardised(self, y: Targets) -> Array:
         return (jnp.asarray(y).astype(self.centre.dtype) - self.centre) / self.width
 
 

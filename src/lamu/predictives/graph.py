@@ -15,7 +15,7 @@ from lamu.predictives.lazy import draw_in_chunks, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Belief, Inputs, RandomKey, State, Targets
 
 __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 
@@ -66,16 +66,16 @@ class DrawnVariable(Predictive):
         entropy = self._shown(-jnp.sum(xlogy(p, p), axis=-1), 0.0)
         return jnp.maximum(entropy - self.aleatoric, 0.0)
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         # Returns the log density of the missing entries of each row together, given the others, `[N]` in nats.
         return logsumexp(self.by_draw(y), axis=0) - jnp.log(jnp.asarray(float(len(self.f)), self.f.dtype))
 
-    def by_draw(self, y: Any) -> Array:
+    def by_draw(self, y: Targets) -> Array:
         """Returns the log density of the missing entries of each row given each draw, `[S, N]` in nats."""
         missing = ~jnp.reshape(self.observed, (len(self.value), -1))
         return jnp.sum(jnp.where(missing[None], self._each(self.law.log_prob, self._flat(y)), 0.0), axis=-1)
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         # Returns P(Y ≤ y) of each entry; of one that is observed whether it is at most y.
         found = self._average(self._each(self.law.cdf, self._flat(y)))
         return self._shown(found, jnp.asarray(self.value <= jnp.asarray(y), found.dtype))
@@ -104,7 +104,7 @@ class DrawnVariable(Predictive):
     def _moments(self, moment: Callable[[Any, Array], Array]) -> Array:
         return self._each(lambda own, f: moment(own, f))
 
-    def _flat(self, y: Any) -> Array:
+    def _flat(self, y: Targets) -> Array:
         return jnp.reshape(jnp.asarray(y, self.value.dtype), self.f.shape[1:3])
 
     def _average(self, values: Array) -> Array:
@@ -174,13 +174,13 @@ class DrawnRows(Predictive):
         ends = self._asked(lambda part: part.interval(level), lambda value: (jnp.asarray(value), jnp.asarray(value)))
         return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         # Returns the log density of all that is missing in each row together, given the rest, `[N]` in nats.
         parts = {name: part for name, part in self.variables.items() if isinstance(part, DrawnVariable)}
         by_draw = jnp.asarray(sum(part.by_draw(y[name]) for name, part in parts.items()))
         return logsumexp(by_draw, axis=0) - jnp.log(jnp.asarray(float(len(by_draw)), by_draw.dtype))
 
-    def cdf(self, y: Any) -> Any:
+    def cdf(self, y: Targets) -> Any:
         # Returns P(Y ≤ y) of every missing entry by name; of variables that are observed whether it is at most y.
         step = lambda name, value: jnp.asarray(jnp.asarray(value) <= jnp.asarray(y[name]), jnp.result_type(float))
         return {
@@ -257,11 +257,11 @@ class Completed(Predictive):
         # Raises a TypeError: the parts of the uncertainty are not told apart.
         raise TypeError(f"the uncertainty of what is missing comes in one part, `variance`; {_ASK}")
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         # Raises a TypeError: the posterior knows the density of rows.
         raise TypeError(f"the density of rows is posterior.log_prob(rows); {_ASK}")
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         # Raises a TypeError: a row has several variables.
         raise TypeError(f"rows of a graph have no distribution function; {_ASK}")
 
@@ -278,12 +278,19 @@ class GraphRule(PredictiveRule):
     # Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of
     # latents and of the shared variables (`lamu.predictives.graph`).
 
-    def prepare(self, model: Any, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Any, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         # Raises a TypeError: a graph predicts what is missing in rows, by `predict`.
         raise TypeError("a graph predicts what is missing in rows; ask posterior.predict(rows) with NaN for it")
 
     def predict(
-        self, model: Any, belief: Any, network_state: Any, x: Any, samples: int, key: RandomKey, offset: Any = None
+        self,
+        model: Any,
+        belief: Belief,
+        network_state: State,
+        x: Inputs,
+        samples: int,
+        key: RandomKey,
+        offset: Any = None,
     ) -> Any:
         # Returns the rows with what was missing in them.
         if offset is not None:

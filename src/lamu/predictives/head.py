@@ -2,19 +2,17 @@ r"""The features below a network's last layer, in which its outputs are linear: 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
 from lamu.target import Target
-from lamu.typing import Array, Params
+from lamu.typing import Array, Params, State
 
 __all__ = ["head_features", "head_size", "require_head"]
 
 
-def head_features(model: Target, head: Params, network_state: Any, x: Array) -> tuple[Array, Array]:
+def head_features(model: Target, head: Params, network_state: State, x: Array) -> tuple[Array, Array]:
     """Returns outputs and features of some rows, differentiable in frozen weights that are traced."""
     # \(\phi(x) = \partial f_1 / \partial W_{\cdot 1}\): a backward pass through the last layer alone.
 

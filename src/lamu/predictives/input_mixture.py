@@ -19,7 +19,7 @@ from lamu.predictives.mixture import AveragedPredictive, Question
 from lamu.predictives.wrapper import Moved
 from lamu.record import record, static
 from lamu.supports import PositiveReal, Support
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, RandomKey, Targets
 
 __all__ = ["CompletedRows", "InputMixture"]
 
@@ -117,7 +117,7 @@ class InputMixture(AveragedPredictive):
         """Whether the base is computed some rows at a time."""
         return bool(self.base.deferred)
 
-    def each(self, question: Question, y: Any = None) -> Array:
+    def each(self, question: Question, y: Targets = None) -> Array:
         """Returns what the base answers, of all completions."""
         return question(self.base, jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y))
 
@@ -141,7 +141,7 @@ class InputMixture(AveragedPredictive):
             jax.ops.segment_max(values, self.row, self.count),
         )
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         """Returns the log of the averaged density without each of the draws of the parameters."""
         targets = jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y)
         return tuple(jax.vmap(self.log_average)(group) for group in self.base.left_out(targets))
@@ -208,14 +208,14 @@ class CompletedRows(Predictive):
         # What the model does not know at each completion, and what is not known of the row.
         return self._moments[0]["epistemic"]
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         return self._each(lambda part, y: part.log_prob(y), y)
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         # Returns the log of the averaged density without each of the draws of the parameters.
         return self._each(lambda part, y: part.left_out(y), y, axis=1)
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return self._each(lambda part, y: part.cdf(y), y)
 
     def quantile(self, probability: float) -> Array:
@@ -237,7 +237,7 @@ class CompletedRows(Predictive):
         joined = {name: jnp.concatenate([part[name] for part, _ in found]) for name in asked}
         return joined, found[0][1]
 
-    def _each(self, question: Callable[[InputMixture, Any], Any], y: Any, axis: int = 0) -> Any:
+    def _each(self, question: Callable[[InputMixture, Any], Any], y: Targets, axis: int = 0) -> Any:
         """Returns the answers of every chunk, put together; targets are cut as the rows are."""
         y = jax.tree.map(np.asarray, y)
         parts = [question(part, jax.tree.map(lambda leaf: leaf[at], y)) for at, part in self.chunks()]  # noqa: B023

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from lamu import memory
 from lamu.bisection import Ends, search
 from lamu.supports import Support
-from lamu.typing import Array, Number, RandomKey, Rows
+from lamu.typing import Array, Number, RandomKey, Rows, Targets
 
 __all__ = ["Predictive", "Prepared"]
 
@@ -56,11 +56,11 @@ class Predictive(ABC):
         """The uncertainty about the parameters: mutual information (nats) or variance of the mean."""
 
     @abstractmethod
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the log of the averaged predictive density of each target in nats, shape `[N]`."""
 
     @abstractmethod
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         """Returns P(Y ≤ y) in the shape of the mean (regression)."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Predictive(ABC):
         """Yields the predictive in parts that fit into memory, each with its rows; itself, unless it is deferred."""
         yield slice(0, None), self
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         r"""Returns `log_prob(y)` with one draw of the parameters left out at a time.
 
         Args:
@@ -93,7 +93,7 @@ class Predictive(ABC):
         """
         return ()
 
-    def monte_carlo_error(self, y: Any) -> float:
+    def monte_carlo_error(self, y: Targets) -> float:
         r"""Returns the standard error of the mean log predictive density that comes from the finite number of draws.
 
         The rows share the draws, so their errors do not average out. It is the jackknife over draws, with

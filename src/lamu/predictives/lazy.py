@@ -17,7 +17,7 @@ from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_dev
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.supports import Support
-from lamu.typing import Array, RandomKey, Rows
+from lamu.typing import Array, Inputs, RandomKey, Rows, Targets
 
 __all__ = [
     "Deferred",
@@ -36,7 +36,7 @@ MOST = 4096  # rows at a time: more are no faster
 _AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
 
 
-def equal_chunks(x: Any, rows: int) -> Iterator[tuple[Any, int]]:
+def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Any, int]]:
     """Yields the rows some at a time, all chunks of one size: the last one is padded by repeating its last row."""
     total = _count(x)
     for start in range(0, total, rows):
@@ -47,7 +47,7 @@ def equal_chunks(x: Any, rows: int) -> Iterator[tuple[Any, int]]:
         yield part, kept
 
 
-def in_chunks(function: Callable[[Any], Any], x: Any, rows: int, axis: int = 0) -> Any:
+def in_chunks(function: Callable[[Any], Any], x: Inputs, rows: int, axis: int = 0) -> Any:
     """Returns `function(x)`, computed some rows at a time."""
     if _count(x) <= rows:
         return function(jax.tree.map(jnp.asarray, x))
@@ -107,7 +107,7 @@ def _some(leaf: Any, rows: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
-def _count(x: Any) -> int:
+def _count(x: Inputs) -> int:
     return jax.tree.leaves(x)[0].shape[0]
 
 
@@ -194,14 +194,14 @@ class Deferred(Predictive):
     def epistemic(self) -> Array:
         return self._moments["epistemic"]
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         return self._each(_log_prob, self._column(y))
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         """Returns `log_prob(y)` without each of the draws, as large as all of them are for all rows."""
         return self._each(_left_out, self._column(y), axis=1)
 
-    def monte_carlo_error(self, y: Any) -> float:
+    def monte_carlo_error(self, y: Targets) -> float:
         """Returns the standard error of the mean log predictive density, from sums over the chunks."""
         sums: Any = None
         for (x, offset, targets), kept in equal_chunks((self.x, self.offset, self._column(y)), self.rows):
@@ -210,7 +210,7 @@ class Deferred(Predictive):
             sums = part if sums is None else jax.tree.map(np.add, sums, part)
         return jackknife([group / self.x.shape[0] for group in sums])
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return self._each(_cdf, self._column(y))
 
     def quantile(self, probability: float) -> Array:
@@ -267,7 +267,7 @@ class Deferred(Predictive):
     def _numbers(self, first: Any) -> Array:
         return first + jnp.arange(self.x.shape[0])
 
-    def _column(self, y: Any) -> Any:
+    def _column(self, y: Targets) -> Any:
         if isinstance(y, Tracer):
             raise TypeError(
                 "a deferred prediction cannot be asked inside a compiled function; ask its chunks(), one by one"
@@ -291,22 +291,22 @@ def _moments(part: Predictive) -> dict[str, Array]:
 
 
 @jax.jit
-def _log_prob(part: Predictive, y: Any) -> Array:
+def _log_prob(part: Predictive, y: Targets) -> Array:
     return part.log_prob(y)
 
 
 @jax.jit
-def _left_out(part: Predictive, y: Any) -> tuple[Array, ...]:
+def _left_out(part: Predictive, y: Targets) -> tuple[Array, ...]:
     return part.left_out(y)
 
 
 @jax.jit
-def _deviation_sums(part: Predictive, y: Any, real: Array) -> tuple[Array, ...]:
+def _deviation_sums(part: Predictive, y: Targets, real: Array) -> tuple[Array, ...]:
     return tuple(mean_deviations(group, real) for group in part.left_out(y))
 
 
 @jax.jit
-def _cdf(part: Predictive, y: Any) -> Array:
+def _cdf(part: Predictive, y: Targets) -> Array:
     return part.cdf(y)
 
 
@@ -342,7 +342,7 @@ def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
     return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)
 
 
-def _some_rows(x: Any, rows: int) -> Any:
+def _some_rows(x: Inputs, rows: int) -> Any:
     """The shapes of so many rows."""
 
     def shape(leaf: Any) -> jax.ShapeDtypeStruct:

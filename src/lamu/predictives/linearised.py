@@ -25,7 +25,7 @@ from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, DTypeLike, Params, RandomKey, Rows, State
 
 __all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentDraws", "TangentOutputs"]
 
@@ -38,7 +38,9 @@ _MOST_ROWS = 1024  # activations of the network are not in `bytes_of_a_row` wher
 class OutputsRule(Protocol):
     """A predictive rule that knows the outputs as normal, before any likelihood: what `Probit` goes on from."""
 
-    def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+    def outputs(
+        self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
+    ) -> TangentOutputs:
         """Returns the normal distribution of the outputs, ready for inputs; as `PredictiveRule.prepare` otherwise."""
         ...
 
@@ -61,11 +63,13 @@ class Linearised(PredictiveRule):
         Linearised()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean and the factored precision."""
         return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
-    def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+    def outputs(
+        self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
+    ) -> TangentOutputs:
         """Returns the joint distribution of the outputs."""
         weights, dispersion = weights_and_dispersion(belief)
         return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples, noise=_noise(belief))
@@ -86,11 +90,13 @@ class LinearisedMarginal(PredictiveRule):
         LinearisedMarginal()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean and the factored precision."""
         return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
-    def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+    def outputs(
+        self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
+    ) -> TangentOutputs:
         """Returns the distributions of the single outputs."""
         weights, dispersion = weights_and_dispersion(belief)
         of = model, _ready(weights), dispersion, network_state, key, samples
@@ -110,7 +116,7 @@ class ClosedForm(PredictiveRule):
         ClosedForm()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean and the factored precision."""
         if not (model.identified and model.quadratic):
             raise TypeError(
@@ -203,7 +209,7 @@ def _averaged(
     return MixturePredictive(likelihood, repeated, f, log_weights, drawn=width > 1)
 
 
-def standard_normals(key: RandomKey, samples: int, width: int, dtype: Any) -> Array:
+def standard_normals(key: RandomKey, samples: int, width: int, dtype: DTypeLike) -> Array:
     """Returns standard normal draws `[samples, width]`, the same for every chunk of rows; draw i depends on i alone."""
     key = jax.random.clone(key)
     draw = lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,), dtype)
@@ -212,7 +218,7 @@ def standard_normals(key: RandomKey, samples: int, width: int, dtype: Any) -> Ar
 
 @partial(jax.jit, static_argnums=5)
 def _tangent(
-    model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
+    model: Target, weights: Gaussian, dispersion: Params, network_state: State, x: Array, marginal: bool
 ) -> tuple[Array, Array]:
     return tangent(model, weights, dispersion, network_state, x, marginal)
 
@@ -228,13 +234,13 @@ def _root(covariance: Array) -> Array:
     return vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
 
 
-def _noise(belief: Any) -> Gamma | None:
+def _noise(belief: Belief) -> Gamma | None:
     """Returns what is believed of the precision of the noise; None where it is a point."""
     noise = belief.factors["likelihood"]
     return noise.precision if isinstance(noise, NoiseScale) else None
 
 
-def weights_and_dispersion(belief: Any) -> tuple[Gaussian, Params]:
+def weights_and_dispersion(belief: Belief) -> tuple[Gaussian, Params]:
     """Returns the Gaussian about the weights, and the dispersions; a TypeError for any other belief."""
     weights = belief.factors.get("network") if isinstance(belief, Product) else None
     if not isinstance(weights, Gaussian):
@@ -257,7 +263,7 @@ class TangentDraws(PredictiveRule):
         TangentDraws()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         weights, dispersion = weights_and_dispersion(belief)
         require_room(weights, key, samples)
         draws = _draws(weights, key, samples)
@@ -273,7 +279,7 @@ def _draws(weights: Gaussian, key: RandomKey, samples: int) -> Params:
 
 @jax.jit
 def _outputs(
-    model: Target, mean: Params, draws: Params, dispersion: Params, network_state: Any, x: Array, offset: Array | None
+    model: Target, mean: Params, draws: Params, dispersion: Params, network_state: State, x: Array, offset: Array | None
 ) -> Array:
     outputs = lambda theta: model.outputs({"network": theta, "likelihood": dispersion}, network_state, x)[0]
     f, forwards = jax.linearize(outputs, mean)

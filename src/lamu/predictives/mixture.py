@@ -19,7 +19,7 @@ from lamu.predictives.interface import Predictive, quantile_in_support
 from lamu.predictives.lazy import draw_in_chunks, row_keys
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Targets
 
 __all__ = ["AveragedPredictive", "MixturePredictive", "all_but_one"]
 
@@ -36,7 +36,7 @@ class AveragedPredictive(Predictive):
     log_weights: Array
 
     @abstractmethod
-    def each(self, question: Question, y: Any = None) -> Array:
+    def each(self, question: Question, y: Targets = None) -> Array:
         """Returns what every component answers."""
 
     def average(self, values: Array) -> Array:
@@ -83,10 +83,10 @@ class AveragedPredictive(Predictive):
         # Mutual information is never negative; a difference of equal entropies may be, by round-off.
         return jnp.maximum(entropy - self.aleatoric, 0.0)
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         return self.log_average(self.each(lambda part, y: part.log_prob(y), y))
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return self.average(self.each(lambda part, y: part.cdf(y), y))
 
     def quantile(self, probability: float) -> Array:
@@ -168,7 +168,7 @@ class MixturePredictive(AveragedPredictive):
         """The likelihood's support."""
         return self.likelihood.support
 
-    def each(self, question: Question, y: Any = None) -> Array:
+    def each(self, question: Question, y: Targets = None) -> Array:
         """Returns what the likelihood answers at every draw, along the first axis."""
         at = lambda params, f: question(_Component(self.likelihood, params, f), y)
         return jax.vmap(at)(self.dispersion, self.f)
@@ -192,10 +192,10 @@ class MixturePredictive(AveragedPredictive):
         """Mutual information of target and parameters in nats (classes), or the variance of the mean (regression)."""
         return compiled(self, "epistemic")
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         return compiled(self, "log_prob", jax.tree.map(jnp.asarray, y))
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
         return compiled(self, "cdf", jax.tree.map(jnp.asarray, y))
 
@@ -203,7 +203,7 @@ class MixturePredictive(AveragedPredictive):
         """Returns the quantile of each target, by bisection: there are no quantiles of the components."""
         return Predictive.quantile(self, probability)
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         """Returns log of the averaged density without each of the draws, `[S, N]` in a tuple; nothing without draws."""
         if not self.drawn:
             return ()
@@ -235,7 +235,7 @@ def _quantile(pred: MixturePredictive, probability: Number) -> Array:
 
 
 @jax.jit
-def _densities(pred: MixturePredictive, y: Any) -> Array:
+def _densities(pred: MixturePredictive, y: Targets) -> Array:
     return pred.each(lambda part, y: part.log_prob(y), y)
 
 
@@ -263,10 +263,10 @@ class _Component:
     def epistemic(self) -> Array:
         return jnp.zeros_like(self.mean)
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         return self.likelihood.log_prob(self.params, self.f, y)
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return self.likelihood.cdf(self.params, self.f, y)
 
 

@@ -31,7 +31,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, Params, RandomKey, Rows, State
 
 __all__ = ["Propagated", "moments", "rectified", "require_rectifiers"]
 
@@ -106,7 +106,7 @@ class Propagated(PredictiveRule):
         Propagated()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns means and variances of the weights."""
         require_rectifiers(model)
         weights = belief.factors.get("network") if isinstance(belief, Product) else None

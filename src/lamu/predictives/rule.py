@@ -8,7 +8,7 @@ from typing import Any
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import predictive
 from lamu.target import Target
-from lamu.typing import RandomKey, Rows
+from lamu.typing import Belief, RandomKey, Rows, State
 
 __all__ = ["PredictiveRule"]
 
@@ -17,7 +17,7 @@ class PredictiveRule(ABC):
     """How a belief becomes a predictive: a rule says what can be done before the inputs are known, and no more."""
 
     @abstractmethod
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns what can be done before the inputs are known (draws of the parameters, a factored precision).
 
         Args:
@@ -31,8 +31,8 @@ class PredictiveRule(ABC):
     def predict(
         self,
         model: Any,
-        belief: Any,
-        network_state: Any,
+        belief: Belief,
+        network_state: State,
         x: Rows,
         samples: int,
         key: RandomKey,

@@ -21,7 +21,7 @@ from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, Params, RandomKey, Rows, State
 
 __all__ = ["DrawnOutputs", "OwnStatistics", "Sampled", "settled_state"]
 
@@ -66,7 +66,7 @@ class Sampled(PredictiveRule):
         Sampled()
     """
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         if isinstance(belief, Ensemble) and belief.log_weights is not None and _is_certain(belief):
             one = _points(belief.stacked, key)
             return DrawnOutputs(model, (network_state, one), one["likelihood"], _outputs, False, belief.log_weights)
@@ -77,14 +77,14 @@ class Sampled(PredictiveRule):
         return DrawnOutputs(model, (network_state, draws), draws["likelihood"], _outputs, random)
 
 
-def _is_certain(belief: Any) -> bool:
+def _is_certain(belief: Belief) -> bool:
     """Whether there is nothing random in what represents the belief."""
     if isinstance(belief, Product):
         return all(_is_certain(factor) for factor in belief.factors.values())
     return _is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"
 
 
-def require_room(belief: Any, key: RandomKey, samples: int) -> None:
+def require_room(belief: Belief, key: RandomKey, samples: int) -> None:
     """Raises a ValueError where the draws of the parameters cannot be held: every chunk of rows needs all of them."""
     kept, size, weights = _sizes(belief, key, samples)
     fewer = memory.limit() // max(size, 1)
@@ -93,7 +93,7 @@ def require_room(belief: Any, key: RandomKey, samples: int) -> None:
 
 
 @once_a_shape
-def _sizes(belief: Any, key: RandomKey, samples: int) -> tuple[int, int, int]:
+def _sizes(belief: Belief, key: RandomKey, samples: int) -> tuple[int, int, int]:
     """How many draws there are, the bytes of one, and its numbers."""
     found = jax.tree.leaves(jax.eval_shape(lambda belief, key: belief.draws(key, samples), belief, key))
     kept = max((leaf.shape[0] for leaf in found), default=0)
@@ -103,17 +103,17 @@ def _sizes(belief: Any, key: RandomKey, samples: int) -> tuple[int, int, int]:
 
 
 @jax.jit
-def _points(belief: Any, key: RandomKey) -> Params:
+def _points(belief: Belief, key: RandomKey) -> Params:
     return jax.tree.map(lambda leaf: leaf[0], belief.draws(key, 1))
 
 
 @partial(jax.jit, static_argnums=2)
-def _draws(belief: Any, key: RandomKey, samples: int) -> Params:
+def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
     return belief.draws(key, samples)
 
 
 @jax.jit
-def _outputs(model: Target, network_state: Any, draws: Params, x: Array, offset: Array | None) -> Array:
+def _outputs(model: Target, network_state: State, draws: Params, x: Array, offset: Array | None) -> Array:
     # One draw after the other: memory stays that of one pass, and a matrix product fills the cores already.
     f = lambda params: with_offset(model.outputs(params, network_state, x)[0], offset)
     return jnp.asarray(jax.lax.map(f, draws))
@@ -131,7 +131,7 @@ class OwnStatistics(PredictiveRule):
 
     x: Any  # the rows `[rows, ...]`
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         require_room(belief, key, samples)
         draws = jax.jit(lambda key: belief.draws(key, samples))(key)
         x = jnp.asarray(self.x)
@@ -139,7 +139,7 @@ class OwnStatistics(PredictiveRule):
         return DrawnOutputs(model, (states(draws), draws), draws["likelihood"], _outputs_of_states)
 
 
-def settled_state(model: Target, params: Params, network_state: Any, x: Array, times: int = 50) -> Any:
+def settled_state(model: Target, params: Params, network_state: State, x: Array, times: int = 50) -> Any:
     """Returns the network's state after it has seen rows in training mode, again and again."""
     once = lambda _, state: model.outputs(params, state, x, None, True, None)[1]
     return jax.lax.fori_loop(0, times, once, network_state)

@@ -34,7 +34,7 @@ from lamu.operators.interface import Operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.shape_cache import once_a_shape
 from lamu.target import Target
-from lamu.typing import Array, Params, Rows
+from lamu.typing import Array, Params, Rows, State
 
 __all__ = ["bytes_of_a_row", "tangent"]
 
@@ -42,7 +42,7 @@ _EXACT = jax.lax.Precision.HIGHEST
 
 
 def tangent(
-    model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
+    model: Target, weights: Gaussian, dispersion: Params, network_state: State, x: Array, marginal: bool
 ) -> tuple[Array, Array]:
     """Returns mean and covariance of the outputs."""
 
@@ -90,7 +90,7 @@ def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, laye
 
 @once_a_shape
 def bytes_of_a_row(
-    model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows, marginal: bool = False
+    model: Target, weights: Gaussian, dispersion: Params, network_state: State, x: Rows, marginal: bool = False
 ) -> int:
     """Returns about how much memory one row takes in `tangent`."""
     params = {"network": weights.mean, "likelihood": dispersion}
@@ -109,7 +109,7 @@ def bytes_of_a_row(
 
 
 @jax.jit
-def _outputs(model: Target, params: Params, network_state: Any, x: Array) -> Array:
+def _outputs(model: Target, params: Params, network_state: State, x: Array) -> Array:
     """Never run: its trace is kept, and tells sizes."""
     return model.outputs(params, network_state, x)[0]
 

@@ -17,7 +17,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, RandomKey, Rows
+from lamu.typing import Array, Belief, RandomKey, Rows, State, Targets
 
 __all__ = ["Pooling", "Weighted"]
 
@@ -73,11 +73,11 @@ class Weighted(AveragedPredictive):
         """The parts' support."""
         return self.parts[0].support
 
-    def each(self, question: Callable[[Any, Any], Array], y: Any = None) -> Array:
+    def each(self, question: Callable[[Any, Any], Array], y: Targets = None) -> Array:
         """Returns what every part answers, along a new first axis."""
         return jnp.stack([question(part, y) for part in self.parts])
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         """Returns the log of the averaged density without each of a part's draws, a group for each part that draws."""
         groups = [part.left_out(y) for part in self.parts]
         if not any(groups):
@@ -149,7 +149,7 @@ class Pooling(PredictiveRule):
     base: PredictiveRule
     frozen: Any = None
 
-    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns every member's own preparation; `samples` is shared out among them."""
         if not isinstance(belief, Ensemble):
             raise TypeError(f"Pooling() averages an ensemble, not a {type(belief).__name__}; use its own rule")

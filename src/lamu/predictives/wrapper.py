@@ -19,7 +19,7 @@ from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import draw_in_chunks, row_keys
 from lamu.record import record, static
 from lamu.supports import Counts, Support, value_of
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, RandomKey, Targets
 
 __all__ = ["AtPositions", "Moved", "OfTrials", "PredictiveWrapper", "RescaledPredictive", "at_positions", "with_trials"]
 
@@ -54,13 +54,13 @@ class PredictiveWrapper(Predictive):
     def epistemic(self) -> Array:
         return self.base.epistemic
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         return self.base.log_prob(self.target_rows(y))
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         return self.base.left_out(self.target_rows(y))
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return self.base.cdf(self.target_rows(y))
 
     def quantile(self, probability: float) -> Array:
@@ -94,7 +94,7 @@ class PredictiveWrapper(Predictive):
         wrapper: Any = self  # a record, as every wrapper is
         return replace(wrapper, base=part)
 
-    def target_rows(self, y: Any) -> Any:
+    def target_rows(self, y: Targets) -> Any:
         """Returns targets as the base takes them."""
         return y
 
@@ -138,11 +138,11 @@ class RescaledPredictive(PredictiveWrapper):
         """That of the base, times b²."""
         return self.factors**2 * self.base.epistemic
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the log density in nats, `[N]`; of a row that is known to lie in a range the log of a probability."""
         return super().log_prob(y) - self._log_units(y)
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         units = self._log_units(y)[None]
         return tuple(group - units for group in super().left_out(y))
 
@@ -154,13 +154,13 @@ class RescaledPredictive(PredictiveWrapper):
         """Returns n draws of the base, shifted and scaled."""
         return jax.vmap(self.forward)(self.base.sample(key, n, first))
 
-    def target_rows(self, y: Any) -> Any:
+    def target_rows(self, y: Targets) -> Any:
         """Returns the targets of the base, the upper ends of ranges with them."""
         if isinstance(y, Mapping):
             return {name: self.target_rows(part) if name in ("value", "upper") else part for name, part in y.items()}
         return self.backward(jnp.asarray(y))
 
-    def _log_units(self, y: Any) -> Array:
+    def _log_units(self, y: Targets) -> Array:
         """The logarithm of the Jacobian of each row, `[N]`."""
         units = jnp.log(self.factors)
         units = units.reshape(len(units), -1).sum(axis=1)
@@ -238,14 +238,14 @@ class AtPositions(PredictiveWrapper):
         """What is due to the parameters, `[N, *positions]`."""
         return self._map(self.base.epistemic)
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the sum over positions in nats, `[N]`."""
         return super().log_prob(y).reshape(-1, self._count).sum(axis=1)
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         return tuple(group.reshape(len(group), -1, self._count).sum(axis=2) for group in super().left_out(y))
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         return self._map(super().cdf(y))
 
     def quantile(self, probability: float) -> Array:
@@ -270,7 +270,7 @@ class AtPositions(PredictiveWrapper):
         for rows, part in self.base.chunks():
             yield slice(rows.start // self._count, rows.stop // self._count), AtPositions(part, self.positions)
 
-    def target_rows(self, y: Any) -> Array:
+    def target_rows(self, y: Targets) -> Array:
         """Returns the targets of all positions, one below the other."""
         y = jnp.asarray(y)
         return y.reshape(-1, *y.shape[1 + len(self.positions) :])
@@ -344,20 +344,20 @@ class OfTrials(PredictiveWrapper):
         """Returns some rows, with their trials."""
         return OfTrials(part, self.trials[rows])
 
-    def log_prob(self, y: Any) -> Array:
+    def log_prob(self, y: Targets) -> Array:
         """Returns the log probability of the successes in nats, `[N]`; −∞ of more successes than trials."""
         return self._possible(y, super().log_prob(y))
 
-    def left_out(self, y: Any) -> tuple[Array, ...]:
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
         return tuple(jax.vmap(lambda each: self._possible(y, each))(group) for group in super().left_out(y))
 
-    def target_rows(self, y: Any) -> dict[str, Array]:
+    def target_rows(self, y: Targets) -> dict[str, Array]:
         """Returns the successes, no more than the trials, with the trials."""
         trials = jnp.asarray(self.trials)
         y = jnp.asarray(value_of(y))
         return {"value": jnp.minimum(y, trials.astype(y.dtype)), "trials": trials}
 
-    def cdf(self, y: Any) -> Array:
+    def cdf(self, y: Targets) -> Array:
         # At its trials, and above, a row's distribution function is one.
         return super().cdf(jnp.broadcast_to(value_of(y), jnp.shape(self.trials)))
 
@@ -387,7 +387,7 @@ class OfTrials(PredictiveWrapper):
 
         return draw_in_chunks(draw, jax.random.split(key, n))
 
-    def _possible(self, y: Any, densities: Array) -> Array:
+    def _possible(self, y: Targets, densities: Array) -> Array:
         return jnp.where(jnp.asarray(value_of(y)) > jnp.asarray(self.trials), -jnp.inf, densities)
 
     @property

@@ -17,7 +17,7 @@ from lamu.networks.wrapper import NetworkWrapper
 from lamu.priors.interface import IndependentLeaves, Prior
 from lamu.priors.normal import Normal
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, State
 
 __all__ = [
     "ARD",
@@ -60,7 +60,7 @@ class ScaleLaw(ABC):
         """Returns the log density of each u = log τ in nats, in its shape."""
 
     @abstractmethod
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of u = log τ."""
 
     def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
@@ -122,7 +122,7 @@ class HalfCauchyScale(ScaleLaw):
         v = jnp.abs(log_scale - jnp.log(jnp.asarray(self.scale, log_scale.dtype)))
         return math.log(2 / math.pi) - v - jnp.log1p(jnp.exp(-2 * v))
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns the logarithms of absolute Cauchy draws."""
         return jnp.log(jnp.abs(jax.random.cauchy(key, shape, dtype))) + jnp.log(jnp.asarray(self.scale, dtype))
 
@@ -175,7 +175,7 @@ class GammaVariance(ScaleLaw):
         a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
         return a * jnp.log(b) - gammaln(a) + 2 * a * log_scale - b * jnp.exp(2 * log_scale) + math.log(2.0)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns half the logarithms of gamma draws."""
         a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
         return (jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)) / 2
@@ -220,7 +220,7 @@ class InverseGammaVariance(ScaleLaw):
         a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
         return a * jnp.log(b) - gammaln(a) - 2 * a * log_scale - b * jnp.exp(-2 * log_scale) + math.log(2.0)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns minus half the logarithms of gamma draws."""
         a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
         return (jnp.log(b) - jax.random.loggamma(key, a, shape, dtype)) / 2
@@ -545,7 +545,7 @@ class ScaledNetwork(NetworkWrapper):
         return {"scales": scales, "weights": z}, state
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns the base's outputs at the scaled weights, and its new state."""
         return outputs(self.base, self.prior.scaled(params), state, x, key, train, mask)

@@ -16,7 +16,7 @@ from lamu import tree
 from lamu.families import Binary
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Number, Params, RandomKey
 
 __all__ = [
     "Cauchy",
@@ -122,7 +122,7 @@ class Independent(IndependentLeaves):
         """Returns log p₀ of standardised weights, an array like them."""
 
     @abstractmethod
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of p₀."""
 
     def check(self, params: Params) -> None:
@@ -261,7 +261,7 @@ class Laplace(Independent):
         """Returns −|z| − log 2."""
         return -jnp.abs(z) - math.log(2.0)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of Laplace's distribution."""
         return jax.random.laplace(key, shape, dtype)
 
@@ -305,7 +305,7 @@ class StudentT(Independent):
         constant = gammaln((df + 1) / 2) - gammaln(df / 2) - jnp.log(df * math.pi) / 2
         return constant - (df + 1) / 2 * jnp.log1p(z * z / df)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of Student's t."""
         return jax.random.t(key, jnp.asarray(self.df, dtype), shape, dtype)
 
@@ -335,7 +335,7 @@ class Cauchy(Independent):
         """Returns −log π − log(1 + z²)."""
         return -math.log(math.pi) - jnp.log1p(z * z)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of Cauchy's distribution."""
         return jax.random.cauchy(key, shape, dtype)
 
@@ -378,7 +378,7 @@ class GeneralisedNormal(Independent):
         away = jnp.where(z == 0, 1.0, jnp.abs(z))
         return jnp.log(power / 2) - gammaln(1 / power) - jnp.where(z == 0, 0.0, away**power)
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws: a sign, and the root of a Gamma variable."""
         sign_key, size_key = jax.random.split(key)
         power = jnp.asarray(self.power, dtype)
@@ -437,7 +437,7 @@ class SpikeAndSlab(Independent):
         narrow = jnp.log1p(-share) - jnp.log(spike) - (z / spike) ** 2 / 2
         return jnp.logaddexp(slab, narrow) - _HALF_LOG_2_PI
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         which, noise = jax.random.split(key)
         in_slab = jax.random.bernoulli(which, self.share, shape)
         scale = jnp.where(in_slab, jnp.ones((), dtype), jnp.asarray(self.spike, dtype))

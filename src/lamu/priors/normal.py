@@ -16,7 +16,7 @@ from lamu.operators import Diagonal
 from lamu.priors.independent import Independent
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Number, Params, RandomKey
 
 __all__ = ["Gates", "LayerwiseNormal", "LearnedNormal", "Normal"]
 
@@ -202,7 +202,7 @@ class Normal(Independent):
         """Returns the log density of standard normal weights."""
         return -z * z / 2 - _HALF_LOG_2_PI
 
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns standard normal draws."""
         return jax.random.normal(key, shape, dtype)
 

@@ -17,7 +17,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, Wishart
 from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, Statistics
 
 __all__ = [
     "AFFINE",
@@ -148,7 +148,7 @@ class AffineDecomposition(ABC):
     """
 
     @abstractmethod
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         """Returns a value of the site that statistics are about.
 
         Args:
@@ -156,7 +156,7 @@ class AffineDecomposition(ABC):
         """
 
     @abstractmethod
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         """Returns E f, of the shape of f.
 
         Args:
@@ -165,7 +165,7 @@ class AffineDecomposition(ABC):
         """
 
     @abstractmethod
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Any:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Any:
         """Returns λ, statistics of the same kind.
 
         Args:
@@ -196,15 +196,15 @@ def _root(squares: Array) -> Array:
 class _OfNumbers(AffineDecomposition):
     """T = (x, x²): the curvature is 2 λ₂."""
 
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         return statistics.first
 
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         mean = statistics.first
         away = _root(statistics.second - mean**2)
         return jnp.mean(jax.vmap(lambda sign: f(mean + sign * away))(jnp.array([1.0, -1.0], mean.dtype)), axis=0)
 
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Numbers:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Numbers:
         mean = statistics.first
         slope, curvature = _slopes(f, mean, jnp.ones_like(mean))
         return Numbers(slope - curvature * mean, curvature / 2.0)
@@ -214,17 +214,17 @@ class _OfNumbers(AffineDecomposition):
 class _OfVectors(AffineDecomposition):
     """T = (x, xxᵀ): the Hessian of each member is 2 λ₂."""
 
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         return statistics.first
 
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         mean, size = statistics.first, statistics.first.shape[-1]
         values, vectors = jnp.linalg.eigh(statistics.outer - mean[..., :, None] * mean[..., None, :])
         root = vectors * _root(values * size)[..., None, :]
         steps = jnp.moveaxis(jnp.concatenate([root, -root], axis=-1), -1, 0)
         return jnp.mean(jax.vmap(lambda step: f(mean + step))(steps), axis=0)
 
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Vectors:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Vectors:
         mean, size = statistics.first, statistics.first.shape[-1]
         of_axis = lambda axis: _slopes(f, mean, jnp.broadcast_to(axis, mean.shape))
         slopes, columns = jax.vmap(of_axis)(jnp.eye(size, dtype=mean.dtype))
@@ -236,15 +236,15 @@ class _OfVectors(AffineDecomposition):
 class _OfPositive(AffineDecomposition):
     """T = (log t, t): at E t only the logarithm is off, and t² times the curvature is −λ₁."""
 
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         return statistics.value
 
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         mean = statistics.value
         value, _, curvature = _moved(f, mean, mean * _root(jnp.log(mean) - statistics.log))
         return value + curvature
 
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Positive:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Positive:
         mean = statistics.value
         slope, curvature = _slopes(f, mean, mean)
         return Positive(-mean * curvature, slope + curvature)
@@ -254,13 +254,13 @@ class _OfPositive(AffineDecomposition):
 class _OfReciprocal(AffineDecomposition):
     """T = (log t, 1/t): that of 1/t, with a sign."""
 
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         return 1.0 / statistics.inverse
 
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         return _OfPositive().expected(lambda r: f(1.0 / r), Positive(-statistics.log, statistics.inverse))
 
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Reciprocal:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Reciprocal:
         found = _OfPositive().natural(lambda r: f(1.0 / r), Positive(-statistics.log, statistics.inverse))
         return Reciprocal(-found.log, found.value)
 
@@ -269,10 +269,10 @@ class _OfReciprocal(AffineDecomposition):
 class _OfChance(AffineDecomposition):
     """T = (log p, log(1 − p)), in log odds about zero: the slope is (λ₁ − λ₂)/2 and the curvature −(λ₁ + λ₂)/4."""
 
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         return jax.nn.sigmoid(statistics.log - statistics.log_complement)
 
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         event, other = statistics.log + jnp.log(2.0), statistics.log_complement + jnp.log(2.0)
         zero = jnp.zeros_like(event)
         of_odds = lambda v: f(jax.nn.sigmoid(v))
@@ -280,7 +280,7 @@ class _OfChance(AffineDecomposition):
         value, _, curvature = _moved(of_odds, zero, _root(-2.0 * (event + other)))
         return value + slope + curvature
 
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Chance:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Chance:
         zero = jnp.zeros_like(statistics.log)
         slope, curvature = _slopes(lambda v: f(jax.nn.sigmoid(v)), zero, jnp.ones_like(zero))
         return Chance(slope - 2.0 * curvature, -slope - 2.0 * curvature)
@@ -290,10 +290,10 @@ class _OfChance(AffineDecomposition):
 class _OfSimplex(AffineDecomposition):
     """T = log π, in π = softmax(v) about zero: the slope is λ − s/K, the curvature along d −s Var d, with s = Σ λ."""
 
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         return jax.nn.softmax(statistics.log, axis=-1)
 
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         log = statistics.log + jnp.log(float(statistics.log.shape[-1]))
         zero, (direction, spread) = jnp.zeros_like(log), _alternating(log)
         of_logits = lambda v: f(jax.nn.softmax(v, axis=-1))
@@ -302,7 +302,7 @@ class _OfSimplex(AffineDecomposition):
         value, _, curvature = _moved(of_logits, zero, away)
         return value + slope + curvature
 
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Simplex:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Simplex:
         zero, (direction, spread) = jnp.zeros_like(statistics.log), _alternating(statistics.log)
         of_logits = lambda v: f(jax.nn.softmax(v, axis=-1))
         slope, curved = _slopes(of_logits, zero, jnp.broadcast_to(direction, zero.shape))
@@ -321,16 +321,16 @@ def _alternating(log: Array) -> tuple[Array, float]:
 class _OfPrecisions(AffineDecomposition):
     """T = (log det Λ, Λ): at E Λ only the determinant is off, and along Λ the Hessian gives −λ₁ Λ⁻¹."""
 
-    def centre(self, statistics: Any) -> Array:
+    def centre(self, statistics: Statistics) -> Array:
         return statistics.matrix
 
-    def expected(self, f: Callable[[Array], Array], statistics: Any) -> Array:
+    def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         mean, size = statistics.matrix, statistics.matrix.shape[-1]
         short = (jnp.linalg.slogdet(mean)[1] - statistics.logdet) / size
         value, _, curvature = _moved(f, mean, mean * _root(short)[..., None, None])
         return value + curvature
 
-    def natural(self, f: Callable[[Array], Array], statistics: Any) -> Precisions:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Precisions:
         mean, size = statistics.matrix, statistics.matrix.shape[-1]
         slope, curved = (_symmetric(part) for part in _slopes(f, mean, mean))
         count = -jnp.einsum("...ij,...ji->...", mean, curved) / size

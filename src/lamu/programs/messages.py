@@ -26,7 +26,7 @@ from lamu.graphs.start import best_start
 from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
 from lamu.programs.conjugacy import AFFINE, Verdict
 from lamu.programs.density import LogJoint, SiteBeliefs
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey, Statistics
 
 __all__ = ["SiteMessages", "expectation"]
 
@@ -62,10 +62,10 @@ def expectation(f: Callable[[Any, Any], Array], kinds: Mapping[str, type]) -> Ca
     """
 
     @jax.custom_vjp
-    def F(statistics: Any, given: Any) -> Array:
+    def F(statistics: Statistics, given: Any) -> Array:
         return _over_sites(lambda theta: f(theta, given), kinds, statistics)
 
-    def forward(statistics: Any, given: Any) -> tuple[Array, Any]:
+    def forward(statistics: Statistics, given: Any) -> tuple[Array, Any]:
         asked = {name: None for name, part in statistics.items() if any(leaf.perturbed for leaf in _leaves(part))}
         statistics, given = (
             jax.tree.map(lambda leaf: leaf.value, part, is_leaf=_is_leaf) for part in (statistics, given)
@@ -227,7 +227,7 @@ class SiteMessages(MessageTarget):
         """Returns μ by name, in records."""
         return {name: kind(*jax.tree.leaves(mu["conjugate"][name])) for name, kind in self._statistics.items()}
 
-    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
         """Returns zeros: the priors are factors of the program."""
         return tree.zeros_like(belief.to_natural())
 
@@ -269,7 +269,7 @@ class SiteMessages(MessageTarget):
         centre = {name: AFFINE[kind].centre(statistics[name]) for name, kind in self._statistics.items()}
         for needed, factors in groups.items():
 
-            def f(theta: Any, given: Any, factors: Any = factors) -> Array:
+            def f(theta: Params, given: Any, factors: Any = factors) -> Array:
                 arguments, others = given
                 found = terms({**others, **theta}, arguments)
                 with lenient():
@@ -307,7 +307,7 @@ class SiteMessages(MessageTarget):
         places = jax.random.permutation(choice_key, max(rows, count))[:rows]
         chosen = jax.nn.one_hot(places, count, axis=0, dtype=dtype) if count > 1 else jnp.ones((1, rows), dtype)
 
-        def F(statistics: Any) -> Array:
+        def F(statistics: Statistics) -> Array:
             in_rows = jnp.sum(chosen * self.choice_bounds(statistics, batch), axis=0)
             return (batch.total(in_rows) + self.shared_log_joint(statistics)) / temperature
 
@@ -321,14 +321,14 @@ class SiteMessages(MessageTarget):
 
     # What a posterior is asked.
 
-    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+    def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws."""
         if not self.has_rows:
             return super().row_log_prob(belief, batch, samples, key)
         values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
         return logsumexp(values, axis=0) - jnp.log(float(len(values)))
 
-    def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+    def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the categories of rows, by name."""
         if not (self.joint.categories and self.has_rows):
             return super().local_beliefs(belief, rows, samples, key)

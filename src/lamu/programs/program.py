@@ -22,7 +22,7 @@ from lamu.programs.conjugacy import Verdict, verdicts
 from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.programs.messages import SiteMessages
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, State
 
 __all__ = ["NumpyroProgram", "ProgramPrior", "Rows"]
 
@@ -178,7 +178,7 @@ class NumpyroProgram(SiteMessages):
         return self.started({"network": near, "likelihood": {}}, {})
 
     def log_likelihood(
-        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+        self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
         """Returns the log density of every row; of a program without rows log p(θ, D), with the Jacobian."""
         coordinates = self.complete(params["network"])
@@ -200,7 +200,7 @@ class NumpyroProgram(SiteMessages):
         """Returns the log of the Jacobian's determinant at the coordinates, in nats."""
         return self.constraints.constrain(self.complete(params["network"]))[1]
 
-    def read(self, data: Any) -> Arrays:
+    def read(self, data: Data) -> Arrays:
         """Returns the rows that the program was read with, or others of the same arguments.
 
         Args:
@@ -222,10 +222,10 @@ class NumpyroProgram(SiteMessages):
             return self.given_rows.data
         return Arrays.named(data, self.given_rows.names)
 
-    def rows(self, data: Any) -> Arrays:
+    def rows(self, data: Data) -> Arrays:
         return self.read(data)
 
-    def inputs(self, x: Any) -> NoReturn:
+    def inputs(self, x: Inputs) -> NoReturn:
         """Raises a TypeError: a program predicts by NumPyro's own handlers."""
         raise TypeError(
             'a NumPyro program predicts with numpyro.infer.Predictive(program, posterior.sample(key, n)["network"])'
@@ -270,7 +270,7 @@ class NumpyroProgram(SiteMessages):
             arguments = {**jax.tree.map(_wide, {**self.constants, **rows}), **dict(self.fixed)}
             count = min((len(v) for v in rows.values()), default=1)
 
-            def terms(theta: Any) -> dict[str, Array]:
+            def terms(theta: Params) -> dict[str, Array]:
                 shared, in_rows = self.joint.terms(arguments, theta, count)
                 return {**shared, **{name: jnp.sum(term) for name, term in in_rows.items()}}
 
@@ -280,7 +280,7 @@ class NumpyroProgram(SiteMessages):
             # Where each value of the categories in each row is affine, so is a sum of them, and by chance alone else.
             weight = np.random.default_rng(1).uniform(0.5, 1.5, (len(self.joint.choices), count))
 
-            def of_choices(theta: Any) -> dict[str, Array]:
+            def of_choices(theta: Params) -> dict[str, Array]:
                 shared, in_rows = self.joint.complete(arguments, theta, count)
                 return {**shared, **{name: jnp.sum(weight * term) for name, term in in_rows.items()}}
 
@@ -316,7 +316,7 @@ class NumpyroProgram(SiteMessages):
         return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def total(terms: Mapping[str, Any], dtype: Any) -> Array:
+def total(terms: Mapping[str, Any], dtype: DTypeLike) -> Array:
     """Returns the sum of terms in one dtype."""
     with lenient():
         return jnp.asarray(sum(terms.values(), jnp.zeros((), dtype)), dtype)

@@ -19,6 +19,7 @@ from lamu.dtype_policy import lenient
 from lamu.programs.conjugacy import plain
 from lamu.programs.density import LogJoint, RowsPlate, row_axis, traced
 from lamu.programs.program import NumpyroProgram, Rows
+from lamu.typing import Params
 
 __all__ = ["from_numpyro"]
 
@@ -244,7 +245,7 @@ def _require_fixed_supports(
             )
 
 
-def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Any, count: int) -> Rows:
+def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Params, count: int) -> Rows:
     """Returns which arguments are rows, after a check that rows are independent."""
     if joint.plate is None:
         return Rows((), None)

@@ -18,6 +18,7 @@ from lamu.data import Encoding
 from lamu.plots.plane import COLOURS
 from lamu.plots.style import ACCENT, INK, canvas, head, literal, shortened, tidy
 from lamu.predictives import MixturePredictive, Predictive
+from lamu.typing import Inputs
 
 __all__ = ["Effect", "draw", "effects"]
 
@@ -43,7 +44,7 @@ class Effect:
         return float(np.max(np.ptp(self.mean, axis=0)))
 
 
-def effects(posterior: Any, x: Any, encoding: Encoding, seed: int, **options: Any) -> list[Effect]:
+def effects(posterior: Any, x: Inputs, encoding: Encoding, seed: int, **options: Any) -> list[Effect]:
     """Returns the effect of each feature, the largest first; nothing for a table of too many columns."""
     x = np.asarray(x)
     columns = [column for column in range(len(encoding.columns)) if len(np.unique(x[:, column])) > 1]

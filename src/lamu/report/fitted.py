@@ -17,6 +17,7 @@ from lamu.report.effects import Effect, draw, effects
 from lamu.report.page import Markup, Section, element, join, page, paragraph, picture, table
 from lamu.scores import Estimate, ece_if_calibrated
 from lamu.scores.calibration import in_words, verdict
+from lamu.typing import Inputs
 
 __all__ = ["Run", "fit_report"]
 
@@ -293,7 +294,7 @@ def _figure(value: Any) -> str:
     return f"{float(value):.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
-def _value(encoding: Encoding, column: int, x: Any) -> str:
+def _value(encoding: Encoding, column: int, x: Inputs) -> str:
     """Returns a feature of a row as it stands in the table."""
     levels, value = encoding.levels[column], float(x[column])
     if levels:

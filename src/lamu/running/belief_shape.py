@@ -26,7 +26,7 @@ from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
 from lamu.pareto import pareto_shape
 from lamu.posterior import Posterior
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey
 
 __all__ = ["shape_of"]
 
@@ -122,5 +122,5 @@ def _losses(objective: Objective, batch: Batch, theta: Params, dispersions: Para
 
 
 @jax.jit
-def _log_densities(belief: Any, theta: Params) -> Array:
+def _log_densities(belief: Belief, theta: Params) -> Array:
     return jnp.asarray(jax.lax.map(belief.log_prob, theta))

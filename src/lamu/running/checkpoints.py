@@ -34,6 +34,7 @@ from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.running.history import History
 from lamu.running.validation import Best
+from lamu.typing import State
 
 __all__ = [
     "CheckpointError",
@@ -428,7 +429,7 @@ class Resumption:
         """Whether there is a checkpoint."""
         return self._keeper is not None and self._keeper.latest() is not None
 
-    def keep(self, state: Any, history: History, best: Best, now: bool = False) -> None:
+    def keep(self, state: State, history: History, best: Best, now: bool = False) -> None:
         """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on."""
         # `now`: write in any case, unless nothing has happened since the last one.
         if self._keeper is None or history.steps in (0, self._step):
@@ -449,7 +450,7 @@ class Resumption:
         self._at, self._step = time.monotonic(), history.steps
 
     def restore(
-        self, state: Any, history: History, best: Best, algorithm: Any, objective: Objective, batch: Batch
+        self, state: State, history: History, best: Best, algorithm: Any, objective: Objective, batch: Batch
     ) -> Any:
         """Returns the state of the last checkpoint, and fills history and best; the given state where there is none."""
         step = None if self._keeper is None else self._keeper.latest()
@@ -470,7 +471,7 @@ class Resumption:
         return content["state"]
 
 
-def _draws(algorithm: Any, state: Any, objective: Objective, batch: Batch) -> Any:
+def _draws(algorithm: Any, state: State, objective: Objective, batch: Batch) -> Any:
     """Returns the structure of the draws that a step yields."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     _, info = jax.eval_shape(algorithm.step, key, state, batch, objective)

@@ -21,7 +21,7 @@ from lamu.protocol import Info
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.subkeys import subkey
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, RandomKey, State
 
 __all__ = [
     "draw_of",
@@ -95,20 +95,20 @@ def start_to_keep(algorithm: Any, key: RandomKey, objective: Objective, batch: B
 
 
 @once_a_shape
-def draw_of(algorithm: Any, state: Any, objective: Objective, batch: Batch) -> Any:
+def draw_of(algorithm: Any, state: State, objective: Objective, batch: Batch) -> Any:
     """Returns the shapes of the draw that a step yields (`jax.ShapeDtypeStruct`), or None; nothing is computed."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.eval_shape(one_step, algorithm, state, objective, batch, key)[1].draw
 
 
 @jax.jit
-def _step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+def _step(algorithm: Any, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
     """A step, as every piece has it: traced once for all of them, which for a sampler takes half a second."""
     return opened(algorithm).step(key, state, batch, objective)
 
 
 @partial(jax.jit, donate_argnums=1)
-def one_step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+def one_step(algorithm: Any, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
     """Returns the state after a step on a batch; the old state is given away."""
     return _step(algorithm, state, objective, batch, key)
 
@@ -116,7 +116,7 @@ def one_step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key
 @partial(jax.jit, donate_argnums=1)
 def picked_step(
     algorithm: Any,
-    state: Any,
+    state: State,
     objective: Objective,
     rows: Arrays,
     chosen: Array,
@@ -132,7 +132,7 @@ def picked_step(
 @partial(jax.jit, static_argnums=(6, 7), donate_argnums=1)
 def scan_whole(
     algorithm: Any,
-    state: Any,
+    state: State,
     objective: Objective,
     batch: Batch,
     start: Array | int,
@@ -143,7 +143,7 @@ def scan_whole(
     """Returns the state after `length` steps on one batch, and what there is to see of each."""
     # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
 
-    def body(state: Any, t: Array) -> tuple[Any, Info]:
+    def body(state: State, t: Array) -> tuple[Any, Info]:
         return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
     return _scan(body, state, start + jnp.arange(length), every)
@@ -152,7 +152,7 @@ def scan_whole(
 @partial(jax.jit, static_argnums=(7, 8, 9, 10, 11), donate_argnums=1)
 def scan_batches(
     algorithm: Any,
-    state: Any,
+    state: State,
     objective: Objective,
     rows: Arrays,
     start: Array | int,
@@ -176,21 +176,21 @@ def scan_batches(
         leaf = leaf.reshape(-1, *leaf.shape[2:])
         return leaf if leaf.shape[0] == length else jax.lax.dynamic_slice_in_dim(leaf, first, length)
 
-    def body(state: Any, now: tuple[Array, Array, Array]) -> tuple[Any, Info]:
+    def body(state: State, now: tuple[Array, Array, Array]) -> tuple[Any, Info]:
         t, chosen, real = now
         return _step(algorithm, state, objective, _picked(rows, chosen, real), jax.random.fold_in(step_key, t))
 
     return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), every)
 
 
-def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: Any, inputs: Any, every: int) -> tuple[Any, Info]:
+def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: State, inputs: Any, every: int) -> tuple[Any, Info]:
     """Scans, and stacks the draw of the last of `every` steps alone: the others are never held."""
 
-    def quiet(state: Any, now: Any) -> tuple[Any, Info]:
+    def quiet(state: State, now: Any) -> tuple[Any, Info]:
         state, info = body(state, now)
         return state, replace(info, draw=None)
 
-    def outer(state: Any, some: Any) -> tuple[Any, tuple[Info, Info]]:
+    def outer(state: State, some: Any) -> tuple[Any, tuple[Info, Info]]:
         before, last = (jax.tree.map(lambda leaf, part=part: leaf[part], some) for part in (slice(0, -1), -1))
         state, silent = jax.lax.scan(quiet, state, before)
         state, info = body(state, last)

@@ -27,7 +27,7 @@ from lamu.running.history import History
 from lamu.running.result import Fit
 from lamu.running.schedule import Rounds
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Conclusion", "require_trained", "say_probabilities", "say_seen_rows"]
 
@@ -111,7 +111,7 @@ class Conclusion:
     # Whether the distance from the fixed point is measured; weights that arrive trained have none.
     measures: bool = True
 
-    def posterior(self, state: Any, history: History, interrupted: bool = False) -> Posterior:
+    def posterior(self, state: State, history: History, interrupted: bool = False) -> Posterior:
         """Returns the posterior of a state, with how far it is from its fixed point."""
         seen = self.rows
         if self.held is not None and isinstance(seen, Arrays):
@@ -161,7 +161,7 @@ class Conclusion:
             per_step = self.rows.count if whole else min(self.batch_size, self.rows.count)
         return float(steps * per_step)
 
-    def if_enough(self, state: Any, history: History, rounds: Rounds) -> Posterior | None:
+    def if_enough(self, state: State, history: History, rounds: Rounds) -> Posterior | None:
         """Returns the posterior at the end of a round after which no other is needed or left; else None."""
         # What an earlier round's posterior warns of is not said: the run goes on because of it.
         with warnings.catch_warnings(record=True) as said:

@@ -40,7 +40,7 @@ from lamu.protocol import Wrapper
 from lamu.rate import PolynomialDecay
 from lamu.record import record, static
 from lamu.rule import Rule
-from lamu.typing import Params, RandomKey
+from lamu.typing import Params, RandomKey, State
 
 __all__ = ["AtNatural", "convergence_of"]
 
@@ -463,6 +463,6 @@ def _flat(leaves: Params) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(leaves)])
 
 
-def _member(state: Any, index: int) -> Any:
+def _member(state: State, index: int) -> Any:
     """Returns a member's network state, where each has its own."""
     return jax.tree.map(lambda leaf: leaf[index], state)

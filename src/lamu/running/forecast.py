@@ -23,6 +23,7 @@ from lamu.protocol import Algorithm, runnable
 from lamu.running.compiled_steps import draw_of, handle, start
 from lamu.running.history import count
 from lamu.running.schedule import Block
+from lamu.typing import State
 
 __all__ = ["Forecast", "foresee", "measured"]
 
@@ -93,7 +94,7 @@ def foresee(
     return forecast
 
 
-def measured(forecast: Forecast, blocks: Iterator[Block], state: Any, max_memory: Any = None) -> Iterator[Block]:
+def measured(forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: Any = None) -> Iterator[Block]:
     """Yields the blocks of a run, after its first program was compiled, and refused where it cannot fit."""
     first = next(blocks, None)
     if first is None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from lamu import memory, tree
 from lamu.protocol import Info, Traits
+from lamu.typing import DTypeLike
 
 __all__ = ["DrawsInMemory", "DrawsOnDisk", "History", "collects", "count", "keeps", "stage_end"]
 
@@ -159,7 +160,7 @@ class DrawsOnDisk:
             self._files.append(file)
 
 
-def _allocated(place: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
+def _allocated(place: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:
     """Returns a new file with all of its room: a page that the disk had none for would end the process later."""
     try:
         file = np.lib.format.open_memmap(place, mode="w+", dtype=dtype, shape=shape)

@@ -22,7 +22,7 @@ from lamu.protocol import Info, Traits
 from lamu.rate import over
 from lamu.running.compiled_steps import one_step, order, picked_step, scan_batches, scan_whole
 from lamu.running.history import collects, keeps, stage_end
-from lamu.typing import RandomKey
+from lamu.typing import RandomKey, State
 
 __all__ = ["Block", "Length", "Rounds", "array_blocks", "passes_over", "run_length", "stream_blocks"]
 
@@ -101,7 +101,7 @@ class Block:
     # arguments.
     program: Callable[[Any], tuple[Any, tuple[Any, ...]]]
 
-    def held(self, state: Any) -> int:
+    def held(self, state: State) -> int:
         """Returns the bytes that its program holds beside the state and the rows; compiles it, and does not run it."""
         function, arguments = self.program(state)
         return memory.held_by(function, *arguments)
@@ -170,7 +170,7 @@ def array_blocks(
             else _cut(per_epoch, start, total, total if unit is None else unit)
         )
 
-        def scan(state: Any, start: int = start, length: int = length, every: int = every) -> tuple[Any, Any]:
+        def scan(state: State, start: int = start, length: int = length, every: int = every) -> tuple[Any, Any]:
             if whole:
                 if not every and traits.thinning == 1 and length * memory.bytes_of(state) <= _FEW_BYTES:
                     every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
@@ -181,15 +181,15 @@ def array_blocks(
             how = (length, batch_size, traits.batching != "once", touched, every)
             return scan_batches, (algorithm, state, objective, rows, start, step_key, order_key, *how)
 
-        def run_scan(state: Any, scan: Any = scan, every: int = every) -> tuple[Any, Info]:
+        def run_scan(state: State, scan: Any = scan, every: int = every) -> tuple[Any, Info]:
             function, arguments = scan(state)
             state, info = function(*arguments)
             return state, info if every else replace(info, draw=None)
 
-        def run_steps(state: Any, start: int = start, length: int = length) -> tuple[Any, Info]:
+        def run_steps(state: State, start: int = start, length: int = length) -> tuple[Any, Info]:
             return _one_by_one(traits, state, step, start, length)
 
-        def one(state: Any, start: int = start) -> tuple[Any, Any]:
+        def one(state: State, start: int = start) -> tuple[Any, Any]:
             return step(state, start)
 
         start += length
@@ -250,7 +250,7 @@ def _stepping(
     def plan(epoch: int) -> Any:
         return order(rows.count, batch_size, traits.streams, epoch, order_key, traits.batching != "once")
 
-    def step(state: Any, t: int) -> tuple[Any, tuple[Any, ...]]:
+    def step(state: State, t: int) -> tuple[Any, tuple[Any, ...]]:
         if whole:
             return one_step, (algorithm, state, objective, rows.full(), jax.random.fold_in(step_key, t))
         chosen, real = (leaf[t % per_epoch] for leaf in plan(t // per_epoch))
@@ -260,7 +260,7 @@ def _stepping(
 
 
 def _one_by_one(
-    traits: Traits, state: Any, step: Callable[[Any, int], tuple[Any, Any]], start: int, length: int
+    traits: Traits, state: State, step: Callable[[Any, int], tuple[Any, Any]], start: int, length: int
 ) -> tuple[Any, Info]:
     """Returns what a scan would, by single compiled steps: the same steps in the same order."""
     infos, draws = [], []
@@ -295,10 +295,10 @@ def stream_blocks(
                 return
             following = next(batches, None)
 
-            def step(state: Any, batch: Batch = batch, t: int = end) -> tuple[Any, tuple[Any, ...]]:
+            def step(state: State, batch: Batch = batch, t: int = end) -> tuple[Any, tuple[Any, ...]]:
                 return one_step, (algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
-            def run(state: Any, step: Any = step, t: int = end) -> tuple[Any, Info]:
+            def run(state: State, step: Any = step, t: int = end) -> tuple[Any, Info]:
                 function, arguments = step(state)
                 state, info = function(*arguments)
                 kept = info.draw is not None and keeps(traits, t)

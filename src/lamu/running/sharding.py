@@ -21,7 +21,7 @@ from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
 from lamu.running.compiled_steps import opened
-from lamu.typing import RandomKey
+from lamu.typing import RandomKey, State
 
 __all__ = ["Devices", "Spread"]
 
@@ -94,13 +94,13 @@ class Devices:
         even = _DATA in self.mesh.axis_names and batch.mask.shape[0] % self.mesh.shape[_DATA] == 0
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
 
-    def lay(self, state: Any) -> Any:
+    def lay(self, state: State) -> Any:
         """Returns a state with each run on the device that is to step it."""
         if self.mesh is None:
             return state
         return jax.tree.map(jax.device_put, state, _along_runs(self.mesh, self.traits, state))
 
-    def together(self, state: Any) -> Any:
+    def together(self, state: State) -> Any:
         """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
         if self.mesh is None:
             return state
@@ -121,16 +121,16 @@ class Spread:
         """Those of the algorithm."""
         return opened(self.base).traits
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         """Returns the first state, which is never whole on one device."""
         return self._kept(opened(self.base).init(key, objective, batch))
 
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         """Returns the next state, and what there is to see."""
         state, info = opened(self.base).step(key, state, self._cut(batch), objective)
         return self._kept(state), info
 
-    def _kept(self, state: Any) -> Any:
+    def _kept(self, state: State) -> Any:
         return jax.lax.with_sharding_constraint(state, _along_runs(self.mesh, self.traits, state))
 
     def _cut(self, batch: Batch) -> Batch:
@@ -151,7 +151,7 @@ class _Dealt(Stream):
         return (self._devices.dealt_batch(batch) for batch in super().__iter__())
 
 
-def _along_runs(mesh: Mesh, traits: Traits, state: Any) -> Any:
+def _along_runs(mesh: Mesh, traits: Traits, state: State) -> Any:
     """Returns the sharding of every leaf of a state: those of one run's own have a leading axis of runs."""
     apart = _RUNS in mesh.axis_names and traits.runs > 1
 

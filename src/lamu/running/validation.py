@@ -16,12 +16,12 @@ from lamu.protocol import runnable
 from lamu.running.compiled_steps import opened
 from lamu.supports import value_of
 from lamu.target import Target
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Data, RandomKey, State
 
 __all__ = ["Best", "posterior_nll", "set_aside", "training_rows", "validation_nll"]
 
 
-def training_rows(model: Target, data: Any) -> Arrays | Stream:
+def training_rows(model: Target, data: Data) -> Arrays | Stream:
     """Returns data as rows to learn from; warns of weights whose sum is far from the number of rows."""
     rows = model.read(data)
     if isinstance(rows, Arrays) and rows is not data:
@@ -62,7 +62,7 @@ def _counted(held: Arrays) -> Arrays:
     return held
 
 
-def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, held: Arrays) -> float:
+def validation_nll(algorithm: Any, key: RandomKey, state: State, objective: Objective, held: Arrays) -> float:
     """Returns the mean negative log predictive density of the rows set aside, in nats a row, weighted."""
     # It is that of the algorithm's `preview`, which makes no pass over the data.
     #
@@ -84,7 +84,7 @@ def posterior_nll(posterior: Any, held: Arrays) -> float:
 
 
 @jax.jit
-def _batch_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, batch: Any) -> tuple[Array, Array]:
+def _batch_nll(algorithm: Any, key: RandomKey, state: State, objective: Objective, batch: Any) -> tuple[Array, Array]:
     posterior = runnable(opened(algorithm)).preview(key, state, objective)
     draws = jax.random.fold_in(key, 1)
     if posterior.model.completes:
@@ -113,7 +113,7 @@ class Best:
         self.chosen_last = True
         self.stopped = False
 
-    def see(self, state: Any, nll: float, passes: float | int) -> None:
+    def see(self, state: State, nll: float, passes: float | int) -> None:
         """Keeps a copy of the state if its validation is the best one."""
         self.chosen_last = self.state is None or nll < self.nll
         if self.chosen_last:

@@ -23,6 +23,7 @@ from lamu.scores.proper_scores import (
     surprise,
     target,
 )
+from lamu.typing import Targets
 
 __all__ = [
     "FEWEST_ROWS",
@@ -81,7 +82,7 @@ _SEED = 0x6C616D75  # unlike the seeds that people take, whose uniform numbers m
 _MOST_SAMPLED = 20_000  # rows, beyond which the sums of bins are as good as normal
 
 
-def ece(pred: Any, y: Any, bins: int = 15) -> float:
+def ece(pred: Any, y: Targets, bins: int = 15) -> float:
     r"""Returns the expected calibration error of the most probable label, with bins of equal mass.
 
     \[ \sum_b \frac{n_b}{N} \left| \operatorname{acc}_b - \operatorname{conf}_b \right| \]
@@ -174,7 +175,7 @@ def verdict(found: Estimate, right: Estimate, rows: int) -> str:
     )
 
 
-def confidence_and_right(pred: Any, y: Any) -> np.ndarray:
+def confidence_and_right(pred: Any, y: Targets) -> np.ndarray:
     """Returns the probability of each row's most probable label, and 1 where it is the true one, `[N, 2]`."""
     y = target("ece", pred, y, has_classes=True)
     p = pred.support.probabilities(np.asarray(pred.mean, float))
@@ -221,7 +222,7 @@ class Reliability:
     edges: np.ndarray
 
 
-def reliability(pred: Any, y: Any, bins: int = 10) -> Reliability:
+def reliability(pred: Any, y: Targets, bins: int = 10) -> Reliability:
     """Returns how often what is said to happen with a probability happens, the content of a reliability diagram.
 
     Of classes it is the most probable label's probability against whether it is the true one; of a binary target the
@@ -262,7 +263,7 @@ def reliability(pred: Any, y: Any, bins: int = 10) -> Reliability:
     return Reliability(total[0] / count[full], total[1] / count[full], count[full], edges)
 
 
-def coverage(pred: Any, y: Any, level: float = 0.9) -> float:
+def coverage(pred: Any, y: Targets, level: float = 0.9) -> float:
     r"""Returns the fraction of targets inside the region that should hold them with probability `level`.
 
     \[ \frac1{NK} \sum_{ik} \mathbf 1[l_{ik} \le y_{ik} \le u_{ik}] \]
@@ -296,7 +297,7 @@ def coverage(pred: Any, y: Any, level: float = 0.9) -> float:
     return float(np.mean(covered(pred, y, level)))
 
 
-def covered(pred: Any, y: Any, level: float = 0.9) -> np.ndarray:
+def covered(pred: Any, y: Targets, level: float = 0.9) -> np.ndarray:
     """Returns the fraction of each row's targets inside their regions, `[N]`, whose mean is `coverage`."""
     y = target("coverage", pred, y)
     if not 0.0 < level < 1.0:
@@ -324,7 +325,7 @@ RESAMPLES = 200
 MOST_RESAMPLED = 10_000  # rows of a bootstrap sample; a standard error falls as one over the root of their number
 
 
-def with_error(score: Callable[..., float], pred: Any, y: Any, **options: Any) -> Estimate:
+def with_error(score: Callable[..., float], pred: Any, y: Targets, **options: Any) -> Estimate:
     """Returns a score with its standard error over the rows.
 
     The error says how far the score would move with other test rows of the same kind; it does not know how it would
@@ -355,7 +356,7 @@ def with_error(score: Callable[..., float], pred: Any, y: Any, **options: Any) -
     return estimate(score, rows_of(score, pred, y, **options), **options)
 
 
-def difference(score: Callable[..., float], pred: Any, reference: Any, y: Any, **options: Any) -> Estimate:
+def difference(score: Callable[..., float], pred: Any, reference: Any, y: Targets, **options: Any) -> Estimate:
     """Returns how much more one prediction scores than another on the same rows, with the error of the pairs.
 
     What makes a row hard makes it hard for both, and drops out of the difference: its error is often far below that of
@@ -388,7 +389,7 @@ def difference(score: Callable[..., float], pred: Any, reference: Any, y: Any, *
     return Estimate(value - other, _norm(deviations - others))
 
 
-def rows_of(score: Callable[..., float], pred: Any, y: Any, **options: Any) -> np.ndarray:
+def rows_of(score: Callable[..., float], pred: Any, y: Targets, **options: Any) -> np.ndarray:
     """Returns what a score is a statistic of: one value a row, `[N]`, or two for the calibration error, `[N, 2]`."""
     form = _form(score)
     return form.rows(pred, y, **{name: value for name, value in options.items() if name in form.of_rows})

@@ -13,7 +13,7 @@ import numpy as np
 
 from lamu.predictives.interface import Predictive, mean_over_draws
 from lamu.scores.proper_scores import target
-from lamu.typing import RandomKey
+from lamu.typing import RandomKey, Targets
 
 __all__ = [
     "RiskCoverage",
@@ -85,7 +85,7 @@ class RiskCoverage:
     risk: np.ndarray
 
 
-def risk_coverage(pred: Any, y: Any, doubt: Any = None) -> RiskCoverage:
+def risk_coverage(pred: Any, y: Targets, doubt: Any = None) -> RiskCoverage:
     """Returns the error among the rows that are kept, where the most doubtful are left to somebody else.
 
     Rows of equal doubt share their mean error, so that it does not count which of them comes first.
@@ -128,7 +128,7 @@ def risk_coverage(pred: Any, y: Any, doubt: Any = None) -> RiskCoverage:
     return RiskCoverage(kept / len(y), np.cumsum(averaged[np.argsort(ranked, kind="stable")]) / kept)
 
 
-def aurc(pred: Any, y: Any, doubt: Any = None) -> float:
+def aurc(pred: Any, y: Targets, doubt: Any = None) -> float:
     """Returns the area under the risk–coverage curve: the mean of its risks.
 
     Args:
@@ -284,7 +284,7 @@ def expected_regret(
     return informed - values[np.arange(len(values)), chosen]
 
 
-def realised_regret(action: Any, utility: Any, y: Any) -> np.ndarray:
+def realised_regret(action: Any, utility: Any, y: Targets) -> np.ndarray:
     r"""Returns what actions turned out to cost, \(\max_b u(b, y_i) - u(a_i, y_i)\): a score of decisions.
 
     Args:

@@ -15,7 +15,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.scores.calibration import Estimate, difference
 from lamu.scores.proper_scores import by_row, nll, nodes_at_once
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Inputs, RandomKey, Targets
 
 __all__ = [
     "Fidelity",
@@ -289,8 +289,8 @@ class Fidelity:
 def fidelity(
     posterior: Posterior,
     reference: Posterior,
-    x: Any = None,
-    y: Any = None,
+    x: Inputs = None,
+    y: Targets = None,
     samples: int = 128,
     level: float = 0.9,
     key: RandomKey | None = None,

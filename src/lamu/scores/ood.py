@@ -15,7 +15,7 @@ from lamu.posterior import Posterior
 from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import in_chunks, in_room
 from lamu.predictives.sampled import require_room
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Inputs, RandomKey, State, Targets
 
 __all__ = [
     "Drift",
@@ -57,7 +57,7 @@ class Mahalanobis:
     root: np.ndarray
     columns: np.ndarray
 
-    def score(self, x: Any) -> np.ndarray:
+    def score(self, x: Inputs) -> np.ndarray:
         r"""Returns \(\min_c (\phi - \mu_c)^\top \Sigma^{-1} (\phi - \mu_c)\), `[N]`; higher is stranger.
 
         Args:
@@ -75,7 +75,7 @@ class Mahalanobis:
         return np.stack([np.sum((white - centre) ** 2, axis=1) for centre in centres], axis=1)
 
 
-def mahalanobis(posterior: Posterior, x: Any, y: Any) -> Mahalanobis:
+def mahalanobis(posterior: Posterior, x: Inputs, y: Targets) -> Mahalanobis:
     r"""Returns what scores inputs by the distance of their features from those of training rows.
 
     \[ \mu_c = \frac1{N_c} \sum_{y_i = c} \phi_i, \qquad \Sigma = \frac1N \sum_c \sum_{y_i = c}
@@ -134,7 +134,7 @@ def mahalanobis(posterior: Posterior, x: Any, y: Any) -> Mahalanobis:
     return Mahalanobis(posterior, centres, root / scale[:, None], columns)
 
 
-def _features(posterior: Posterior, x: Any) -> np.ndarray:
+def _features(posterior: Posterior, x: Inputs) -> np.ndarray:
     """Returns the gradient of the first output by the head's weights, `[N, weights that it depends on]`."""
     model, params = posterior.model, posterior.mean
     weights = model.complete(params["network"])
@@ -158,7 +158,7 @@ def _features(posterior: Posterior, x: Any) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=4)
-def _gradients(model: Any, state: Any, free: Any, held: Any, outputs: int, x: Array) -> Array:
+def _gradients(model: Any, state: State, free: Any, held: Any, outputs: int, x: Array) -> Array:
     def first(free: Any, row: Array) -> Array:
         whole = jax.tree.map(lambda a, b: b if a is None else a, free, held, is_leaf=lambda leaf: leaf is None)
         return model.outputs({"network": whole, "likelihood": {}}, state, row[None])[0][0, 0]
@@ -263,7 +263,7 @@ def least_confidence(pred: Any) -> np.ndarray:
 
 
 def energy(
-    posterior: Posterior, x: Any, temperature: float = 1.0, samples: int = 32, key: RandomKey | None = None
+    posterior: Posterior, x: Inputs, temperature: float = 1.0, samples: int = 32, key: RandomKey | None = None
 ) -> np.ndarray:
     r"""Returns the energy of each input, \(-T \log \sum_k e^{\bar f_k(x) / T}\) of the mean outputs.
 

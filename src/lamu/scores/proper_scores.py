@@ -11,7 +11,7 @@ import numpy as np
 from lamu import memory
 from lamu.predictives import Predictive
 from lamu.supports import value_of
-from lamu.typing import Array
+from lamu.typing import Array, Targets
 
 __all__ = [
     "accuracy",
@@ -36,7 +36,7 @@ _NEEDS = {
 }
 
 
-def target(score: str, pred: Any, y: Any, has_classes: bool | None = None) -> np.ndarray:
+def target(score: str, pred: Any, y: Targets, has_classes: bool | None = None) -> np.ndarray:
     """Returns the targets as a NumPy array, if the score is for this prediction and these targets are its own."""
     # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is unknown
     # (NaN, masked), or a label is no class of the prediction. A target of shape `[N, 1]` against a mean of shape `[N]`
@@ -92,7 +92,7 @@ def nodes_at_once(nodes: int, numbers: int) -> int:
     return 2 ** int(np.log2(most)) if most < nodes else nodes
 
 
-def accuracy(pred: Any, y: Any) -> float:
+def accuracy(pred: Any, y: Targets) -> float:
     r"""Returns the fraction of rows whose most probable label is the true one.
 
     \[ \frac1N \sum_i \mathbf 1[\hat y_i = y_i], \qquad \hat y_i = \arg\max_k p_{ik} \]
@@ -121,14 +121,14 @@ def accuracy(pred: Any, y: Any) -> float:
     return float(np.mean(right(pred, y)))
 
 
-def right(pred: Any, y: Any) -> np.ndarray:
+def right(pred: Any, y: Targets) -> np.ndarray:
     """Returns 1 where a row's most probable label is the true one, else 0, `[N]`, whose mean is `accuracy`."""
     y = target("accuracy", pred, y, has_classes=True)
     label = pred.support.labels(np.asarray(pred.mean, float))
     return (label == y).astype(float)
 
 
-def brier(pred: Any, y: Any) -> float:
+def brier(pred: Any, y: Targets) -> float:
     r"""Returns the Brier score, the mean squared distance of the probabilities from the outcome.
 
     \[ \text{classes: } \frac1N \sum_i \sum_k (p_{ik} - \mathbf 1[y_i = k])^2, \qquad
@@ -158,7 +158,7 @@ def brier(pred: Any, y: Any) -> float:
     return float(np.mean(squared_distance(pred, y)))
 
 
-def squared_distance(pred: Any, y: Any) -> np.ndarray:
+def squared_distance(pred: Any, y: Targets) -> np.ndarray:
     """Returns the squared distance of each row's probabilities from its outcome, `[N]`, whose mean is `brier`."""
     y = target("brier", pred, y, has_classes=True)
     p = np.asarray(pred.mean, float)
@@ -168,7 +168,7 @@ def squared_distance(pred: Any, y: Any) -> np.ndarray:
     return np.sum((p - outcome) ** 2, axis=-1)
 
 
-def rmse(pred: Any, y: Any) -> float:
+def rmse(pred: Any, y: Targets) -> float:
     r"""Returns the root mean squared error of the predicted mean, over rows and outputs alike.
 
     \[ \sqrt{\frac1{NK} \sum_{ik} (E[y_{ik}] - y_{ik})^2} \]
@@ -194,13 +194,13 @@ def rmse(pred: Any, y: Any) -> float:
     return float(np.sqrt(np.mean(squared_error(pred, y))))
 
 
-def squared_error(pred: Any, y: Any) -> np.ndarray:
+def squared_error(pred: Any, y: Targets) -> np.ndarray:
     """Returns the squared error of each row, the mean of its outputs', `[N]`, whose mean is the square of `rmse`."""
     y = target("rmse", pred, y, has_classes=False)
     return by_row((np.asarray(pred.mean, float) - y) ** 2)
 
 
-def nll(pred: Any, y: Any) -> float:
+def nll(pred: Any, y: Targets) -> float:
     r"""Returns the negative log likelihood of the targets, the logarithmic score.
 
     \[ -\frac1N \sum_i \log p(y_i \mid x_i, D) \]
@@ -227,13 +227,13 @@ def nll(pred: Any, y: Any) -> float:
     return float(np.mean(surprise(pred, y)))
 
 
-def surprise(pred: Any, y: Any) -> np.ndarray:
+def surprise(pred: Any, y: Targets) -> np.ndarray:
     r"""Returns \(-\log p(y_i \mid x_i, D)\) of each row in nats, `[N]`, whose mean is `nll`."""
     target("nll", pred, y)
     return -np.asarray(pred.log_prob(jax.tree.map(jnp.asarray, y)), float)
 
 
-def crps(pred: Any, y: Any, panels: int = 64) -> float:
+def crps(pred: Any, y: Targets, panels: int = 64) -> float:
     r"""Returns the continuous ranked probability score, by quadrature of the predictive's distribution function F.
 
     \[ \frac1{NK} \sum_{ik} \int_{-\infty}^{y_{ik}} F_{ik}(z)^2 dz + \int_{y_{ik}}^{\infty} (1 - F_{ik}(z))^2 dz \]
@@ -268,7 +268,7 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
     return float(np.mean(crps_of_rows(pred, y, panels)))
 
 
-def crps_of_rows(pred: Any, y: Any, panels: int = 64) -> np.ndarray:
+def crps_of_rows(pred: Any, y: Targets, panels: int = 64) -> np.ndarray:
     """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
     y = target("crps", pred, y, has_classes=False)
     # A deferred prediction is asked some rows at a time: the quadrature holds hundreds of numbers a row.

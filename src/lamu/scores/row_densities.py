@@ -20,7 +20,7 @@ from lamu.predictives.sampled import require_room
 from lamu.record import record
 from lamu.scores.calibration import Estimate
 from lamu.subkeys import subkey
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Belief, Data, RandomKey
 
 if TYPE_CHECKING:
     from lamu.graphs.graph import Graph
@@ -409,7 +409,7 @@ def amortisation_gap(
     return Estimate(float(gaps.mean()), float(gaps.std(ddof=1) / math.sqrt(len(gaps))))
 
 
-def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | None = None) -> Estimate:
+def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | None = None) -> Estimate:
     r"""Returns the evidence lower bound of a belief, with the standard error of its draws.
 
     \[ \mathcal L = E_q\big[\log p(D \mid \theta) + \log p(\theta) - \log q(\theta)\big] \le \log p(D) \]
@@ -458,7 +458,7 @@ def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | No
     return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(samples)))
 
 
-def evidence(posterior: Posterior, data: Any) -> Estimate:
+def evidence(posterior: Posterior, data: Data) -> Estimate:
     """Returns the log evidence in nats where the posterior knows it, and else its lower bound.
 
     Args:
@@ -482,7 +482,7 @@ def evidence(posterior: Posterior, data: Any) -> Estimate:
 
 
 @jax.jit
-def _own(posterior: Posterior, belief: Any, draws: Any) -> Array:
+def _own(posterior: Posterior, belief: Belief, draws: Any) -> Array:
     """Returns log p(θ) − log q(θ) of every draw."""
     return jax.lax.map(lambda theta: posterior.model.log_prior(theta) - belief.log_prob(theta["network"]), draws)
 

@@ -34,6 +34,7 @@ from lamu.predictives import InputMixture, Predictive
 from lamu.priors import LearnedNormal
 from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
+from lamu.typing import Inputs, Targets
 
 __all__ = [
     "BayesianEstimator",
@@ -69,7 +70,7 @@ def _features(x: np.ndarray, columns: Sequence[str]) -> Features:
     return Features(tuple(columns), np.asarray(x, np.float64), ((),) * len(columns))
 
 
-def refuse_codes(X: Any) -> None:
+def refuse_codes(X: Inputs) -> None:
     """Raises a ValueError where a column of texts holds codes, which have no order and no size."""
     if hasattr(X, "items"):  # of pandas, whatever its names are
         columns = [(f"the column {name!r}", np.asarray(column)) for name, column in X.items()]
@@ -218,7 +219,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Inputs, y: Targets, sample_weight: Any = None) -> Any:
         """Learns from the rows of a table.
 
         Args:
@@ -279,10 +280,10 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         return names[asked](classes)
 
     @abstractmethod
-    def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
+    def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
         """Returns the targets as numbers `[rows]`, and their likelihood."""
 
-    def _posterior(self, likelihood: Likelihood, x: Any, y: Any, weight: Any, seed: int) -> Posterior:
+    def _posterior(self, likelihood: Likelihood, x: Inputs, y: Targets, weight: Any, seed: int) -> Posterior:
         if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
             return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
         network = MLP((64, 64)) if self.network is None else self.network
@@ -296,7 +297,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
             return fit_folds(model, data, **options).posterior
         return fit(model, data, self.algorithm, **options).posterior
 
-    def _predict(self, X: Any, ask: Callable[[Predictive], Any]) -> Any:
+    def _predict(self, X: Inputs, ask: Callable[[Predictive], Any]) -> Any:
         """Returns the answer to a question about the prediction at X, as NumPy arrays."""
         check_is_fitted(self)
         refuse_codes(X)

@@ -18,6 +18,7 @@ from lamu.algorithms import vmp
 from lamu.graphs import Graph, models
 from lamu.loop import fit
 from lamu.sklearn.estimator import Pickled, Saved, refuse_codes
+from lamu.typing import DTypeLike, Inputs, Targets
 
 __all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedEstimator", "TopicModel"]
 
@@ -42,7 +43,7 @@ class GraphEstimator(Pickled, Saved, BaseEstimator):
     max_iter: Any
     random_state: Any
 
-    def _learn(self, graph: Graph, data: dict[str, Any], dtype: Any) -> None:
+    def _learn(self, graph: Graph, data: dict[str, Any], dtype: DTypeLike) -> None:
         """Fits the graph, made in this precision, to data, arrays by name."""
         check_scalar(self.n_init, "n_init", Integral, min_val=1)
         if self.max_iter is not None:
@@ -92,7 +93,7 @@ class StandardisedEstimator(GraphEstimator):
         tags.input_tags.allow_nan = self._missing
         return tags
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Inputs, y: Targets = None) -> float:
         """Returns the mean log density of the rows in nats.
 
         Args:
@@ -102,7 +103,7 @@ class StandardisedEstimator(GraphEstimator):
         del y
         return float(np.mean(self.score_samples(X)))
 
-    def score_samples(self, X: Any) -> np.ndarray:
+    def score_samples(self, X: Inputs) -> np.ndarray:
         r"""Returns \(\log E_q[p(x \mid \theta)]\) of every row in nats, `[rows]`; of what is known of it, with NaN.
 
         Args:
@@ -112,7 +113,7 @@ class StandardisedEstimator(GraphEstimator):
         density = self._asked(lambda posterior: posterior.log_prob({"y": self._standardised(rows)}, samples=64))
         return density - np.where(np.isnan(rows), 0.0, np.log(self.scale_)).sum(axis=1)
 
-    def _first(self, X: Any) -> np.ndarray:
+    def _first(self, X: Inputs) -> np.ndarray:
         """Returns the rows to learn from, standardised, and keeps how."""
         refuse_codes(X)
         X = validate_data(self, X, dtype=_PRECISIONS, ensure_min_samples=2, ensure_all_finite=self._finite)
@@ -123,7 +124,7 @@ class StandardisedEstimator(GraphEstimator):
         self.scale_ = np.where(scale > 1e-12 * (1 + np.abs(self.mean_)), scale, 1).astype(X.dtype)
         return self._standardised(X)
 
-    def _checked(self, X: Any) -> np.ndarray:
+    def _checked(self, X: Inputs) -> np.ndarray:
         """Returns the rows of a question, in the precision of the estimator."""
         check_is_fitted(self)
         refuse_codes(X)
@@ -181,7 +182,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> FactorAnalysis:
+    def fit(self, X: Inputs, y: Targets = None) -> FactorAnalysis:
         """Learns from rows.
 
         Args:
@@ -200,7 +201,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
         self.noise_variance_ = self.scale_**2 / self._shared("noise")
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Inputs) -> np.ndarray:
         """Returns the mean of q(z) of every row, `[rows, factors]`.
 
         Args:
@@ -290,7 +291,7 @@ class GaussianMixture(StandardisedEstimator):
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> GaussianMixture:
+    def fit(self, X: Inputs, y: Targets = None) -> GaussianMixture:
         """Learns from rows.
 
         Args:
@@ -320,15 +321,15 @@ class GaussianMixture(StandardisedEstimator):
             self.covariances_ = np.linalg.inv(precision) * np.outer(self.scale_, self.scale_)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_predict(self, X: Inputs, y: Targets = None) -> np.ndarray:
         """Learns from rows, and returns the component of each, `[rows]`."""
         return self.fit(X, y).predict(X)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Inputs) -> np.ndarray:
         """Returns the most probable component of each row, `[rows]`."""
         return self.predict_proba(X).argmax(axis=1)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Inputs) -> np.ndarray:
         """Returns the probability of each component, q(z), `[rows, components]`."""
         rows = self._standardised(self._checked(X))
         return self._asked(lambda posterior: jax.nn.softmax(posterior.local({"y": rows})["z"].logits, axis=1))
@@ -420,7 +421,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> TopicModel:
+    def fit(self, X: Inputs, y: Targets = None) -> TopicModel:
         """Learns topics from documents.
 
         Args:
@@ -440,7 +441,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         self.components_ = np.asarray(belief.factors["network"].factors["topic"].concentration)
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Inputs) -> np.ndarray:
         """Returns the mean of each document's shares of the topics, `[documents, topics]`.
 
         Args:
@@ -449,7 +450,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         words = self._asked_words(X)
         return self._asked(lambda posterior: posterior.local({"words": words})["share"].mean)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Inputs, y: Targets = None) -> float:
         """Returns the sum of the documents' log predictive probabilities in nats, each a bound over its shares.
 
         Args:
@@ -460,7 +461,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         words = self._asked_words(X)
         return float(self._asked(lambda posterior: posterior.log_prob({"words": words}, samples=16)).sum())
 
-    def perplexity(self, X: Any) -> float:
+    def perplexity(self, X: Inputs) -> float:
         r"""Returns \(\exp(-\text{score} / \text{words})\); lower is better.
 
         Args:
@@ -480,11 +481,11 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
     def _n_features_out(self) -> int:
         return len(self.components_)
 
-    def _asked_words(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _asked_words(self, X: Inputs) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
         return _words(self._counts(X, reset=False).astype(self.dtype_))
 
-    def _counts(self, X: Any, reset: bool) -> Any:
+    def _counts(self, X: Inputs, reset: bool) -> Any:
         """Returns the counts as a sparse matrix of rows."""
         refuse_codes(X)
         X = validate_data(self, X, dtype=_PRECISIONS, accept_sparse="csr", reset=reset)

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from lamu.likelihoods import Likelihood
 from lamu.sklearn.estimator import BayesianEstimator
+from lamu.typing import Inputs, Targets
 
 __all__ = ["BayesianClassifier", "BayesianRegressor"]
 
@@ -52,22 +53,22 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         ((150, 3), True)
     """
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Inputs) -> np.ndarray:
         """Returns the most probable class of each row, `[rows]`."""
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Inputs) -> np.ndarray:
         """Returns the probability of each class, `[rows, classes]`, in the order of `classes_`."""
         mean = self._predict(X, lambda pred: pred.mean)
         return np.stack([1 - mean, mean], axis=1) if mean.ndim == 1 else mean
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Inputs) -> np.ndarray:
         """Returns the logarithm of the probability of each class, `[rows, classes]`."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
-    def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
+    def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         count = len(self.classes_)
@@ -111,7 +112,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         ((442,), True, 0.5)
     """
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Inputs, return_std: bool = False) -> Any:
         """Returns the mean of the predictive distribution, and its standard deviation where asked.
 
         Args:
@@ -123,7 +124,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         """
         return self._predict(X, lambda pred: (pred.mean, pred.std) if return_std else pred.mean)
 
-    def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
+    def predict_interval(self, X: Inputs, level: float = 0.9) -> np.ndarray:
         """Returns the central interval in which the target lies with a given probability.
 
         Args:
@@ -135,7 +136,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         """
         return np.stack(self._predict(X, lambda pred: pred.interval(level)), axis=-1)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(self, X: Inputs, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Returns draws of the target from the predictive distribution.
 
         Args:
@@ -150,5 +151,5 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         key = jax.random.key(int(check_random_state(random_state).randint(2**31 - 1)))
         return np.moveaxis(self._predict(X, lambda pred: pred.sample(key, n_samples)), 0, -1)
 
-    def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
+    def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
         return np.asarray(y, float), self._chosen("regression", "gaussian")

@@ -12,6 +12,7 @@ import numpy as np
 
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, NegativeBinomial
 from lamu.predictives import MixturePredictive
+from lamu.typing import Inputs, Targets
 
 __all__ = ["PEERS", "peer", "quiet"]
 
@@ -34,7 +35,7 @@ def quiet() -> Iterator[None]:
 
 
 def peer(
-    name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int], classes: int = 0
+    name: str, kind: str, x: Inputs, y: Targets, x_new: Any, levels: Sequence[int], classes: int = 0
 ) -> MixturePredictive:
     """Returns the prediction of one of scikit-learn's models, with a density where it predicts a number."""
     # A number is Gaussian about the prediction with the spread of the residuals of five folds (from 100,000 rows on, of

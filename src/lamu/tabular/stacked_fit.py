@@ -41,7 +41,7 @@ from lamu.tabular.candidates import Candidate, candidates_for, constant_of, shar
 from lamu.tabular.temperature import few_rows_factor, logit_factor, noise_factor
 from lamu.tabular.training import TRACING, FoldRows, Members, Path, Stretches, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
-from lamu.typing import Array, Params
+from lamu.typing import Array, Inputs, Params, Targets
 
 __all__ = ["StackedFit", "fit_table", "plan_of"]
 
@@ -90,8 +90,8 @@ class StackedFit:
 
 
 def fit_table(
-    x: Any,
-    y: Any,
+    x: Inputs,
+    y: Targets,
     likelihood: Likelihood,
     *,
     weight: Any = None,

@@ -22,7 +22,7 @@ from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval, log_norm
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import Real
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["Truncated", "untruncated_weight"]
 
@@ -61,7 +61,7 @@ class Truncated(LikelihoodWrapper):
     def name(self) -> str:
         return f"Truncated({self.base.name})"
 
-    def check(self, y: Any) -> None:
+    def check(self, y: Targets) -> None:
         # Raises a ValueError unless the targets are finite numbers, one a row.
         self.support.check(y, self.name)
         if np.ndim(y) != 1:

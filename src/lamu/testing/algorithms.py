@@ -25,6 +25,7 @@ from lamu.posterior import load
 from lamu.priors import Normal
 from lamu.rate import over
 from lamu.testing.laws import check, close
+from lamu.typing import DTypeLike
 
 __all__ = ["ALGORITHM_LAWS", "check_algorithm"]
 
@@ -40,7 +41,7 @@ _ODDS_ALLOWED = 2.0**0.5  # half-way to a power that is ignored, in logarithms
 _VARIANCE_ALLOWED = _TEMPERATURE**-0.5  # half-way to a temperature that is ignored
 
 
-def _rows(dtype: Any = None) -> Arrays:
+def _rows(dtype: DTypeLike | None = None) -> Arrays:
     numbers = np.random.default_rng(0)
     x = numbers.normal(size=(_N, 2))
     y = x @ [1.0, -0.5] + 0.3 * numbers.normal(size=_N)
@@ -52,7 +53,7 @@ def _model() -> Model:
     return Model(MLP((4,)), Gaussian(0.3))
 
 
-def _set_up(algorithm: Any, dtype: Any = None) -> tuple[Any, Objective, Batch]:
+def _set_up(algorithm: Any, dtype: DTypeLike | None = None) -> tuple[Any, Objective, Batch]:
     batch, objective = _rows(dtype).full(), Objective(_model(), _N)
     return algorithm.init(jax.random.key(0), objective, batch), objective, batch
 

@@ -10,18 +10,19 @@ import numpy as np
 
 from lamu import tree
 from lamu.testing.laws import check, close, within_errors
+from lamu.typing import Belief
 
 __all__ = ["FAMILY_LAWS", "check_family"]
 
 _DRAWS = 4000
 
 
-def _draws(belief: Any) -> Any:
+def _draws(belief: Belief) -> Any:
     keys = jax.random.split(jax.random.key(1), _DRAWS)
     return jax.jit(jax.vmap(belief.sample))(keys)
 
 
-def draws_have_the_mean(belief: Any) -> None:
+def draws_have_the_mean(belief: Belief) -> None:
     """The average of draws is `mean`, and draws have its structure."""
     draws = _draws(belief)
     mean = belief.mean
@@ -30,7 +31,7 @@ def draws_have_the_mean(belief: Any) -> None:
         within_errors(drawn, expected, "the mean of draws", 1e-4)
 
 
-def draws_are_of_the_density(belief: Any) -> None:
+def draws_are_of_the_density(belief: Belief) -> None:
     r"""Stein's identities, \(E[\nabla \log q] = 0\) and \(E[\theta \nabla \log q] = -1\), over draws."""
     # For beliefs over all real numbers; one of others is asked for `draws_have_the_mean` alone.
     first = tree.ravel(belief.sample(jax.random.key(0)))[0]
@@ -48,7 +49,7 @@ def draws_are_of_the_density(belief: Any) -> None:
     within_errors(product, -1.0, "the mean of the coordinate times the gradient of log q")
 
 
-def entropy_is_the_expected_surprise(belief: Any) -> None:
+def entropy_is_the_expected_surprise(belief: Belief) -> None:
     """`entropy`, where the family has one, is the mean of −log q over draws."""
     if not hasattr(belief, "entropy"):
         return
@@ -56,7 +57,7 @@ def entropy_is_the_expected_surprise(belief: Any) -> None:
     within_errors(surprise, belief.entropy(), "the mean of −log q", 1e-4)
 
 
-def it_is_a_pytree(belief: Any) -> None:
+def it_is_a_pytree(belief: Belief) -> None:
     """A belief goes through a compiled function unchanged."""
     back = jax.jit(lambda belief: belief)(belief)
     for found, due in zip(jax.tree.leaves(back), jax.tree.leaves(belief), strict=True):
@@ -66,7 +67,7 @@ def it_is_a_pytree(belief: Any) -> None:
 FAMILY_LAWS = (it_is_a_pytree, draws_have_the_mean, draws_are_of_the_density, entropy_is_the_expected_surprise)
 
 
-def check_family(belief: Any) -> None:
+def check_family(belief: Belief) -> None:
     """Runs every law of families on one belief.
 
     Args:

@@ -23,6 +23,7 @@ from lamu.loop import fit
 from lamu.mcmc.hamiltonian import nuts
 from lamu.operators import Dense
 from lamu.protocol import Algorithm
+from lamu.typing import State
 from lamu.verification import problems, references
 from lamu.verification.conjugate_rows import conjugate_rows
 from lamu.verification.discrete_rows import discrete_rows
@@ -265,7 +266,7 @@ def _whole(problem: Problem, algorithm: Algorithm, steps: int) -> Any:
     return fit(problem.objective.model, rows, algorithm, steps=steps, batch_size=len(problem.y)).posterior
 
 
-def _params(algorithm: Algorithm, state: Any, problem: Problem) -> Any:
+def _params(algorithm: Algorithm, state: State, problem: Problem) -> Any:
     data = Arrays.of((problem.x, problem.y))
     return algorithm.posterior(jax.random.key(0), state, problem.objective, data, None).mean
 

@@ -31,6 +31,7 @@ from lamu.posterior import Posterior
 from lamu.priors import Normal
 from lamu.rate import Annealed, Constant, over
 from lamu.target import Target
+from lamu.typing import Inputs, State
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems
 from lamu.verification.problems import Check, distance, flat
@@ -101,7 +102,7 @@ def _bayesbinn() -> Check:
     return Check("bayesbinn", words, max(fixed / 1e-8, away / 4.5), 1.0)
 
 
-def _step_off(objective: Objective, batch: Batch, state: Any, relaxed: bool) -> float:
+def _step_off(objective: Objective, batch: Batch, state: State, relaxed: bool) -> float:
     """Returns how far the mean of a step of `bayesbinn` is from its expectation, in standard errors."""
     # The loss is a quadratic of the weights, and coins are independent, so that the expectation of a difference is
     # known, and that of a relaxed slope times gradient is made of integrals over one uniform number.
@@ -168,7 +169,7 @@ def _mc_dropout() -> Check:
     return Check("mc_dropout", "mean and variance in closed form, in standard errors", float(max(z, spread)), 4.5)
 
 
-def _himmelblau(x: Any) -> Any:
+def _himmelblau(x: Inputs) -> Any:
     return (x[0] ** 2 + x[1] - 11.0) ** 2 + (x[0] + x[1] ** 2 - 7.0) ** 2
 
 

@@ -24,6 +24,7 @@ from lamu.model import Model
 from lamu.networks import Linear
 from lamu.objective import Objective
 from lamu.programs import from_numpyro
+from lamu.typing import Inputs, Targets
 from lamu.verification.problems import Check
 
 __all__ = ["anchor_rows", "graph_rows", "iris_mixture", "program_rows", "tossed"]
@@ -160,7 +161,7 @@ def _graph_distance(mine: Any, theirs: Any) -> float:
 _STEPS = 200
 
 
-def tossed(y: Any) -> None:
+def tossed(y: Targets) -> None:
     """A program of tosses: p is Beta(2, 1)."""
     p = numpyro.sample("p", dist.Beta(2.0, 1.0))
     with numpyro.plate("rows", len(y)):
@@ -172,7 +173,7 @@ def program_rows() -> dict[str, Callable[[], Check]]:
     return {"cvi": _cvi}
 
 
-def _regression(X: Any, y: Any) -> None:
+def _regression(X: Inputs, y: Targets) -> None:
     w = numpyro.sample("w", dist.Normal(0.0, 2.0).expand([X.shape[1]]).to_event(1))
     with numpyro.plate("rows", len(y)):
         numpyro.sample("y", dist.Normal(X @ w, 0.5), obs=y)

@@ -18,6 +18,7 @@ from lamu.model import Model
 from lamu.networks import MLP, Linear
 from lamu.objective import Objective
 from lamu.priors import Normal
+from lamu.typing import Inputs, Params, Targets
 from lamu.verification.fixed_points import (
     FixedPoint,
     Loss,
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 
-def flat(params: Any) -> np.ndarray:
+def flat(params: Params) -> np.ndarray:
     """Returns the leaves of a tree one after the other, as one vector."""
     return np.asarray(tree.ravel(params)[0])
 
@@ -123,7 +124,7 @@ def classes(rows: int = 50) -> Problem:
 
 
 def _problem(
-    x: Any, y: Any, network: Any, likelihood: Any, temperature: float, scale: float, precision: float
+    x: Inputs, y: Targets, network: Any, likelihood: Any, temperature: float, scale: float, precision: float
 ) -> Problem:
     model = Model(network, likelihood, Normal(precision**-0.5))
     return Problem(x, y, Objective(model, float(len(x)), temperature), scale, precision)

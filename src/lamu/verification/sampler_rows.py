@@ -20,6 +20,7 @@ from lamu.mcmc.step_sizes import Polynomial, RootMeanSquare
 from lamu.mcmc.stochastic_gradient import psgld, sghmc, sgld, sgnht
 from lamu.mcmc.subsampling import SequentialTest, minibatch_mh
 from lamu.mcmc.tempering import parallel_tempering
+from lamu.typing import State
 from lamu.verification import problems, references
 from lamu.verification.problems import Check, Problem, flat
 
@@ -82,7 +83,7 @@ def _hmc() -> Check:
     transition: Any = kernel.build_kernel()
 
     @jax.jit
-    def move(key: Any, state: Any) -> Any:
+    def move(key: Any, state: State) -> Any:
         share = jax.random.uniform(jax.random.fold_in(jax.random.clone(key), 2))
         steps = jnp.ceil(share * length / STEP_SIZE).astype(jnp.int32)
         with lenient():

@@ -31,6 +31,7 @@ from lamu.posterior import Posterior
 from lamu.priors import Normal
 from lamu.programs import from_numpyro
 from lamu.target import Target
+from lamu.typing import Data
 from lamu.verification import problems
 from lamu.verification.fixed_points import bound, hessian, mode, product_of_signs, squared_gradient
 from lamu.verification.inference_rows import tossed
@@ -416,7 +417,7 @@ def _row(
     )
 
 
-def _fitted(model: Target, data: Any, name: str) -> Posterior:
+def _fitted(model: Target, data: Data, name: str) -> Posterior:
     """Returns the default fit: the algorithm without arguments, the loop without a length."""
     recipe: Any = {**algorithms(), **samplers()}[name]
     with warnings.catch_warnings():

@@ -35,6 +35,7 @@ from lamu.networks import MLP, Linear
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
 from lamu.priors import ARD, InverseGammaVariance, Normal
+from lamu.typing import State
 from lamu.verification import problems, references
 from lamu.verification.problems import Check, distance, flat
 
@@ -277,7 +278,7 @@ class _Network:
             site[1] = 1 / part
 
     @classmethod
-    def of(cls, state: Any, delta: float) -> _Network:
+    def of(cls, state: State, delta: float) -> _Network:
         """The same numbers as a state's."""
         stack = lambda layer: np.concatenate([np.asarray(layer["bias"])[None], np.asarray(layer["kernel"])])
         m, v = ([stack(part["layers"][index]) for index in range(2)] for part in (state.mean, state.variance))

@@ -25,7 +25,7 @@ from lamu.priors.belief import tempered
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Constant
 from lamu.record import record
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Belief, Data, DTypeLike, RandomKey
 
 __all__ = ["Conjugate", "ConjugateState", "conjugate", "first", "following", "is_exponential", "weighed"]
 
@@ -38,7 +38,7 @@ _RULE = NaturalRule(Streamed(), Analytic(), Constant(1.0))
 _NOTHING = {"network": {}, "likelihood": {}}
 
 
-def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
+def first(objective: Objective, dtype: DTypeLike) -> tuple[Any, Array]:
     """Returns the prior to the power 1/T as a belief, and the log of its integral in nats."""
     prior: Any = objective.model.prior
     belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
@@ -59,7 +59,7 @@ def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: 
     return state.belief, evidence + base + state.belief.log_partition() - old.log_partition(), info.loss
 
 
-def weighed(belief: Any, prior: Any, share: Any) -> Any:
+def weighed(belief: Belief, prior: Any, share: Any) -> Any:
     r"""Returns the belief whose rows count c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\)."""
     before = prior.to_natural()
     return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
@@ -114,7 +114,7 @@ class Conjugate(Runnable):
         return ConjugateState(belief, evidence, state.network_state, state.rows + batch.count), Info(loss=loss)
 
     def posterior(
-        self, key: RandomKey, state: ConjugateState, objective: Objective, data: Any, trace: Any
+        self, key: RandomKey, state: ConjugateState, objective: Objective, data: Data, trace: Any
     ) -> Posterior:
         # Returns the exact posterior, with its evidence; the data weigh as N rows, where N is not their number.
         found, evidence = self._weighed(state, objective, data)
@@ -130,7 +130,7 @@ class Conjugate(Runnable):
             temperature=objective.temperature,
         )
 
-    def _weighed(self, state: ConjugateState, objective: Objective, data: Any) -> tuple[Any, Any]:
+    def _weighed(self, state: ConjugateState, objective: Objective, data: Data) -> tuple[Any, Any]:
         r"""Returns belief and evidence where the rows weigh as N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\)."""
         # The log likelihood to the power N/n needs no second pass: by Bayes' theorem it is what belief and evidence are
         # more than the prior's, at any θ.

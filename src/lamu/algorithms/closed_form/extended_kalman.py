@@ -25,7 +25,7 @@ from lamu.predictives import Linearised
 from lamu.priors import gaussian_belief
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 
 __all__ = ["ExtendedKalman", "ExtendedKalmanState", "extended_kalman", "kalman_update"]
 
@@ -118,7 +118,7 @@ class ExtendedKalman(Runnable):
         return moved, Info(loss=value)
 
     def posterior(
-        self, key: RandomKey, state: ExtendedKalmanState, objective: Objective, data: Any, trace: Any
+        self, key: RandomKey, state: ExtendedKalmanState, objective: Objective, data: Data, trace: Any
     ) -> Posterior:
         # Returns the Gaussian; the data weigh as N rows, where N is not their number.
         belief = Gaussian(state.mean, Dense(jnp.linalg.inv(state.covariance)))

@@ -18,7 +18,7 @@ from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.priors import gaussian_belief
 from lamu.rule import gaussian_step
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["first", "following", "weighed"]
 
@@ -38,7 +38,7 @@ def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
 
 
 def following(
-    key: RandomKey, old: Gaussian, evidence: Any, network_state: Any, batch: Batch, objective: Objective
+    key: RandomKey, old: Gaussian, evidence: Any, network_state: State, batch: Batch, objective: Objective
 ) -> tuple[Gaussian, Any, Any]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
@@ -66,7 +66,7 @@ def _log_volume(belief: Gaussian) -> Any:
     return (dimension * math.log(2 * math.pi) - belief.precision.logdet(belief.mean)) / 2
 
 
-def _require_conjugate(objective: Objective, params: Any) -> None:
+def _require_conjugate(objective: Objective, params: Params) -> None:
     model = objective.model
     if not model.network.linear:
         name = type(model.network).__name__

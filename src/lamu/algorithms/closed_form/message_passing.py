@@ -26,7 +26,7 @@ from lamu.predictives.graph import GraphRule
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import PolynomialDecay, rate
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey, Statistics
 
 __all__ = [
     "Em",
@@ -168,7 +168,7 @@ class Vmp(Runnable):
         settled = jnp.abs(value - state.bound) <= least
         return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
 
-    def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
+    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Any) -> Any:
         """Returns the dispersions after a step; there are none where every message is exact."""
         del objective, statistics, batch
         return dispersions
@@ -178,7 +178,7 @@ class Vmp(Runnable):
         del kind, old
         return natural.belief()
 
-    def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the beliefs of the best restart, with the bound of the log evidence.
         best = jnp.argmax(state.bound)
         chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
@@ -293,7 +293,7 @@ class Ncvmp(Vmp):
         bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
         return jax.tree.map(lambda one, other: jnp.where(inside, one, other), straight, bent)
 
-    def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
+    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Any) -> Any:
         # Returns the dispersions after a step of Fisher scoring at the rate.
         if not dispersions:
             return dispersions
@@ -409,7 +409,7 @@ class Em(Runnable):
         least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
         return EmState(theta, value, rise, rise <= least)
 
-    def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the point θ of the best restart.
         best = jnp.argmax(state.log_density)
         state = jax.tree.map(lambda leaf: leaf[best], state)

@@ -22,7 +22,7 @@ from lamu.priors.interface import restricted
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = [
     "BeliefDescent",
@@ -147,7 +147,7 @@ class BeliefDescent(Runnable):
         return DescentState(state.count + 1, params, optimizer, network_state), Info(loss, residual)
 
     def estimate(
-        self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: Any
+        self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: State
     ) -> tuple[Array, Array, dict[str, Params], Any]:
         r"""Returns \(D / \kappa\) in nats a row, the loss to show, the gradient, and the network's new state."""
 
@@ -158,14 +158,14 @@ class BeliefDescent(Runnable):
             return self._bound(key, params, objective, loss_at)
         return self._weighed(key, params, objective, loss_at)
 
-    def posterior(self, key: RandomKey, state: DescentState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: DescentState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns q about the weights, beside the dispersions' point.
         belief = self.belief(state.params)
         known: Any = belief.gaussian() or belief
         whole = Product({"network": known, "likelihood": Point(state.params["rest"])})
         return Posterior(objective.model, whole, state.network_state, Sampled(), key, temperature=objective.temperature)
 
-    def _bound(self, key: RandomKey, params: Any, objective: Objective, loss_at: Any) -> Any:
+    def _bound(self, key: RandomKey, params: Params, objective: Objective, loss_at: Any) -> Any:
         """The evidence bound: the divergence from Gaussian leaves is known, and what is known is not drawn."""
         whole = objective.model.free_prior
         known = whole.gaussian(params["mean"])
@@ -174,7 +174,7 @@ class BeliefDescent(Runnable):
         exact = exact and isinstance(self.base_distribution, StandardNormal)
         remainder = NonGaussian.of(whole, params["mean"]) if exact else whole
 
-        def divergence(params: Any) -> Array:
+        def divergence(params: Params) -> Array:
             if not exact:
                 return -self.belief(params).entropy() / objective.concentration
             assert known is not None
@@ -188,7 +188,7 @@ class BeliefDescent(Runnable):
             assert left is not None
             return (ours.kl(tempered) - left.entropy()) / objective.concentration
 
-        def drawn(params: Any, key: RandomKey) -> tuple[Array, Any]:
+        def drawn(params: Params, key: RandomKey) -> tuple[Array, Any]:
             belief = self.belief(params)
             value, state = self.estimator.value(key, belief, loss_at(params["rest"]))
             if remainder is not None:
@@ -203,10 +203,10 @@ class BeliefDescent(Runnable):
         exactly, of_exactly = jax.value_and_grad(divergence)(params)
         return value + exactly.astype(value.dtype), value, tree.add(gradient, of_exactly), network_state
 
-    def _weighed(self, key: RandomKey, params: Any, objective: Objective, loss_at: Any) -> Any:
+    def _weighed(self, key: RandomKey, params: Params, objective: Objective, loss_at: Any) -> Any:
         """Any divergence by the weights of its draws."""
 
-        def drawn(params: Any, key: RandomKey) -> tuple[Array, Any]:
+        def drawn(params: Params, key: RandomKey) -> tuple[Array, Any]:
             draw_key, layer_key = jax.random.split(key)
             belief = self.belief(params)
             theta = belief.sample(draw_key)
@@ -231,7 +231,7 @@ class BeliefDescent(Runnable):
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))
         return jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(self.samples))
 
-    def _gaussian(self, params: Any) -> Gaussian:
+    def _gaussian(self, params: Params) -> Gaussian:
         known = self.belief(params).gaussian()
         assert known is not None
         return known

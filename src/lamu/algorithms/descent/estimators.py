@@ -18,7 +18,7 @@ from lamu.objective import BatchLoss
 from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, Program
 from lamu.objective.curvature.reader.parameter_uses import Site, is_lookup, sites
 from lamu.record import record
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, DTypeLike, RandomKey
 
 __all__ = [
     "Estimator",
@@ -169,7 +169,7 @@ def _over(signs: Array, like: Array) -> Array:
     return jnp.broadcast_to(signs, like.shape).astype(like.dtype)
 
 
-def _signs(key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+def _signs(key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     words = fast_random.bits(key, math.prod(shape))
     return jnp.where(words >> 31 == 0, jnp.ones((), dtype), -jnp.ones((), dtype)).reshape(shape)
 

@@ -23,7 +23,7 @@ from lamu.priors import Belief, independent_normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Data, RandomKey, State, Targets
 
 __all__ = ["Anchors", "Bootstrap", "DeepEnsemble", "Diversity", "Seeds", "deep_ensemble", "pooled"]
 
@@ -165,7 +165,7 @@ class Anchors:
         return replace(objective, model=replace(model, prior=prior))
 
 
-def _fingerprints(x: Array, y: Any) -> Array:
+def _fingerprints(x: Array, y: Targets) -> Array:
     """A number for the bits of every row, `[batch]`, of 32 bits."""
     words = jnp.concatenate([_words(leaf) for leaf in jax.tree.leaves((x, y))], axis=1)
     places = _mixed(jnp.arange(words.shape[1], dtype=jnp.uint32) + jnp.uint32(1))
@@ -211,7 +211,7 @@ class DeepEnsemble(Wrapper):
         departures = (*choices.departures, "members apart", *more)
         return replace(choices, family=f"mixture of {self.members}: {choices.family}", departures=departures)
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         # Returns every member's first state, along a leading axis.
         keys = jax.random.split(key, self.members)
 
@@ -221,7 +221,7 @@ class DeepEnsemble(Wrapper):
 
         return jax.vmap(one)(keys, jnp.arange(self.members))
 
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         # Returns every member's next state.
         #
         # A batch may have a leading axis of members, as the loop makes it; without one, all members see the same rows.
@@ -229,7 +229,7 @@ class DeepEnsemble(Wrapper):
         apart = batch.mask.ndim == 2
         model, one = objective.model, _member(batch, 0) if apart else batch
 
-        def step(key: RandomKey, state: Any, k: Any, batch: Batch) -> tuple[Any, Info]:
+        def step(key: RandomKey, state: State, k: Any, batch: Batch) -> tuple[Any, Info]:
             own = self.diversity.objective(k, objective, batch)
             return self.base.step(key, state, self.diversity.batch(k, batch), own)
 
@@ -243,19 +243,19 @@ class DeepEnsemble(Wrapper):
             state, info = jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps)
         return state, Info(loss=jnp.mean(info.loss), residual=jnp.max(info.residual))
 
-    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+    def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         # Returns what the state predicts before any pass over the data: the members' previews as one ensemble.
         preview = runnable(self.base).preview
         return pooled(
             [preview(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key
         )
 
-    def complaint(self, state: Any) -> str | None:
+    def complaint(self, state: State) -> str | None:
         # Returns the first member's complaint that there is.
         complaints = (runnable(self.base).complaint(_member(state, k)) for k in range(self.members))
         return next((each for each in complaints if each is not None), None)
 
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the members' posteriors as one ensemble, predicting by the members' own rule.
         members = [
             self.base.posterior(
@@ -267,7 +267,7 @@ class DeepEnsemble(Wrapper):
         kept = [replace(p, model=replace(p.model, prior=objective.model.prior)) for p in members]
         return pooled(kept if isinstance(self.diversity, Anchors) else members, key)
 
-    def _objectives(self, objective: Objective, data: Any) -> list[Objective]:
+    def _objectives(self, objective: Objective, data: Data) -> list[Objective]:
         """The members' own objectives; with nothing to read shapes from, the one that is everybody's."""
         if data is None:
             return [objective] * self.members
@@ -275,7 +275,7 @@ class DeepEnsemble(Wrapper):
         return [self.diversity.objective(k, objective, example) for k in range(self.members)]
 
 
-def _seen(diversity: Diversity, member: int, data: Any) -> Any:
+def _seen(diversity: Diversity, member: int, data: Data) -> Any:
     """The data as a member sees them, for an algorithm whose posterior needs a pass."""
     if data is None or isinstance(diversity, Seeds):
         return data

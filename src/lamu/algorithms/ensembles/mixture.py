@@ -16,7 +16,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Traits
 from lamu.record import record, static
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Data, RandomKey, State
 
 __all__ = ["EqualWeights", "EvidenceWeights", "Mixed", "mixture"]
 
@@ -33,7 +33,7 @@ class EqualWeights:
 
     departure = "weights held equal"
 
-    def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Any) -> Array:
+    def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Data) -> Array:
         """Returns zeros."""
         return jnp.zeros(len(posteriors))
 
@@ -67,14 +67,14 @@ class EvidenceWeights:
         if not isinstance(self.samples, int) or self.samples < 1:
             raise ValueError(f"{self.samples!r} draws cannot be averaged; ask for at least one")
 
-    def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Any) -> Array:
+    def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Data) -> Array:
         """Returns every component's evidence or bound, in nats."""
         if all(posterior.evidence is not None for posterior in posteriors):
             return jnp.stack([jnp.asarray(posterior.evidence) for posterior in posteriors])
         keys = [jax.random.fold_in(key, k) for k in range(len(posteriors))]
         return jnp.stack([self._bound(k, p, objective, data) for k, p in zip(keys, posteriors, strict=True)])
 
-    def _bound(self, key: RandomKey, posterior: Posterior, objective: Objective, data: Any) -> Array:
+    def _bound(self, key: RandomKey, posterior: Posterior, objective: Objective, data: Data) -> Array:
         draws = posterior.belief.draws(key, self.samples)
         total, count = jnp.zeros(self.samples), 0.0
         for number, batch in enumerate(data.batches(4096)):
@@ -88,7 +88,7 @@ class EvidenceWeights:
 
 
 @jax.jit
-def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, state: Any, key: RandomKey) -> Array:
+def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, state: State, key: RandomKey) -> Array:
     keys = jax.random.split(key, jax.tree.leaves(draws)[0].shape[0])
     of_draw = lambda draw: objective.negative_log_likelihood(draw[0], batch, state, draw[1])[0]
     return jax.lax.map(of_draw, (draws, keys))
@@ -111,7 +111,7 @@ class Mixed(DeepEnsemble):
         departures = (*whole.departures, self.weights.departure)
         return replace(whole, departures=tuple(name for name in departures if name))
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         shapes: Any = jax.eval_shape(objective.model.init, key, batch)
         if jax.tree.leaves(shapes[1]):
             raise ValueError(
@@ -120,11 +120,11 @@ class Mixed(DeepEnsemble):
             )
         return super().init(key, objective, batch)
 
-    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+    def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         # Returns what the state predicts before any pass over the data: the components with equal weights.
         return replace(self, weights=EqualWeights()).posterior(key, state, objective, None, None)
 
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the mixture of the runs' Gaussians; learned dispersions are their average, unconstrained.
         keys = [jax.random.fold_in(key, k) for k in range(self.members)]
         runs = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(self.members)]

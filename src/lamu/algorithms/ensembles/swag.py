@@ -19,7 +19,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
 from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = [
     "Collected",
@@ -337,7 +337,7 @@ class Swag(Wrapper):
             objective.model, belief, point.network_state, Sampled(), key, temperature=objective.temperature
         )
 
-    def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the Gaussian of the iterates, with statistics as they were chosen.
         count = state.seen.count
         if not isinstance(count, Tracer) and count < 2:
@@ -347,7 +347,7 @@ class Swag(Wrapper):
             )
         return self.statistics.of(self.preview(key, state, objective), data)
 
-    def _point(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+    def _point(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         """The optimiser's own posterior, whose mean is the iterate."""
         return runnable(self.base).preview(jax.random.clone(key), state, objective)
 

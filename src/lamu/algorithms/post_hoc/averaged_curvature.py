@@ -31,7 +31,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.linearised import TangentOutputs
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["AveragedGaussNewton", "averaged", "can_average"]
 
@@ -64,7 +64,7 @@ def can_average(structure: Any, model: Any) -> bool:
 
 
 def averaged(
-    structure: Any, mode: LaplaceFit, point: Posterior, objective: Objective, data: Any, key: RandomKey
+    structure: Any, mode: LaplaceFit, point: Posterior, objective: Objective, data: Data, key: RandomKey
 ) -> LaplaceFit:
     """Returns the fit at the same mode with the averaged curvature, or as it came where rounding leaves no number."""
     fit, before, moved = mode, None, 1.0

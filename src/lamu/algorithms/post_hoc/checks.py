@@ -26,7 +26,7 @@ from lamu.operators import Dense, Diagonal, KroneckerFactored, LowRankStructure,
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.target import Target
-from lamu.typing import Params, RandomKey
+from lamu.typing import Data, DTypeLike, Params, RandomKey
 
 __all__ = ["as_it_came", "bytes_held", "foresee", "judged", "require_positive", "say_slope"]
 
@@ -86,7 +86,7 @@ _JITTERS = 6
 _STEP, _GAIN = 0.01, 0.05
 
 
-def as_it_came(model: Target, point: Posterior, data: Any) -> bool:
+def as_it_came(model: Target, point: Posterior, data: Data) -> bool:
     """Returns whether the network arrived trained and no step has moved its weights: then they stay."""
     if not model.trained:
         return False
@@ -184,7 +184,7 @@ def _remedy(kept: bool, stalled: bool) -> str:
     return "train for more epochs, narrow the prior, or take activations without kinks (tanh, gelu)"
 
 
-def _regular(posterior: Posterior, dtype: Any) -> Posterior:
+def _regular(posterior: Posterior, dtype: DTypeLike) -> Posterior:
     """Returns the posterior with a precision that has a factor: its diagonal raised by a multiple of its rounding."""
     belief: Any = posterior.belief
     gaussian = belief.factors["network"]

@@ -30,7 +30,7 @@ from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, gaussian_belief
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 
 __all__ = ["Evidence", "evidence", "scales_by_evidence", "tuned"]
 
@@ -114,7 +114,7 @@ class Evidence:
 
 def evidence(
     posterior: Posterior,
-    data: Any,
+    data: Data,
     structure: Any = Dense,
     curvature: Any = None,
     temperature: Number = 1.0,
@@ -158,7 +158,7 @@ def evidence(
 
 
 def tuned(
-    posterior: Posterior, data: Any, scales: PriorScales | None = None, structure: Any = Dense, curvature: Any = None
+    posterior: Posterior, data: Data, scales: PriorScales | None = None, structure: Any = Dense, curvature: Any = None
 ) -> Posterior:
     """Returns the Laplace posterior at a posterior's mean under the scales of greatest evidence.
 

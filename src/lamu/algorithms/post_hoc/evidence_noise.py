@@ -15,7 +15,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.predictives.linearised import LinearisedMarginal, standard_normals
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["bound", "determined_by_all", "likelihood_bound", "noise_factor", "spread_rows", "well_determined"]
 
@@ -54,7 +54,7 @@ def bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) 
     return posterior.evidence + _determined_by_bound(mode, objective) / 2 - lost
 
 
-def spread_rows(data: Any) -> Batch:
+def spread_rows(data: Data) -> Batch:
     """Returns some of the rows as a batch: 512 spread evenly over arrays, or the first batch of a stream."""
     if not isinstance(data, Arrays):
         return data.example(1)

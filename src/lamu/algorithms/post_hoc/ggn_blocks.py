@@ -46,12 +46,12 @@ from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated", "finalize"]
 
 
-def evaluated(objective: Objective, network_state: Any) -> Objective:
+def evaluated(objective: Objective, network_state: State) -> Objective:
     """Returns the objective of the network in evaluation mode."""
     if not isinstance(objective.model, Model):
         return objective
@@ -161,7 +161,7 @@ def finalize(total: Any, count: Number | Array) -> Any:
 
 
 @once_a_shape
-def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any) -> int:
+def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Inputs) -> int:
     """Returns about how much memory a row takes in `batch_curvature`."""
     if not isinstance(objective.model, Model):
         return jnp.dtype(jnp.result_type(float)).itemsize * tree.dimension(params["network"])

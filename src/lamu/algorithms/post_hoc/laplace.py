@@ -41,7 +41,7 @@ from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.subkeys import subkey
 from lamu.supports import Classes
-from lamu.typing import Params, RandomKey
+from lamu.typing import Data, Params, RandomKey, State
 
 __all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "require_structure"]
 
@@ -96,7 +96,7 @@ class Laplace(Wrapper):
         super().foresee(objective, params)
         foresee(self._structure_of, self.weights, objective.model, params["network"])
 
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the Gaussian at the mode, which is found to its end before.
         _require_concave(self.curvature, objective)
         point = self.base.posterior(key, state, objective, data, trace)
@@ -150,7 +150,7 @@ class Laplace(Wrapper):
                 posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
         return posterior if rule is None else posterior.with_rule(rule)
 
-    def _determined_beside(self, point: Posterior, objective: Objective, data: Any) -> float | None:
+    def _determined_beside(self, point: Posterior, objective: Objective, data: Data) -> float | None:
         """Returns γ of all weights for a belief about some of a regression: the others were fitted to the rows, too."""
         noisy = objective.model.quadratic and jax.tree.leaves(point.mean["likelihood"])
         if not noisy or isinstance(self.weights, AllWeights):
@@ -160,7 +160,7 @@ class Laplace(Wrapper):
             return None
         return determined_by_all(fit_laplace(structure, point, objective, data, GaussNewton()), objective)
 
-    def _factored(self, structure: Any, model: Any, data: Any) -> Any:
+    def _factored(self, structure: Any, model: Any, data: Data) -> Any:
         """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""
         if structure is OutputEigen and model.likelihood.outputs(data.example(1).y) > _MOST_FACTORED_OUTPUTS:
             return structure

@@ -32,7 +32,7 @@ from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.subkeys import subkey
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey, State
 
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums"]
 
@@ -165,7 +165,7 @@ class RowSums:
         """Returns the sums over the rows of both."""
         return jax.tree.map(jnp.add, self, other)
 
-    def finish(self, objective: Objective, params: Params, network_state: Any) -> LaplaceFit:
+    def finish(self, objective: Objective, params: Params, network_state: State) -> LaplaceFit:
         """Returns the fit for N rows, which the objective may count differently than there are."""
         for_all = lambda value: value / self.rows * objective.data_size
         curvature = None if self.curvature is None else finalize(self.curvature, self.rows)
@@ -177,7 +177,7 @@ def fit_laplace(
     structure: Any,
     point: Posterior,
     objective: Objective,
-    data: Any,
+    data: Data,
     curvature: Any = None,
     key: RandomKey | None = None,
     of_batch: Any = None,
@@ -190,7 +190,7 @@ def fit_with_gradient(
     structure: Any,
     point: Posterior,
     objective: Objective,
-    data: Any,
+    data: Data,
     curvature: Any = None,
     key: RandomKey | None = None,
 ) -> tuple[LaplaceFit, Params]:
@@ -199,7 +199,7 @@ def fit_with_gradient(
 
 
 def _fitted(
-    of_batch: Any, structure: Any, point: Posterior, objective: Objective, data: Any, curvature: Any, key: Any
+    of_batch: Any, structure: Any, point: Posterior, objective: Objective, data: Data, curvature: Any, key: Any
 ) -> tuple[LaplaceFit, Params]:
     params, state = point.mean, point.network_state
     curvature = GaussNewton() if curvature is None else curvature
@@ -308,7 +308,7 @@ def _dispersion_volume(fit: LaplaceFit, objective: Objective) -> Array:
 
 @compiled_once()
 def _finished(
-    parts: list[RowSums], objective: Objective, params: Params, network_state: Any
+    parts: list[RowSums], objective: Objective, params: Params, network_state: State
 ) -> tuple[LaplaceFit, Params]:
     """Returns the fit, and the gradient of N rows; None where it was not added up."""
     sums = reduce(RowSums.add, parts)
@@ -355,7 +355,7 @@ def _require_room(structure: Any, weights: Params) -> None:
         )
 
 
-def _rows_at_once(structure: Any, objective: Objective, params: Params, data: Any) -> int:
+def _rows_at_once(structure: Any, objective: Objective, params: Params, data: Data) -> int:
     """Returns how many rows fit the budget, in batches of about one size."""
     row = bytes_of_a_row(structure, objective, params, data.example(1).x)
     most = max(1, min(memory.budget() // max(row, 1), _MOST_ROWS))

@@ -61,7 +61,7 @@ from lamu.operators import MatrixFree
 from lamu.predictives import PredictiveRule, Probit
 from lamu.predictives.lazy import Deferred
 from lamu.priors import LearnedNormal
-from lamu.typing import RandomKey
+from lamu.typing import RandomKey, Targets
 
 __all__ = ["empirical_bayes"]
 
@@ -320,7 +320,7 @@ _tempered_total = jax.jit(tempered_total)
 
 
 @jax.jit
-def _log_prob(pred: Any, y: Any) -> Any:
+def _log_prob(pred: Any, y: Targets) -> Any:
     return pred.log_prob(y)
 
 

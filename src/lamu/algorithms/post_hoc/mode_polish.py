@@ -30,7 +30,7 @@ from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.operators import Diagonal
-from lamu.typing import Array, Params
+from lamu.typing import Array, Data, Params
 
 __all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at", "residual_of"]
 
@@ -78,7 +78,7 @@ def polish(
     look: Callable[[Params], LaplaceFit],
     mode: LaplaceFit,
     objective: Objective,
-    data: Any,
+    data: Data,
     rounds: int = MOST_ROUNDS,
     determined: float | None = None,
 ) -> Polished:
@@ -119,7 +119,7 @@ def polish(
     return best
 
 
-def residual_at(mode: LaplaceFit, objective: Objective, data: Any, prior_is_open: bool = False) -> Polished:
+def residual_at(mode: LaplaceFit, objective: Objective, data: Data, prior_is_open: bool = False) -> Polished:
     """Returns a mode as it is, with its residual: one gradient over all rows."""
     # `prior_is_open`: whether the prior's scale was chosen for these weights: then its pull is no distance that
     # training would have gone, and the shift leaves it out.
@@ -184,7 +184,7 @@ def _distances(metric: Any, mode: LaplaceFit, objective: Objective, slope: Param
 class _Loss:
     """ℓ/T over all rows with its gradient; the value is added up in double precision."""
 
-    def __init__(self, objective: Objective, mode: LaplaceFit, data: Any) -> None:
+    def __init__(self, objective: Objective, mode: LaplaceFit, data: Data) -> None:
         self._objective, self._data = objective, data
         row = bytes_of_a_row(Diagonal, objective, mode.params, data.example(1).x)
         most = max(1, min(memory.budget() // max(row, 1), _ROWS))

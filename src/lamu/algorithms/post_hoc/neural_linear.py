@@ -24,7 +24,7 @@ from lamu.predictives.head import head_features, head_size, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = ["NeuralLinear", "absorb", "neural_linear"]
 
@@ -48,7 +48,7 @@ class NeuralLinear(Wrapper):
         departures = ("features a point", "priors in units of the mode's noise")
         return Choices("Normal-Gamma an output, last layer", "Exact", "none needed", departures=departures)
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         # Returns the first state of what finds the features.
         likelihood = objective.model.likelihood
         if not likelihood.quadratic or set(likelihood.init(batch.y)) != {"log_scale"}:
@@ -59,7 +59,7 @@ class NeuralLinear(Wrapper):
             )
         return self.base.init(key, objective, batch)
 
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the exact posterior of head and noise given the features, after one pass over the data.
         point = self.base.posterior(key, state, objective, data, trace)
         model = _above_features(supervised(objective.model), point.mean)
@@ -141,7 +141,7 @@ def neural_linear(optimizer: Algorithm | None = None, prior_rows: Number = 1.0) 
 
 
 def absorb(
-    posterior: Posterior, data: Any, temperature: Number | None = None, likelihood_power: Number = 1.0
+    posterior: Posterior, data: Data, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Posterior:
     r"""Returns a posterior of `neural_linear` after more rows, in closed form; the features stay as they are.
 
@@ -249,7 +249,7 @@ def _unit(noise: Array, head: tuple[Params, Params, Params], sums: tuple[Array, 
     return jnp.asarray(np.array(units), noise.dtype)
 
 
-def _totals(objective: Objective, head: Params, network_state: Any, data: Any) -> tuple[Any, Array]:
+def _totals(objective: Objective, head: Params, network_state: State, data: Data) -> tuple[Any, Array]:
     """Returns the sums over rows that the belief takes in, and the part of their density that depends on no weight."""
     total: Any = None
     for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
@@ -262,7 +262,7 @@ def _totals(objective: Objective, head: Params, network_state: Any, data: Any) -
 
 
 @jax.jit
-def _sums(objective: Objective, head: Params, network_state: Any, batch: Batch) -> tuple[Array, ...]:
+def _sums(objective: Objective, head: Params, network_state: State, batch: Batch) -> tuple[Array, ...]:
     """Returns the sums over rows that the belief takes in, and the log density's part that depends on no weight."""
     model = supervised(objective.model)
     f, phi = head_features(model, head, network_state, batch.x)

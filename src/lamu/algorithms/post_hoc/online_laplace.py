@@ -27,7 +27,7 @@ from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
 from lamu.record import record, static
-from lamu.typing import Number, Params, RandomKey
+from lamu.typing import Data, Number, Params, RandomKey, State
 
 __all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]
 
@@ -155,7 +155,7 @@ class OnlineLaplace(Wrapper):
         model = replace(under.model, likelihood=objective.model.likelihood)
         return replace(point, model=model, belief=Point({**point.mean, **self._noise(state, point)}))
 
-    def posterior(self, key: RandomKey, state: OnlineState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: OnlineState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns Laplace's Gaussian under the prior and the noise that were learned, after one pass over the data.
         #
         # Without data it has the curvature of the period's last epoch, which must have begun.
@@ -176,7 +176,7 @@ class OnlineLaplace(Wrapper):
             fit = state.sums.finish(objective, point.mean, point.network_state)
         return fit.integrated(objective, key)
 
-    def _structure(self, weights: Params, network_state: Any) -> Any:
+    def _structure(self, weights: Params, network_state: State) -> Any:
         """The structure: where nothing is said the richest one that many weights can have."""
         if self.structure is not None:
             return self.structure
@@ -196,7 +196,7 @@ class OnlineLaplace(Wrapper):
         return replace(objective, model=replace(model, prior=prior, likelihood=likelihood))
 
     def _measured(
-        self, key: RandomKey, objective: Objective, params: Params, network_state: Any, batch: Batch
+        self, key: RandomKey, objective: Objective, params: Params, network_state: State, batch: Batch
     ) -> RowSums:
         structure = self._structure(params["network"], network_state)
         return row_sums(structure, self._curvature(), evaluated(objective, network_state), params, batch, key)

@@ -20,7 +20,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import Belief, Independent, LearnedNormal, Prior, independent_normal
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey, State
 
 __all__ = [
     "AllWeights",
@@ -48,7 +48,7 @@ class WeightsChoice(Protocol):
         """What it leaves out."""
         ...
 
-    def select(self, model: Any, point: Posterior, objective: Any, data: Any) -> tuple[Any, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any, data: Data) -> tuple[Any, Posterior]:
         """Returns the model of the chosen weights, all others held at the point, and the point without those."""
         ...
 
@@ -66,7 +66,7 @@ class AllWeights:
     words = ""
     departures = ()
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Any = None) -> tuple[Any, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
         """Returns model and point as they are."""
         return model, point
 
@@ -84,7 +84,7 @@ class HeadWeights:
     words = ", last layer"
     departures = ("features a point",)
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Any = None) -> tuple[Any, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
         """Returns the model with every other weight frozen at the point, and the point without those."""
         return held_but(model, point, (model.network.head,))
 
@@ -120,7 +120,7 @@ class Matching:
         """The patterns."""
         return f", weights {' '.join(self.patterns)}"
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Any = None) -> tuple[Any, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
         """Returns the model with every other weight frozen at the point, and the point without those."""
         tree.require_matches(self.patterns, point.mean["network"])
         return held_but(model, point, self.patterns)
@@ -189,7 +189,7 @@ class Subnetwork(NetworkWrapper):
         return self.take(self.held), self.base.init(key, x, outputs)[1]
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         return outputs(self.base, self.put(params), state, x, key, train, mask)
 
@@ -217,7 +217,7 @@ class ByMask:
     departures = ("other weights a point",)
 
     def select(
-        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
+        self, model: Model, point: Posterior, objective: Any = None, data: Data = None
     ) -> tuple[Model, Posterior]:
         """Returns the model of the chosen weights, and the point of those."""
         return _selected(model, point, _checked(self.mask, point.mean["network"]))
@@ -254,7 +254,7 @@ class LargestVariance:
         """How many there are."""
         return f", {self.count} weights of largest variance"
 
-    def select(self, model: Model, point: Posterior, objective: Any, data: Any) -> tuple[Model, Posterior]:
+    def select(self, model: Model, point: Posterior, objective: Any, data: Data) -> tuple[Model, Posterior]:
         """Returns the model of the chosen weights, and the point of those."""
         weights = point.mean["network"]
         size = tree.dimension(weights)

@@ -28,7 +28,7 @@ from lamu.priors import Hierarchy, LayerwiseNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Wrapper, require_part, runnable
 from lamu.record import record
 from lamu.target import weights_belief
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages"]
 
@@ -83,7 +83,7 @@ class ConjugateScales(Wrapper):
         precisions = scale_messages(prior, state.precisions, squares, objective.temperature)
         return ScalesState(inner, precisions, _mean_prior(prior, precisions, state.prior.scale)), info
 
-    def foresee(self, objective: Objective, params: Any) -> None:
+    def foresee(self, objective: Objective, params: Params) -> None:
         # Raises what the other raises, and a TypeError for a prior whose scales are not conjugate.
         prior = _conjugate(objective.model.prior)
         runnable(self.base).foresee(_under(objective, prior.standardised), params)
@@ -92,7 +92,7 @@ class ConjugateScales(Wrapper):
         # Returns what the state predicts, under the normal prior so far.
         return runnable(self.base).preview(key, state.inner, _under(objective, state.prior))
 
-    def posterior(self, key: RandomKey, state: ScalesState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: ScalesState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the belief about the weights; its model has the normal prior of the mean precisions.
         return self.base.posterior(key, state.inner, _under(objective, state.prior), data, trace)
 

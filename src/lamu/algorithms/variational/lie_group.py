@@ -18,7 +18,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, Rate, decay, rate
 from lamu.record import record, static
-from lamu.typing import Params, RandomKey
+from lamu.typing import Data, Params, RandomKey
 from lamu.update_rules import NoMomentum, PlainAverage
 
 __all__ = ["LieGroup", "LieGroupState", "lie_group"]
@@ -106,7 +106,9 @@ class LieGroup(Runnable):
             Info(loss=value, residual=jnp.sqrt(tree.dot(followed, followed))),
         )
 
-    def posterior(self, key: RandomKey, state: LieGroupState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: LieGroupState, objective: Objective, data: Data, trace: Any
+    ) -> Posterior:
         # Returns the belief that the element stands for, beside its point dispersions.
         belief = Product({"network": self.group.belief(state.element), "likelihood": Point(state.rest)})
         return Posterior(

@@ -25,7 +25,7 @@ from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 
 __all__ = [
     "DenseHead",
@@ -211,7 +211,7 @@ class VariationalHead(Runnable):
         norm = jnp.sqrt(tree.dot(gradient, gradient))
         return HeadState(state.count + 1, params, optimizer), Info(value, norm)
 
-    def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Any, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the Gaussian about the head above frozen features; with data its evidence is the bound.
         params = state.params
         model = _above(supervised(objective.model), params["features"])

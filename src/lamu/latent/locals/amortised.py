@@ -24,7 +24,7 @@ from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Belief, DTypeLike, Number, Params, RandomKey
 
 __all__ = [
     "Amortised",
@@ -53,7 +53,7 @@ class BeliefFamily(ABC):
         """
 
     @abstractmethod
-    def init(self, key: RandomKey, size: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
         """Returns first parameters that all rows share beside the encoder's; empty where there are none.
 
         Args:
@@ -63,7 +63,7 @@ class BeliefFamily(ABC):
         """
 
     @abstractmethod
-    def belief(self, params: Params, outputs: Array) -> Any:
+    def belief(self, params: Params, outputs: Array) -> Belief:
         """Returns q(z | y).
 
         Args:
@@ -91,7 +91,7 @@ class MeanField(BeliefFamily):
         """Returns 2 D."""
         return 2 * size
 
-    def init(self, key: RandomKey, size: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
         return {}
 
     def belief(self, params: Params, outputs: Array) -> Gaussian:
@@ -131,7 +131,7 @@ class Flows(BeliefFamily):
         """Returns 2 D and the context's."""
         return 2 * size + self.context
 
-    def init(self, key: RandomKey, size: int, dtype: Any) -> Params:
+    def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
         """Returns first parameters of every flow by its number."""
         return {
             number: flow.init(jax.random.fold_in(key, number), size, self.context, dtype)
@@ -225,7 +225,7 @@ class Amortised(Local):
         """Returns the local with the bound of one draw, the log of an importance weight."""
         return replace(self, bound=Importance(1))
 
-    def belief(self, name: str, own: Params, row: Row, at: Environment) -> Any:
+    def belief(self, name: str, own: Params, row: Row, at: Environment) -> Belief:
         """Returns q(z | y) about the vector of the latent's entries.
 
         Args:
@@ -249,7 +249,7 @@ class Amortised(Local):
         return self.at_belief(self.belief(name, own, row, at), name, own, row, at, key, rest)
 
     def at_belief(
-        self, belief: Any, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest
+        self, belief: Belief, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest
     ) -> Eliminated:
         """Returns what `eliminated` does, at a belief that may be another one than the encoder's.
 
@@ -273,13 +273,13 @@ class Amortised(Local):
         return bound, {**rest(drawn, at, of_rest)[1], name: own_natural}
 
 
-def proposal_of(belief: Any, name: str, row: Row) -> Proposal:
+def proposal_of(belief: Belief, name: str, row: Row) -> Proposal:
     """Returns a belief about the vector of a latent's entries as one about the latent."""
     site = next(site for site in row.latent if site.name == name)
     return Independent({name: Reshaped(belief, shape_of(site))})
 
 
-def _moments(belief: Any, key: RandomKey) -> tuple[Array, Array]:
+def _moments(belief: Belief, key: RandomKey) -> tuple[Array, Array]:
     """Returns mean and precision of every entry: known of a mean-field Gaussian, of another belief by draws."""
     if isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
         return belief.mean, belief.precision.values

@@ -24,7 +24,7 @@ from lamu.latent.locals.row_of_graph import natural
 from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey
 
 __all__ = ["Conjugate", "Ladder"]
 
@@ -192,7 +192,7 @@ class _UnderMessage:
             for axis, site in enumerate(self.categories)
         }
 
-    def values_of(self, number: Array, dtype: Any) -> dict[str, Array]:
+    def values_of(self, number: Array, dtype: DTypeLike) -> dict[str, Array]:
         """Returns the value of z with a number as one-hot vectors by name."""
         indices = jnp.unravel_index(number, self._sizes)
         return {

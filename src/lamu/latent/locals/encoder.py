@@ -13,7 +13,7 @@ from lamu.graphs.positive_factors import PoissonFactor
 from lamu.graphs.potential import Potential
 from lamu.networks.interface import outputs
 from lamu.supports import Counts
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey
 
 __all__ = ["encoded", "first_encoder"]
 
@@ -51,7 +51,7 @@ def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], ro
     return outputs(network, weights, {}, inputs[None], None, False, None)[0][0]
 
 
-def _data(given: tuple[str, ...], row: Row, dtype: Any) -> tuple[Expression, ...]:
+def _data(given: tuple[str, ...], row: Row, dtype: DTypeLike) -> tuple[Expression, ...]:
     """Returns what the row holds, but for the given variables, zero where it is missing."""
     data: list[Expression] = []
     for site in row.sites:
@@ -78,6 +78,6 @@ def _latents(given: tuple[str, ...], row: Row) -> tuple[Expression, ...]:
     return tuple(Variable(other, sites[other].kind.__name__, sites[other].shape) for other in given)
 
 
-def _side_by_side(inputs: tuple[Expression, ...], row: Row, at: Environment, dtype: Any) -> Array:
+def _side_by_side(inputs: tuple[Expression, ...], row: Row, at: Environment, dtype: DTypeLike) -> Array:
     """Returns the values of some expressions: one as it is, several as one vector."""
     return arguments(inputs, row.environment(at, {})).astype(dtype)

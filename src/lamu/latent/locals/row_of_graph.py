@@ -18,7 +18,7 @@ from lamu.graphs.program import LearnedPrior, Site
 from lamu.graphs.statistics import Bits, Numbers, Series, Vectors
 from lamu.latent.bounds import Joint
 from lamu.operators import Diagonal
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Belief, RandomKey, Statistics
 
 __all__ = ["RowOfGraph", "moments", "natural"]
 
@@ -44,7 +44,7 @@ class RowOfGraph(Joint):
         with lenient():
             return self._expected(self.site.kind.of(jnp.reshape(z, self.site.shape or ())))
 
-    def divergences(self, belief: Any) -> Array | None:
+    def divergences(self, belief: Belief) -> Array | None:
         # Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian.
         #
         # None of another belief, or under a prior that is not affine in the statistics of z.
@@ -57,18 +57,18 @@ class RowOfGraph(Joint):
         masks = jnp.eye(mean.size, dtype=bool).reshape(-1, *(self.site.shape or ()))
         return -(_entropies(precision) + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
 
-    def divergence(self, belief: Any) -> Array | None:
+    def divergence(self, belief: Belief) -> Array | None:
         # Returns the sum of `divergences` by one evaluation of the prior, where those take one a coordinate.
         if not self._has_divergence(belief):
             return None
         mean, precision = belief.mean, belief.precision.values
         return -(jnp.sum(_entropies(precision)) + self._expected(moments(self.site, mean, precision)))
 
-    def _has_divergence(self, belief: Any) -> bool:
+    def _has_divergence(self, belief: Belief) -> bool:
         known = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
         return known and self.site.factor.conjugate
 
-    def unit_divergences(self, belief: Any) -> Array | None:
+    def unit_divergences(self, belief: Belief) -> Array | None:
         """Returns the divergences of the units, of a belief about bits too; None where the prior has no such form."""
         if not self.known_prior or isinstance(self.site.factor, LearnedPrior):
             return None
@@ -82,7 +82,7 @@ class RowOfGraph(Joint):
         expected = Bits(jnp.reshape(chance, shape))
         return -entropies - jax.vmap(lambda mask: self._expected(expected, mask))(masks)
 
-    def _expected(self, statistics: Any, observed: Any = None) -> Array:
+    def _expected(self, statistics: Statistics, observed: Any = None) -> Array:
         """Returns the prior's F at statistics of z, over T."""
         if not self.known_prior:
             return jnp.zeros((), jax.tree.leaves(statistics)[0].dtype)

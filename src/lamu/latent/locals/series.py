@@ -25,7 +25,7 @@ from lamu.networks.recurrent import EveryStep
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey
 
 __all__ = ["Recurrent", "Smoother"]
 
@@ -206,7 +206,7 @@ def _drawn(name: str, row: Row) -> tuple[Any, Drawing]:
     )
 
 
-def _image(site: Any, row: Row, dtype: Any) -> Array:
+def _image(site: Any, row: Row, dtype: DTypeLike) -> Array:
     """Returns y as a vector, missing entries as zero."""
     value = jnp.asarray(row.data[site.name], dtype)
     observed = row.observed.get(site.name)
@@ -295,7 +295,7 @@ class Smoother(Local):
         return bound - jnp.sum(log_q), {**others, name: natural(site, mean, precision)}
 
 
-def _series(name: str, row: Row, steps: int, dtype: Any) -> Array:
+def _series(name: str, row: Row, steps: int, dtype: DTypeLike) -> Array:
     """Returns what the row observes, features side by side, from the end to the start, `[T, features]`."""
     parts = []
     for site in row.sites:

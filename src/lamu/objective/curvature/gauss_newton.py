@@ -21,7 +21,7 @@ from lamu.objective.curvature.reader.linearised import squares_of_outputs
 from lamu.objective.objective import NetworkParameters, Objective
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["GaussNewton", "OverData", "SampledGaussNewton"]
 
@@ -54,7 +54,7 @@ class GaussNewton(Curvature):
         return Evaluation(at.value, at.coordinates, at.rest, self.matrix(loss, theta, structure), at.network_state)
 
     def output_hessian(
-        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
     ) -> OutputHessian:
         # Returns the Fisher information.
         return OutputHessian(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights))
@@ -151,7 +151,7 @@ class SampledGaussNewton(Curvature):
         return Evaluation(at.value, at.coordinates, at.rest, matrix, at.network_state)
 
     def output_hessian(
-        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
     ) -> OutputHessian:
         # Returns the mean outer product of gradients with sampled targets.
         keys = jax.random.split(key, self.samples)

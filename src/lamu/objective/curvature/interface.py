@@ -12,7 +12,7 @@ from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["Curvature", "Evaluation", "OutputHessian", "slopes"]
 
@@ -104,7 +104,7 @@ class Curvature(Protocol):
     # What has a default.
 
     def output_hessian(
-        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
     ) -> OutputHessian | None:
         r"""Returns the curvature in the outputs if this choice is \(\sum_i r_i J_i^\top \Lambda_i J_i\); else None."""
         return None

@@ -22,7 +22,7 @@ from lamu.objective.microbatching import rows_in_parts
 from lamu.operators import Diagonal, LowRank
 from lamu.record import record, static
 from lamu.supports import value_of
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["LowRankGradients", "SquaredGradients", "fisher_diagonal"]
 
@@ -68,7 +68,7 @@ class SquaredGradients(Curvature):
         return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
 
     def output_hessian(
-        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
     ) -> OutputHessian:
         # Returns the outer product of the gradient of every row.
         return OutputHessian(likelihood, dispersion, f, weights, slopes(likelihood, dispersion, f, y)[:, :, None])
