@@ -30,7 +30,7 @@ help: ## list the targets
 setup: $(READY) ## install Lamu and its tools into .venv
 
 # The constraints bind the build back end too. A .venv that is there already is kept and brought up to date.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml verification/pyproject.toml constraints.txt
 	@if [ ! -x $(BIN)/python ]; then \
 		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 			|| { echo "Lamu needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make setup PYTHON=python3.11" >&2; exit 1; }; \
@@ -42,11 +42,11 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing Lamu and its tools into .venv (minutes the first time)"
 	@if [ -n "$(UV)" ]; then \
 		"$(UV)" pip install --quiet --python $(BIN)/python --constraint constraints.txt \
-			--build-constraints constraints.txt --editable '.[test,lint,docs,bench]'; \
+			--build-constraints constraints.txt --editable '.[test,lint,docs,bench]' --editable ./verification; \
 	else \
 		{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; } && \
 		PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
-			$(BIN)/python -m pip install --quiet --editable '.[test,lint,docs,bench]'; \
+			$(BIN)/python -m pip install --quiet --editable '.[test,lint,docs,bench]' --editable ./verification; \
 	fi || { echo "the installation failed: its own message stands above" >&2; exit 1; }
 	@touch $@
 

@@ -4,7 +4,7 @@ Every algorithm is made without arguments and fitted with `lamu.fit(model, data,
 
 linear, logistic: 200 data sets each, drawn from the prior (40 rows, 4 columns and an intercept; noise known). Printed
 are the share of true parameters inside 90 % intervals, and the median over data sets and coordinates of the sd over
-that of the converged belief of the same family: mean field's in NumPy (`lamu.verification.fixed_points`), iterated to
+that of the converged belief of the same family: mean field's in NumPy (`lamu_verification.fixed_points`), iterated to
 1e-10; the full matrix for `slang`, whose rank of five holds all five coordinates.
 
 dead inputs: digits have constant pixels. The posterior of their first-layer weights is the prior, N(0, 1). One network,
@@ -47,8 +47,8 @@ from lamu import tree
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
 from lamu.priors import Normal
-from lamu.verification.fixed_points import Loss, bernoulli, gaussian, gaussian_fixed_point
-from lamu.verification.references import linear_regression
+from lamu_verification.fixed_points import Loss, bernoulli, gaussian, gaussian_fixed_point
+from lamu_verification.references import linear_regression
 
 A = lamu.algorithms
 SETS, ROWS, COLUMNS, NOISE, Z90 = 200, 40, 4, 0.5, 1.6448536

@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-install_import_hook("lamu", "beartype.beartype")
+install_import_hook(["lamu", "lamu_verification"], "beartype.beartype")
 
 import jax  # noqa: E402  (the import hook must stand before anything that could import the package)
 import numpy as np  # noqa: E402  (beside it, as the linter sorts them)

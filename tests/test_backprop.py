@@ -43,7 +43,7 @@ from lamu.networks import MLP, BatchNorm, ConvNet, Dropout, Linear
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.priors import Normal, ScaleMixture
 from lamu.record import record, static
-from lamu.verification import problems, references
+from lamu_verification import problems, references
 
 KEYS = lambda count: jax.random.split(jax.random.key(1), count)
 

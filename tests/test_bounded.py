@@ -17,7 +17,7 @@ from lamu.geometry.arrows import largest_share
 from lamu.objective.curvature import Price
 from lamu.operators import Dense, Diagonal, Kronecker
 from lamu.update_rules import Clipped, Inverse
-from lamu.verification import problems
+from lamu_verification import problems
 
 LIKE = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}
 SCALE = jax.tree.map(jnp.exp, tree.normal(jax.random.key(9), LIKE))

@@ -54,7 +54,7 @@ def test_one_algorithm_is_shown_with_its_options(lamu):
 WITHOUT_EXTRAS = """
 import sys
 
-for name in ("arviz", "blackjax"):
+for name in ("arviz", "blackjax", *sys.argv.pop(1).split()):
     sys.modules[name] = None
 from lamu.cli import main
 
@@ -62,8 +62,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def plainly(*words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *words], capture_output=True, text=True, check=False)
+def plainly(*words: str, without: str = "") -> subprocess.CompletedProcess:
+    given = [sys.executable, "-c", WITHOUT_EXTRAS, without, *words]
+    return subprocess.run(given, capture_output=True, text=True, check=False)
 
 
 def test_a_plain_install_lists_every_algorithm_and_names_the_extra_where_one_needs_it(tmp_path):
@@ -90,6 +91,10 @@ def test_a_check_that_needs_an_extra_was_not_run_and_did_not_fail():
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "not run, for want of an extra: hmc" in ran.stdout
     assert "failed" not in ran.stdout
+    without_references = plainly("verify", "hmc", without="lamu_verification")
+    assert without_references.returncode == 2
+    assert without_references.stderr.count("\n") == 1
+    assert 'pip install "lamu[verify]"' in without_references.stderr
 
 
 def test_the_rows_that_are_listed_without_the_extra_are_the_algorithms_own():
@@ -102,10 +107,10 @@ def checks_of(monkeypatch, deviations: Sequence[float]) -> None:
         return lambda: SimpleNamespace(algorithm=name, reference="two", deviation=deviation, tolerance=1e-3)
 
     table = {f"check{index}": check(f"check{index}", deviation) for index, deviation in enumerate(deviations)}
-    monkeypatch.setattr("lamu.verification.checks", lambda: table)
-    monkeypatch.setattr("lamu.verification.likelihood_checks", dict)
-    monkeypatch.setattr("lamu.verification.latent_checks", dict)
-    monkeypatch.setattr("lamu.verification.shipped_rows", dict)
+    monkeypatch.setattr("lamu_verification.command.checks", lambda: table)
+    monkeypatch.setattr("lamu_verification.command.likelihood_checks", dict)
+    monkeypatch.setattr("lamu_verification.command.latent_checks", dict)
+    monkeypatch.setattr("lamu_verification.command.shipped_rows", dict)
 
 
 def test_verify_exits_with_one_if_any_check_fails(lamu, monkeypatch):
@@ -127,10 +132,10 @@ def test_a_check_that_breaks_has_failed(lamu, monkeypatch):
     def broken():
         raise RuntimeError("no reference here")
 
-    monkeypatch.setattr("lamu.verification.checks", lambda: {"broken": broken})
-    monkeypatch.setattr("lamu.verification.likelihood_checks", dict)
-    monkeypatch.setattr("lamu.verification.latent_checks", dict)
-    monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"broken": broken})
+    monkeypatch.setattr("lamu_verification.command.checks", lambda: {"broken": broken})
+    monkeypatch.setattr("lamu_verification.command.likelihood_checks", dict)
+    monkeypatch.setattr("lamu_verification.command.latent_checks", dict)
+    monkeypatch.setattr("lamu_verification.command.shipped_rows", lambda: {"broken": broken})
     ran = lamu("verify", "--json")
     assert ran.code == 1
     assert "no reference here" in json.loads(ran.out)["checks"][0]["reference"]
@@ -139,17 +144,19 @@ def test_a_check_that_breaks_has_failed(lamu, monkeypatch):
 
 
 def test_verify_prints_a_default_fit_that_misses_its_reference_as_missed(lamu, monkeypatch):
-    from lamu.verification import Check, Limits, Shipped
+    from lamu_verification import Check, Limits, Shipped
 
     def row(name: str, ratio: float):
         limits = Limits(mean=0.3, sd=0.1)
         return lambda: Shipped(name, "data", "mean field", 0.1, ratio, 0.5, float("nan"), 1.0, limits)
 
-    monkeypatch.setattr("lamu.verification.checks", dict)
+    monkeypatch.setattr("lamu_verification.command.checks", dict)
     even = lambda name: lambda: {name: lambda: Check(name, "two", 0.0, 1.0)}
-    monkeypatch.setattr("lamu.verification.likelihood_checks", even("Even"))
-    monkeypatch.setattr("lamu.verification.latent_checks", even("ELBO"))
-    monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"good": row("good", 1.05), "bad": row("bad", 0.21)})
+    monkeypatch.setattr("lamu_verification.command.likelihood_checks", even("Even"))
+    monkeypatch.setattr("lamu_verification.command.latent_checks", even("ELBO"))
+    monkeypatch.setattr(
+        "lamu_verification.command.shipped_rows", lambda: {"good": row("good", 1.05), "bad": row("bad", 0.21)}
+    )
     ran = lamu("verify")
     assert ran.code == 1
     assert "missed: sd" in ran.out
@@ -166,9 +173,9 @@ def test_verify_prints_a_default_fit_that_misses_its_reference_as_missed(lamu, m
 
 
 def test_the_real_checks_are_known_by_name():
-    from lamu import verification
+    from lamu_verification import checks
 
-    assert verification.checks()
+    assert checks()
 
 
 # Small parts

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import lamu
-from lamu.verification import checks, shipped_rows
+from lamu_verification import checks, shipped_rows
 from tests.for_each import for_each
 from tests.laws import mcmc, posteriors, protocol, stochastic  # noqa: F401  (they register their rows)
 from tests.laws.harness import ROWS
@@ -60,8 +60,8 @@ def places(name: str) -> dict[str, bool]:
         "tests/laws/posteriors.py: an entry of FITS": in_laws("posteriors", name) or name in WITHOUT_INPUTS,
         'tests/laws/stochastic.py: a row("stochastic", ...), if its steps are random': deterministic
         or in_laws("stochastic", name),
-        "src/lamu/verification/checks.py: a check beside an independent reference": name in checks(),
-        "src/lamu/verification/shipped_rows.py: a default fit beside a reference "
+        "verification/lamu_verification/checks.py: a check beside an independent reference": name in checks(),
+        "verification/lamu_verification/shipped_rows.py: a default fit beside a reference "
         "(or, for a point, its name in POINTS of tests/test_verification_shipped.py)": (
             (name in shipped_rows()) != (name in POINTS)
         ),

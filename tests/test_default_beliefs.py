@@ -14,10 +14,10 @@ from lamu.expectations import FenchelRelaxation
 from lamu.geometry import Straight
 from lamu.objective.curvature import Damped, RootScaledGradient, SquaredGradient
 from lamu.update_rules import PlainAverage
-from lamu.verification import problems
-from lamu.verification.fixed_points import bernoulli, bound, gaussian_fixed_point, product_of_signs
-from lamu.verification.problems import flat
-from lamu.verification.references import linear_regression
+from lamu_verification import problems
+from lamu_verification.fixed_points import bernoulli, bound, gaussian_fixed_point, product_of_signs
+from lamu_verification.problems import flat
+from lamu_verification.references import linear_regression
 
 pytestmark = pytest.mark.measured
 

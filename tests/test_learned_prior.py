@@ -29,7 +29,7 @@ from lamu.operators import Dense, Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.priors import LearnedNormal, Normal
-from lamu.verification import problems, references
+from lamu_verification import problems, references
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))

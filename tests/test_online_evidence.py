@@ -28,7 +28,7 @@ from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal, ScaleMixture
 from lamu.rate import Annealed
-from lamu.verification import problems, references
+from lamu_verification import problems, references
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))

@@ -42,7 +42,7 @@ from lamu.priors import Normal
 from lamu.rate import Annealed
 from lamu.rule import Rule
 from lamu.update_rules import ByFanIn
-from lamu.verification import problems, references
+from lamu_verification import problems, references
 
 PAIRS = {
     "gradient_descent": (gradient_descent(0.1), optax.sgd(0.1)),

@@ -8,7 +8,7 @@ import pytest
 import lamu
 from lamu.latent import DoublyReparameterised, Enumerated, bounds, flows
 from lamu.likelihoods import Gamma, Gaussian, Poisson
-from lamu.verification import Check, checks, latent_checks, likelihood_checks
+from lamu_verification import Check, checks, latent_checks, likelihood_checks
 
 
 def test_every_algorithm_and_sampler_has_a_check() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lamu.verification import fixed_points, problems, references
-from lamu.verification.fixed_points import bernoulli, gaussian, gaussian_fixed_point, squared_gradient
-from lamu.verification.problems import posterior_moments
+from lamu_verification import fixed_points, problems, references
+from lamu_verification.fixed_points import bernoulli, gaussian, gaussian_fixed_point, squared_gradient
+from lamu_verification.problems import posterior_moments
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import lamu
-from lamu.verification import Limits, Shipped, shipped_rows
+from lamu_verification import Limits, Shipped, shipped_rows
 
 # Algorithms whose posterior is one point, or one point under random masks.
 POINTS = {

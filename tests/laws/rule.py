@@ -26,7 +26,7 @@ from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors import Normal
 from lamu.rate import Constant
 from lamu.rule import Rule
-from lamu.verification import problems, references
+from lamu_verification import problems, references
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("rule", "algorithm dense")

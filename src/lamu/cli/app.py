@@ -211,7 +211,7 @@ def _is_deliberate(error: Exception) -> bool:
     return (
         frame is not None
         and "\n" not in str(error)
-        and str(frame.tb_frame.f_globals.get("__name__")).startswith("lamu.")
+        and str(frame.tb_frame.f_globals.get("__name__")).startswith(("lamu.", "lamu_verification."))
     )
 
 

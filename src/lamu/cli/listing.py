@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import re
-import sys
 import unicodedata
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +14,6 @@ from lamu.cli.compiled_programs import CACHE, compiled_folder
 from lamu.cli.printing import show_document, show_line, show_table
 from lamu.cli.recipes import find, recipes, settings_of
 from lamu.cli.versions import package_versions, version
-from lamu.data.wording import nearest
 
 __all__ = ["cite", "doctor", "entries_of", "findings", "list_algorithms", "show_algorithm", "verify"]
 
@@ -109,24 +106,7 @@ def _size(folder: str | None) -> int:
     return sum(each.stat().st_size for each in os.scandir(folder) if each.is_file())
 
 
-LIKELIHOODS, LATENT = "likelihoods", "latent"  # each the name of all checks of a table together
-
-_NOT_RUN = "not run"
-_OF_EXTRAS = ("arviz", "blackjax")
 _CHOICES = ("algorithm", "family", "expectation", "curvature", "departures", "source")
-_CHECKS = ("algorithm", "reference", "deviation", "tolerance", "result")
-_SHIPPED = (
-    "algorithm",
-    "data",
-    "compared with",
-    "mean error, sd",
-    "sd ratio",
-    "sd / posterior's",
-    "nats",
-    "seconds",
-    "expected",
-    "result",
-)
 
 
 def list_algorithms(as_json: bool = False) -> None:
@@ -165,107 +145,12 @@ def show_algorithm(name: str, as_json: bool = False) -> None:
 
 def verify(name: str | None = None, as_json: bool = False) -> bool:
     """Runs the checks of algorithms against independent references, and prints how far each is off."""
-    # Four tables: each likelihood beside SciPy; bounds, flows, locals and coders of latent variables beside closed
-    # forms; step by step, each algorithm beside its classic; and as shipped, each belief of a default fit on bundled
-    # data beside the posterior. The first three take seconds a row to compile and no training; the last trains.
-    from lamu.verification import checks, latent_checks, likelihood_checks, shipped_rows
-
-    known, likelihoods, latents, defaults = checks(), likelihood_checks(), latent_checks(), shipped_rows()
-    everything = {LIKELIHOODS: None, LATENT: None, **likelihoods, **latents, **known, **defaults}
-    if name is not None and name not in everything:
-        raise ValueError(f"there is no check {name!r}; {nearest(name, everything)}")
-    densities = [_run(each, check) for each, check in likelihoods.items() if name in (None, LIKELIHOODS, each)]
-    if densities and not as_json:
-        heads = ("likelihood", *_CHECKS[1:])
-        show_table("likelihoods", heads, [[row[head] for head in _CHECKS] for row in densities])
-    hidden = [_run(each, check) for each, check in latents.items() if name in (None, LATENT, each)]
-    if hidden and not as_json:
-        heads = ("part", *_CHECKS[1:])
-        show_table("latent variables", heads, [[row[head] for head in _CHECKS] for row in hidden])
-    steps = [_run(each, check) for each, check in known.items() if name in (None, each)]
-    if steps and not as_json:
-        show_table("step by step", _CHECKS, [[row[head] for head in _CHECKS] for row in steps])
-    fits = [_ship(each, row) for each, row in defaults.items() if name in (None, each)]
-    if fits and not as_json:
-        show_table("as shipped: no arguments, no length, bundled data", _SHIPPED, [_cells(row) for row in fits])
-    failed = [row["algorithm"] for row in (*densities, *hidden, *steps) if row["result"] not in ("pass", _NOT_RUN)]
-    missed = [row["algorithm"] for row in fits if row["result"] not in ("reached", _NOT_RUN)]
-    not_run = [row["algorithm"] for row in (*densities, *hidden, *steps, *fits) if row["result"] == _NOT_RUN]
-    passed = not failed and not missed
-    if as_json:
-        show_document({"passed": passed, "likelihoods": densities, "latent": hidden, "checks": steps, "shipped": fits})
-        return passed
-    if failed or _ran([*densities, *hidden, *steps]):
-        tables = {"likelihoods": _ran(densities), "latent variables": _ran(hidden), "step by step": _ran(steps)}
-        told = [f"{title}: all {len(rows)} passed" for title, rows in tables.items() if rows]
-        show_line(f"failed: {', '.join(failed)}" if failed else "; ".join(told))
-    if _ran(fits):
-        words = (
-            f"as shipped: {len(_ran(fits)) - len(missed)} of {len(_ran(fits))} reached what is expected of their kind"
-        )
-        show_line(f"{words}; missed: {', '.join(missed)}" if missed else words)
-    if not_run:
-        show_line(f"not run, for want of an extra: {', '.join(dict.fromkeys(not_run))}")
-    return passed
-
-
-def _run(name: str, check: Any) -> dict[str, Any]:
-    if sys.stderr.isatty():
-        print(f"checking {name}", file=sys.stderr)
     try:
-        found = check()
-    except Exception as error:  # a check that breaks is a check that fails; the others still run
-        reason, result = _broken(error, "fail")
-        return dict(zip(_CHECKS, (name, reason, float("nan"), float("nan"), result), strict=True))
-    deviation, tolerance = float(found.deviation), float(found.tolerance)
-    result = "pass" if deviation <= tolerance else "fail"  # NaN fails
-    return dict(zip(_CHECKS, (found.algorithm, found.reference, deviation, tolerance, result), strict=True))
-
-
-def _broken(error: Exception, failure: str) -> tuple[str, str]:
-    """Returns why a row stopped, and its result: a missing extra is no failure of what was to be checked."""
-    if isinstance(error, ImportError) and error.name is None:  # the library's own: it names the extra
-        return str(error), _NOT_RUN
-    if isinstance(error, ImportError) and str(error.name).split(".")[0] in _OF_EXTRAS:  # the reference's
-        return f'{error.name} is not installed; run pip install "lamu[mcmc]"', _NOT_RUN
-    return " ".join(f"error: {type(error).__name__}: {error}".split())[:120], failure
-
-
-def _ran(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["result"] != _NOT_RUN]
-
-
-def _ship(name: str, row: Any) -> dict[str, Any]:
-    if sys.stderr.isatty():
-        print(f"fitting {name}", file=sys.stderr)
-    try:
-        found = row()
-    except Exception as error:  # a default fit that breaks has missed; the others still run
-        reason, result = _broken(error, "missed: error")
-        return {"algorithm": name, "problem": "", "reference": reason, "result": result}
-    limits = found.limits
-    return {
-        "algorithm": found.algorithm,
-        "problem": found.problem,
-        "reference": found.reference,
-        "mean_error": float(found.mean_error),
-        "sd_ratio": float(found.sd_ratio),
-        "exact_ratio": float(found.exact_ratio),
-        "nats": float(found.nats),
-        "seconds": float(found.seconds),
-        "limits": {"mean": limits.mean, "sd": limits.sd, "nats": limits.nats},
-        "result": "reached" if found.reached else f"missed: {', '.join(found.misses)}",
-    }
-
-
-def _cells(row: dict[str, Any]) -> list[Any]:
-    if "limits" not in row:
-        return [row["algorithm"], row["problem"], row["reference"], *["-"] * 6, row["result"]]
-    limits = [
-        f"{name} {sign}{row['limits'][key]:g}"
-        for name, key, sign in (("mean", "mean", ""), ("sd", "sd", "± "), ("nats", "nats", "± "))
-        if math.isfinite(row["limits"][key])
-    ]
-    figures = [row[key] for key in ("mean_error", "sd_ratio", "exact_ratio", "nats", "seconds")]
-    shown = ["-" if math.isnan(value) else value for value in figures]
-    return [row["algorithm"], row["problem"], row["reference"], *shown, ", ".join(limits), row["result"]]
+        from lamu_verification import verify
+    except ModuleNotFoundError as error:
+        if error.name != "lamu_verification":
+            raise
+        raise ImportError(
+            'the references of `lamu verify` are not installed; run pip install "lamu[verify]"'
+        ) from error
+    return verify(name, as_json)

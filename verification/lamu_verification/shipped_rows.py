@@ -32,12 +32,12 @@ from lamu.priors import Normal
 from lamu.programs import from_numpyro
 from lamu.target import Target
 from lamu.typing import Data
-from lamu.verification import problems
-from lamu.verification.fixed_points import bound, hessian, mode, product_of_signs, squared_gradient
-from lamu.verification.inference_rows import tossed
-from lamu.verification.problems import Bundled, diabetes, flat, iris
-from lamu.verification.references import linear_regression
-from lamu.verification.training_rows import coordinate_ascent, regression_by_relevance
+from lamu_verification import problems
+from lamu_verification.fixed_points import bound, hessian, mode, product_of_signs, squared_gradient
+from lamu_verification.inference_rows import tossed
+from lamu_verification.problems import Bundled, diabetes, flat, iris
+from lamu_verification.references import linear_regression
+from lamu_verification.training_rows import coordinate_ascent, regression_by_relevance
 
 __all__ = ["Limits", "Shipped", "shipped_rows"]
 

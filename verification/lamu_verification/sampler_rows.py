@@ -21,8 +21,8 @@ from lamu.mcmc.stochastic_gradient import psgld, sghmc, sgld, sgnht
 from lamu.mcmc.subsampling import SequentialTest, minibatch_mh
 from lamu.mcmc.tempering import parallel_tempering
 from lamu.typing import State
-from lamu.verification import problems, references
-from lamu.verification.problems import Check, Problem, flat
+from lamu_verification import problems, references
+from lamu_verification.problems import Check, Problem, flat
 
 __all__ = ["sampler_rows", "stochastic_rows"]
 

@@ -36,8 +36,8 @@ from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
 from lamu.priors import ARD, InverseGammaVariance, Normal
 from lamu.typing import State
-from lamu.verification import problems, references
-from lamu.verification.problems import Check, distance, flat
+from lamu_verification import problems, references
+from lamu_verification.problems import Check, distance, flat
 
 __all__ = [
     "coordinate_ascent",

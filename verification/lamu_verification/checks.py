@@ -24,16 +24,16 @@ from lamu.mcmc.hamiltonian import nuts
 from lamu.operators import Dense
 from lamu.protocol import Algorithm
 from lamu.typing import State
-from lamu.verification import problems, references
-from lamu.verification.conjugate_rows import conjugate_rows
-from lamu.verification.discrete_rows import discrete_rows
-from lamu.verification.gaussian_rows import gaussian_rows, kronecker_rows, low_rank_rows
-from lamu.verification.inference_rows import anchor_rows, graph_rows, program_rows
-from lamu.verification.latent_rows import latent_rows
-from lamu.verification.likelihood_rows import likelihood_rows
-from lamu.verification.problems import Check, Problem, distance, flat
-from lamu.verification.sampler_rows import sampler_rows, stochastic_rows
-from lamu.verification.training_rows import (
+from lamu_verification import problems, references
+from lamu_verification.conjugate_rows import conjugate_rows
+from lamu_verification.discrete_rows import discrete_rows
+from lamu_verification.gaussian_rows import gaussian_rows, kronecker_rows, low_rank_rows
+from lamu_verification.inference_rows import anchor_rows, graph_rows, program_rows
+from lamu_verification.latent_rows import latent_rows
+from lamu_verification.likelihood_rows import likelihood_rows
+from lamu_verification.problems import Check, Problem, distance, flat
+from lamu_verification.sampler_rows import sampler_rows, stochastic_rows
+from lamu_verification.training_rows import (
     descent_rows,
     evidence_rows,
     filter_rows,

@@ -17,7 +17,7 @@ from lamu.loop import fit
 from lamu.observations import Bernoulli, Categorical, Exponential, MultivariateNormal, Normal, NormalMean, Poisson
 from lamu.operators import Scalar
 from lamu.posterior import Posterior
-from lamu.verification.problems import Check
+from lamu_verification.problems import Check
 
 __all__ = ["conjugate_rows"]
 

@@ -25,7 +25,7 @@ from lamu.networks import Linear
 from lamu.objective import Objective
 from lamu.programs import from_numpyro
 from lamu.typing import Inputs, Targets
-from lamu.verification.problems import Check
+from lamu_verification.problems import Check
 
 __all__ = ["anchor_rows", "graph_rows", "iris_mixture", "program_rows", "tossed"]
 

@@ -56,7 +56,7 @@ from lamu.networks import Linear, Network
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.verification.problems import Check
+from lamu_verification.problems import Check
 
 __all__ = ["latent_rows"]
 

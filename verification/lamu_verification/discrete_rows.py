@@ -32,9 +32,9 @@ from lamu.priors import Normal
 from lamu.rate import Annealed, Constant, over
 from lamu.target import Target
 from lamu.typing import Inputs, State
-from lamu.verification import gaussian_references as references
-from lamu.verification import problems
-from lamu.verification.problems import Check, distance, flat
+from lamu_verification import gaussian_references as references
+from lamu_verification import problems
+from lamu_verification.problems import Check, distance, flat
 
 __all__ = ["discrete_rows"]
 

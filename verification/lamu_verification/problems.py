@@ -19,7 +19,7 @@ from lamu.networks import MLP, Linear
 from lamu.objective import Objective
 from lamu.priors import Normal
 from lamu.typing import Inputs, Params, Targets
-from lamu.verification.fixed_points import (
+from lamu_verification.fixed_points import (
     FixedPoint,
     Loss,
     StandIn,
@@ -29,7 +29,7 @@ from lamu.verification.fixed_points import (
     hessian,
     mode,
 )
-from lamu.verification.references import linear_regression
+from lamu_verification.references import linear_regression
 
 __all__ = [
     "MEAN",
@@ -225,7 +225,7 @@ def iris() -> Bundled:
     return Bundled("iris, logistic", Model(Linear(), Bernoulli(), Normal(1.0)), x, y, bernoulli, exact)
 
 
-# The reference is kept as figures, because making it takes three minutes: `python -m lamu.verification.problems`
+# The reference is kept as figures, because making it takes three minutes: `python -m lamu_verification.problems`
 # prints it anew.
 
 

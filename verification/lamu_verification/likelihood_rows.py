@@ -40,7 +40,7 @@ from lamu.likelihoods import (
     ZeroInflated,
     links,
 )
-from lamu.verification.problems import Check
+from lamu_verification.problems import Check
 
 __all__ = ["likelihood_rows"]
 

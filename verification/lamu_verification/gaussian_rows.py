@@ -21,9 +21,9 @@ from lamu.geometry import Affine, Straight
 from lamu.objective.curvature import Damped, GaussNewton, RootScaledGradient
 from lamu.protocol import Algorithm
 from lamu.update_rules import PlainAverage
-from lamu.verification import gaussian_references as references
-from lamu.verification import problems
-from lamu.verification.problems import Check, Problem, distance, flat
+from lamu_verification import gaussian_references as references
+from lamu_verification import problems
+from lamu_verification.problems import Check, Problem, distance, flat
 
 __all__ = ["gaussian_rows", "kronecker_rows", "low_rank_rows"]
 
