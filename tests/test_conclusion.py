@@ -30,7 +30,7 @@ class Later(Wrapper):
 
     @property
     def traits(self) -> Any:
-        return replace(self.base.traits, looks_again=True)
+        return replace(self.base.traits, needs_data_pass=True)
 
     def preview(self, key: Any, state: Any, objective: Any) -> Posterior:
         """Fails where the later stage does."""

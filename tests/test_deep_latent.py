@@ -173,7 +173,7 @@ def test_a_deep_row_is_its_formula() -> None:
     batch = graph.read({"y": BITS[:20]}).full()
     params, state = graph.init(jax.random.key(0), batch)
     bounds = [values(graph, params, state, batch, jax.random.key(k)) for k in range(40)]
-    weighed = [values(graph.weighed(), params, state, batch, jax.random.key(k)) for k in range(40)]
+    weighed = [values(graph.importance_weighted(), params, state, batch, jax.random.key(k)) for k in range(40)]
     # The closed form and the sampled divergence have one mean: within 4 standard errors in the average row.
     difference = np.mean(np.asarray(bounds) - np.asarray(weighed), axis=1)
     assert abs(difference.mean()) < 4 * difference.std() / np.sqrt(40)
@@ -240,7 +240,9 @@ def test_a_category_is_summed_exactly() -> None:
     batch = graph.read({"y": BITS[:10], "c": partly}).full()
     params, state = graph.init(jax.random.key(0), batch)
     key = jax.random.key(1)
-    bound, total = (np.asarray(values(g, params, state, batch, jax.random.key(1))) for g in (graph, graph.weighed()))
+    bound, total = (
+        np.asarray(values(g, params, state, batch, jax.random.key(1))) for g in (graph, graph.importance_weighted())
+    )
     assert bound.shape == total.shape == (10,)
     assert np.all(total[1:] > bound[1:] - 5.0)
     gradient = jax.jit(jax.grad(lambda p: jnp.sum(graph.log_likelihood(p, state, batch, key)[0])))(params)

@@ -70,7 +70,7 @@ def test_importance_weights_of_paths_average_to_the_density(glimpse) -> None:
         np.asarray(
             jax.jit(lambda ks, g=g: jax.lax.map(lambda k: g.log_likelihood(params, state, batch, k)[0], ks))(many)
         )
-        for g in (graph, graph.weighed())
+        for g in (graph, graph.importance_weighted())
     )
     ratios = np.exp(weights - np.array(exact))
     assert np.all(np.abs(ratios.mean(0) - 1) < 4 * ratios.std(0) / np.sqrt(len(ratios)))

@@ -105,4 +105,4 @@ def test_svi_bends_back_too() -> None:
         state, info = step(jax.random.key(1), state, batch, objective)
         assert np.isfinite(info.loss)
         assert state.belief.factors["w"].precision[0, 0] > 0
-    assert algorithm.complaint(state) is None
+    assert algorithm.explain_divergence(state) is None

@@ -33,7 +33,7 @@ class Encoded(graphs.Local):
         y = jnp.asarray(row.data["y"], dtype_of(at))
         return self.network.init(key, y[None], 2 * site.shape[0])[0]
 
-    def eliminated(self, name, own, row, at, key, rest):
+    def marginalise(self, name, own, row, at, key, rest):
         y = jnp.asarray(row.data["y"], dtype_of(at))
         mean, log = jnp.split(self.network.apply(own, {}, y[None], None, False)[0][0], 2)
         draw_key, rest_key = jax.random.split(key)
@@ -194,7 +194,7 @@ class Enumerated(graphs.Local):
 
     count: int = static()
 
-    def eliminated(self, name, own, row, at, key, rest):
+    def marginalise(self, name, own, row, at, key, rest):
         eye = jnp.eye(self.count, dtype=dtype_of(at))
         bounds, natural = jax.vmap(lambda one: rest(row.given(name, one), at, key))(eye)
         q = jax.nn.softmax(bounds)

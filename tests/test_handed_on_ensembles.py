@@ -77,7 +77,7 @@ def apart(keys: Any) -> bool:
 
 @pytest.mark.parametrize("vectorised", [True, False])
 def test_members_are_given_keys_and_batches_of_their_own(vectorised: bool, monkeypatch: Any) -> None:
-    monkeypatch.setattr(lamu.Model, "loops_well", lambda *_: vectorised)
+    monkeypatch.setattr(lamu.Model, "scan_friendly", lambda *_: vectorised)
     ensemble = lamu.algorithms.deep_ensemble(Spy(), members=3)
     state = ensemble.init(jax.random.key(0), OBJECTIVE, ROWS.full())
     first = state["first"]

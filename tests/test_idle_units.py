@@ -42,9 +42,9 @@ def used_units(used: int) -> lamu.Graph:
 def test_a_fit_says_in_one_sentence_how_many_units_are_idle() -> None:
     still = lamu.algorithms.adam(1e-9)
     fit = lamu.fit(used_units(5), {"y": Y}, still, steps=1, batch_size=60)
-    assert fit.remarks == ("15 of the 20 units of z idle (below 0.01 nats a row)",)
-    assert fit.remarks[0] in repr(fit)
-    assert lamu.fit(used_units(8), {"y": Y}, still, steps=1, batch_size=60).remarks[0].startswith("12 of the 20")
+    assert fit.warnings == ("15 of the 20 units of z idle (below 0.01 nats a row)",)
+    assert fit.warnings[0] in repr(fit)
+    assert lamu.fit(used_units(8), {"y": Y}, still, steps=1, batch_size=60).warnings[0].startswith("12 of the 20")
 
 
 def test_rows_that_do_not_count_are_not_seen() -> None:
@@ -64,7 +64,7 @@ def test_rows_that_do_not_count_are_not_seen() -> None:
 def test_several_runs_have_units_of_their_own() -> None:
     graph = used_units(5)
     algorithm = lamu.algorithms.deep_ensemble(lamu.algorithms.adam(1e-9), members=2)
-    assert lamu.fit(graph, {"y": Y}, algorithm, steps=1, batch_size=60).remarks == ()
+    assert lamu.fit(graph, {"y": Y}, algorithm, steps=1, batch_size=60).warnings == ()
 
 
 def test_the_divergences_of_bits_are_those_of_coins() -> None:

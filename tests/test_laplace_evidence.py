@@ -98,7 +98,7 @@ def test_a_wider_noise_of_correlated_outputs_is_the_fit_made_anew() -> None:
         "mixing": jnp.full_like(params["likelihood"]["mixing"], 0.9),
     }
     point = Posterior(model, Point(params), {}, Sampled(), KEY)
-    wider = {**params, "likelihood": likelihood.widened(params["likelihood"], 1.5)}
+    wider = {**params, "likelihood": likelihood.scale_noise(params["likelihood"], 1.5)}
     expected = evidence(replace(point, belief=Point(wider)), (X, targets))(2.0, noise=1.0)
     np.testing.assert_allclose(evidence(point, (X, targets))(2.0, noise=1.5), expected, rtol=1e-9)
 

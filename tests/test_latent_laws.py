@@ -135,14 +135,14 @@ class VarianceForDeviation(latent.MeanField):
 
 @record
 class OneDraw(latent.Amortised):
-    def eliminated(self, name, own, row, at, key, rest):
-        return super().eliminated(name, own, row, at, jax.random.key(7), rest)
+    def marginalise(self, name, own, row, at, key, rest):
+        return super().marginalise(name, own, row, at, jax.random.key(7), rest)
 
 
 @record
 class MaskIgnored(latent.Amortised):
-    def eliminated(self, name, own, row, at, key, rest):
-        return super().eliminated(name, own, replace(row, observed={}), at, key, rest)
+    def marginalise(self, name, own, row, at, key, rest):
+        return super().marginalise(name, own, replace(row, observed={}), at, key, rest)
 
 
 @record
@@ -153,9 +153,9 @@ class DivergenceOfAllRows(latent.ELBO):
 
 @record
 class EntropyTempered(latent.Amortised):
-    def eliminated(self, name, own, row, at, key, rest):
+    def marginalise(self, name, own, row, at, key, rest):
         cold = lambda row, at, key: rest(replace(row, temperature=1.0), at, key)
-        value, others = super().eliminated(name, own, replace(row, temperature=1.0), at, key, cold)
+        value, others = super().marginalise(name, own, replace(row, temperature=1.0), at, key, cold)
         return value / row.temperature, others
 
 

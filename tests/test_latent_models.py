@@ -316,7 +316,7 @@ def test_the_bound_of_a_linear_encoder_is_the_log_density_at_the_optimum(isotrop
             },
         }
         params = {**params, "network": network}
-        weighed = values(graph.weighed(), params, state, batch, jax.random.key(1))
+        weighed = values(graph.importance_weighted(), params, state, batch, jax.random.key(1))
         bounds = [values(graph, params, state, batch, jax.random.key(k)).mean() for k in range(10)]
         if exact:
             np.testing.assert_allclose(weighed, expected, rtol=1e-6)

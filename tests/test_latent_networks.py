@@ -56,10 +56,13 @@ def test_a_ladder_with_a_layers_likelihood_is_exact() -> None:
     params = {**params, "network": network}
     exact = multivariate_normal(np.zeros(3), (slope**2 + width**2) * W.T @ W + noise**2 * np.eye(3)).logpdf(y)
     for key in range(2):
-        found = row_values(graph.weighed(), params, state, batch, jax.random.key(key))
+        found = row_values(graph.importance_weighted(), params, state, batch, jax.random.key(key))
         np.testing.assert_allclose(found, exact, rtol=1e-9)
     independent = replace(graph, local={**graph.local, "z1": latent.Amortised(Linear())})
-    assert np.abs(row_values(independent.weighed(), params, state, batch, jax.random.key(0)) - exact).max() > 0.1
+    assert (
+        np.abs(row_values(independent.importance_weighted(), params, state, batch, jax.random.key(0)) - exact).max()
+        > 0.1
+    )
     lost = replace(graph, local={**graph.local, "z1": latent.Ladder(Linear())})
     with pytest.raises(ValueError, match=r"depends on 'z2', which has no value before it; give Ladder"):
         lost.init(jax.random.key(0), batch)

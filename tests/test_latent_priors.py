@@ -67,7 +67,7 @@ def test_a_density_is_normalised_and_is_that_of_its_draws(prior) -> None:
 
 def weighed(graph, params, key):
     batch = graph.read({"y": Y}).full()
-    return np.asarray(jax.jit(lambda p: graph.weighed().log_likelihood(p, {}, batch, key)[0])(params))
+    return np.asarray(jax.jit(lambda p: graph.importance_weighted().log_likelihood(p, {}, batch, key)[0])(params))
 
 
 def test_a_mixture_of_one_is_the_standard_prior() -> None:

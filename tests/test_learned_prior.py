@@ -106,7 +106,7 @@ def test_a_widened_mode_is_the_mode_of_the_widened_noise(likelihood: Any, y: Any
     wider = {**params, "likelihood": jax.tree.map(lambda leaf: leaf + np.log(1.7), params["likelihood"])}
     for size, power in ((20.0, 1.0), (35.0, 0.6)):
         objective = Objective(model, size, temperature=0.8, likelihood_power=power)
-        found = fit_laplace(structure, point(model, params), objective, rows).widened(objective, 1.7)
+        found = fit_laplace(structure, point(model, params), objective, rows).scale_noise(objective, 1.7)
         again = fit_laplace(structure, point(model, wider), objective, rows)
         assert jax.tree.structure(found) == jax.tree.structure(again)
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):

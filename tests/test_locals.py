@@ -70,7 +70,7 @@ def at_message(exact: bool):
 def test_under_an_exact_message_a_row_has_its_log_density() -> None:
     """Whatever the key, as a bound and as an importance weight."""
     graph, params, state, batch = at_message(exact=True)
-    for bound in (graph, graph.weighed()):
+    for bound in (graph, graph.importance_weighted()):
         for key in jax.random.split(jax.random.key(1), 2):
             np.testing.assert_allclose(values(bound, params, state, batch, key), log_density(), rtol=1e-9)
 
@@ -93,7 +93,7 @@ def test_a_message_off_the_likelihood_makes_a_bound() -> None:
     keys = jax.random.split(jax.random.key(3), 400)
     bounds, weights = (
         np.asarray(jax.jit(jax.vmap(lambda k, g=g: g.log_likelihood(params, state, batch, k)[0].mean(), 0))(keys))
-        for g in (graph, graph.weighed())
+        for g in (graph, graph.importance_weighted())
     )
     exact = log_density().mean()
     error = bounds.std() / np.sqrt(len(bounds))
@@ -197,7 +197,7 @@ def test_a_series_under_exact_messages_has_the_filters_density() -> None:
     W, prior = np.kron(np.eye(T), LOADINGS), L @ noise @ L.T
     covariance = W @ prior @ W.T + NOISE**2 * np.eye(T * D)
     exact = multivariate_normal(np.zeros(T * D), covariance).logpdf(y.reshape(3, -1))
-    for bound in (graph, graph.weighed()):
+    for bound in (graph, graph.importance_weighted()):
         np.testing.assert_allclose(values(bound, params, state, batch, jax.random.key(1)), exact, rtol=1e-9)
     posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
     smoothed = y.reshape(3, -1) @ np.linalg.solve(covariance, W @ prior)

@@ -25,8 +25,8 @@ from lamu.operators import Dense
 from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled, Weighted
 from lamu.predictives.approximate_classes import ClassProbabilities
 from lamu.predictives.gaussian import StudentPredictive
-from lamu.predictives.lazy import in_room, room_for
-from lamu.running.forecast import Forecast, foresee
+from lamu.predictives.lazy import in_memory_chunks, room_for
+from lamu.running.forecast import Forecast, check_memory
 from tests.for_each import for_each
 
 
@@ -90,7 +90,7 @@ def test_a_precision_that_cannot_fit_is_refused_before_anything_runs(caplog: pyt
     large = {"network": {"layers": [{"kernel": np.zeros((90, 90))}, {"kernel": np.zeros(40)}]}}
     with caplog.at_level(logging.INFO, "lamu"):
         lamu.fit(model, (x, y), last, epochs=1, max_memory="200kB")
-        lamu.algorithms.laplace(weights=lamu.algorithms.HeadWeights()).foresee(Objective(model, 60), large)
+        lamu.algorithms.laplace(weights=lamu.algorithms.HeadWeights()).check_memory(Objective(model, 60), large)
     assert "The precision of 41 weights, Dense, takes about 40.3 kB; 200.0 kB may be used." in caplog.text
     assert "The precision of 40 weights, Dense," in caplog.text
 
@@ -106,7 +106,7 @@ def network_of(*widths: int) -> lamu.Model:
 
 def foreseen(algorithm: Any, widths: tuple[int, ...] = (20,), batch_size: int = 64, **options: bool) -> Forecast:
     rows = Arrays.of((X, Y))
-    return foresee(algorithm, Objective(network_of(*widths), 300), rows, rows.example(300), batch_size, **options)
+    return check_memory(algorithm, Objective(network_of(*widths), 300), rows, rows.example(300), batch_size, **options)
 
 
 def weights_of(*widths: int) -> int:
@@ -242,13 +242,13 @@ def test_rows_come_as_many_at_a_time_as_there_is_room_for() -> None:
         return jnp.tanh(x @ w) @ w.T
 
     w, x = jnp.ones((2, 500)), jnp.asarray(X[:, :2])
-    whole = in_room(wide, (w,), (x,))
+    whole = in_memory_chunks(wide, (w,), (x,))
     assert max(seen) == 300
     row = 500 * w.dtype.itemsize  # what a row's units take
     seen.clear()
     with memory.within(4 * 20 * row):
         assert 10 <= room_for(wide, (w,), (x,)) <= 20
-        parts = in_room(wide, (w,), (x,))
+        parts = in_memory_chunks(wide, (w,), (x,))
     assert 10 <= max(seen) <= 20
     np.testing.assert_allclose(parts, whole, rtol=1e-5)
 

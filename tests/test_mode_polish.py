@@ -154,7 +154,7 @@ def test_a_noise_that_is_too_small_is_raised_to_where_the_evidence_is_stationary
 
     exact = minimize(lambda log_noise: -log_evidence(log_noise[0]), [np.log(0.3)], tol=1e-10).x[0]
     np.testing.assert_allclose(np.log(noise_factor(mode, objective) * start), exact, atol=0.002)
-    assert noise_factor(mode.widened(objective, 1000.0), objective) == 1.0
+    assert noise_factor(mode.scale_noise(objective, 1000.0), objective) == 1.0
     singular = replace(mode, curvature=Dense(jnp.full_like(mode.curvature.matrix, jnp.nan)))
     assert (noise_factor(singular, objective), determined_by_all(singular, objective)) == (1.0, None)
 

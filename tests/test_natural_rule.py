@@ -269,7 +269,7 @@ def test_numbers_beyond_the_precision_are_not_blamed_on_the_geometry() -> None:
     """The advice was to use Retraction(), by which the steps were taken."""
     belief = jax.jit(lambda: Gaussian(jnp.zeros(1), Dense(jnp.full((1, 1), jnp.nan))))()
     state = NaturalState(count=64, belief=belief, momentum={}, rest={}, network_state={})
-    said = lamu.algorithms.cvi().complaint(state)
+    said = lamu.algorithms.cvi().explain_divergence(state)
     assert "by step 64" in said
     assert "centre and scale the data" in said
     assert "Retraction()" not in said

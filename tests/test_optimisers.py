@@ -262,11 +262,11 @@ def test_a_step_out_of_the_cone_is_noticed_and_names_the_retraction() -> None:
     for geometry in (None, Retraction()):
         algorithm = replace(von(0.5, geometry=geometry, hess_init=0.1), curvature=Price())
         state = algorithm.init(jax.random.key(0), problem.objective, batches[0])
-        assert algorithm.complaint(state) is None
+        assert algorithm.explain_divergence(state) is None
         step = jax.jit(algorithm.step)
         for t in range(12):
             state, _ = step(jax.random.key(t), state, batches[0], problem.objective)
-        words[geometry is None] = algorithm.complaint(state)
+        words[geometry is None] = algorithm.explain_divergence(state)
         if geometry is None:
             with pytest.raises(ValueError, match=r"left the cone .* use the geometry Retraction"):
                 algorithm.posterior(jax.random.key(0), state, problem.objective, None, None)

@@ -18,7 +18,7 @@ SOURCES = Path(lamu.__file__).parent
 # those of an algorithm are in test_wrappers.
 MEMBERS = {
     "linear", "head", "masked", "codes", "trained", "base", "init", "apply", "network", "likelihood",
-    "information_root", "information_diagonal", "widened", "quadratic", "log_concave",
+    "information_root", "information_diagonal", "scale_noise", "quadratic", "log_concave",
     "add", "renewed", "averaged", "per_output", "chunks", "replicas", "departure", "stays_positive",
 }  # fmt: skip
 # An object of one's own, which need not inherit from anything, is asked in one place.

@@ -385,7 +385,7 @@ class Recorder(Likelihood):
             return object.__getattribute__(self, name)
         nothing, numbers = ("check", "check_training", "marginal", "distribution"), jnp.zeros(2)
         answers: dict[str, Any] = dict.fromkeys(nothing) | {"outputs": 1, "output_scales": ("means",)}
-        answers |= {key: {} for key in ("init", "sample_prior", "dispersion_information", "widened")}
+        answers |= {key: {} for key in ("init", "sample_prior", "dispersion_information", "scale_noise")}
         answers["log_tails"] = (numbers, numbers)
 
         def answer(*args: Any) -> Any:
@@ -427,7 +427,7 @@ def test_scaled_and_fixed_dispersion_ask_the_base_itself(name: str) -> None:
             "log_prior",
             "sample_prior",
             "dispersion_information",
-            "widened",
+            "scale_noise",
             "check_training",
         ):
             assert not asked

@@ -98,5 +98,5 @@ def test_a_fault_of_a_latent_variable_is_seen(monkeypatch) -> None:
     of_row = DoublyReparameterised.of_row
     monkeypatch.setattr(DoublyReparameterised, "of_row", lambda *given, **named: of_row(*given, **named) + jnp.log(2.0))
     assert not latent_checks()["DoublyReparameterised"]().passed
-    monkeypatch.setattr(Enumerated, "eliminated", lambda *given: (-given[0].weight * jnp.ones(()), {}))
+    monkeypatch.setattr(Enumerated, "marginalise", lambda *given: (-given[0].weight * jnp.ones(()), {}))
     assert not latent_checks()["Enumerated"]().passed

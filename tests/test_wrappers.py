@@ -45,10 +45,10 @@ OBJECTIVE, BATCH = Objective(MODEL, 40.0), Batch.of(X, Y)
 class Noted(Wrapper):
     """An optimiser that says so when it is asked."""
 
-    def foresee(self, objective: Any, params: Any) -> None:
+    def check_memory(self, objective: Any, params: Any) -> None:
         raise ValueError(f"foreseen at N = {objective.data_size:g}")
 
-    def complaint(self, state: Any) -> str | None:
+    def explain_divergence(self, state: Any) -> str | None:
         assert hasattr(state, "precision"), "the optimiser's own state, of one run"
         assert jnp.ndim(state.count) == 0
         return "complained of"
@@ -79,9 +79,9 @@ def test_a_wrapper_forwards_what_the_loop_asks(name: str) -> None:
     assert isinstance(algorithm, Wrapper)
     shapes = jax.eval_shape(MODEL.init, jax.random.key(0), BATCH)[0]
     with pytest.raises(ValueError, match="foreseen at N = 40"):
-        algorithm.foresee(OBJECTIVE, shapes)
+        algorithm.check_memory(OBJECTIVE, shapes)
     state = algorithm.init(jax.random.key(0), OBJECTIVE, BATCH)
-    assert algorithm.complaint(state) == "complained of"
+    assert algorithm.explain_divergence(state) == "complained of"
     if name != "online_laplace":  # which previews under the prior so far, by the point of what it wraps
         before = len(PREVIEWED)
         assert algorithm.preview(jax.random.key(1), state, OBJECTIVE).predict(X).mean.shape == (40,)
@@ -106,9 +106,9 @@ def test_a_class_that_declares_no_more_than_it_must_has_the_defaults() -> None:
         posterior = staticmethod(lambda key, state, objective, data, trace: replace(fitted, evidence=state))
 
     whole = runnable(Plain())
-    assert whole.complaint(None) is None
+    assert whole.explain_divergence(None) is None
     assert whole.preview(jax.random.key(0), 1, OBJECTIVE).evidence == 1
-    whole.foresee(OBJECTIVE, {})
+    whole.check_memory(OBJECTIVE, {})
     assert runnable(whole) is whole
 
 
@@ -148,7 +148,7 @@ def test_an_ensemble_says_why_its_members_diverged() -> None:
 def test_nothing_that_the_loop_asks_is_found_by_its_name() -> None:
     """`getattr` and `hasattr` for a member of the protocol: a name that a wrapper, or a slip of the pen, would lose."""
     members = {name for name in vars(Runnable) | vars(Algorithm) if not name.startswith("_")}
-    assert {"preview", "foresee", "complaint", "init", "step", "posterior", "traits"} <= members
+    assert {"preview", "check_memory", "explain_divergence", "init", "step", "posterior", "traits"} <= members
     found = []
     for path in sorted(Path(lamu.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -129,7 +129,7 @@ class Run:
             found["acceptance"] = self.acceptance[0] / self.acceptance[1]
         found["steps"] = self.steps
         if not np.isfinite(found["loss"]).all():
-            sentence = runnable(algorithm).complaint(jax.device_get(self.state)) or "lower the step size"
+            sentence = runnable(algorithm).explain_divergence(jax.device_get(self.state)) or "lower the step size"
             found["fault"] = f"The loss is not finite: {sentence}."
         elif self.target.inputs is not None:
             found |= self._prediction(algorithm, objective)

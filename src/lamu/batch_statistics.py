@@ -148,7 +148,7 @@ def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
     if algorithm.traits.linearises:
         return
     # What looks at the data again makes more of its state: a belief about more than a point.
-    if algorithm.traits.looks_again or not _is_point(jax.eval_shape(belief, key, state)):
+    if algorithm.traits.needs_data_pass or not _is_point(jax.eval_shape(belief, key, state)):
         raise ValueError(
             "the network keeps statistics of its batches, which weights drawn from the belief have never made; choose "
             "statistics=lamu.batch_statistics.Frozen(), Recomputed() (at the mean), or RecomputedPerDraw()"

@@ -25,7 +25,7 @@ from lamu.protocol import Algorithm, require_algorithm, runnable
 from lamu.running.checkpoints import Checkpoints, Resumption, described, rows_described
 from lamu.running.compiled_steps import draw_of, handle, keys_of, start, start_to_keep, whole_seed
 from lamu.running.conclusion import Conclusion, require_trained, say_probabilities, say_seen_rows
-from lamu.running.forecast import foresee, measured
+from lamu.running.forecast import check_memory, measured
 from lamu.running.history import History
 from lamu.running.progress import Interruption, Progress
 from lamu.running.result import Diverged, Fit
@@ -172,14 +172,14 @@ def fit(
         init_key, step_key, order_key, final_key = keys_of(seed)
         # Dispersions start from what they are in the data, so the example may be larger than a batch.
         example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
-        few = min(model.remarked_rows, rows.count) if isinstance(rows, Arrays) else 0
+        few = min(model.rows_for_warnings, rows.count) if isinstance(rows, Arrays) else 0
         remarked = rows.example(few) if few else None
         say_probabilities(model, example)
-        if length.as_it_came and statistics is None:
+        if length.is_pretrained and statistics is None:
             require_choice(algorithm, objective, example)
         judged = held is not None and not samples  # state by state
         with memory.within(max_memory):
-            forecast = foresee(
+            forecast = check_memory(
                 algorithm, objective, rows, example, batch_size, judged, checkpoint is not None, from_file
             )
 
@@ -190,7 +190,7 @@ def fit(
             (handle(algorithm), objective, held if judged else None, example)
         )
         spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
-        state = (start_to_keep if length.as_it_came else start)(spread, init_key, ours, shown)
+        state = (start_to_keep if length.is_pretrained else start)(spread, init_key, ours, shown)
         best = Best(stop)
         saved = Resumption.of(
             checkpoint,
@@ -220,7 +220,7 @@ def fit(
             )
         history.reserve()
 
-        if length.as_it_came:
+        if length.is_pretrained:
             say_seen_rows(validation)
             blocks = iter(())
         elif isinstance(laid, Arrays):
@@ -241,7 +241,7 @@ def fit(
             final_key,
             statistics,
             max_memory,
-            not length.as_it_came,
+            not length.is_pretrained,
         )
 
         def validate(state: State, block: Block) -> None:
@@ -292,7 +292,7 @@ def fit(
             return Fit(posterior, history.columns, state, interrupted, remarked)
 
         if not history.finite:
-            raise _diverged(history, runnable(algorithm).complaint(state), lambda: finish(good))
+            raise _diverged(history, runnable(algorithm).explain_divergence(state), lambda: finish(good))
         saved.keep(state, history, best, now=True)
         if interrupted and history.trace is None and algorithm.traits.length is not None:
             raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return

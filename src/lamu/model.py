@@ -360,7 +360,7 @@ class Model(Target):
     def has_classes(self) -> bool:
         return self.likelihood.support.has_classes
 
-    def loops_well(self, batch: Batch) -> bool:
+    def scan_friendly(self, batch: Batch) -> bool:
         """Whether the network runs as fast in a compiled loop as step by step."""
         return loops_well(self.network, batch.x, self.likelihood.outputs(batch.y))
 

@@ -107,7 +107,7 @@ class Posterior:
             key = jax.random.clone(self.key) if key is None else key
             if offset is not None:
                 offset = _checked_offset(offset, x)
-            rule = GraphRule() if self.model.completes else self.rule
+            rule = GraphRule() if self.model.predicts_missing else self.rule
             pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
             return pred if trials is None else OfTrials(pred, jnp.asarray(trials))
 

@@ -70,7 +70,7 @@ class Traits:
             every leaf of the state but those in `shared`, and may be spread over devices.
         shared: the names of the state's parts that all runs have in common.
         linearises: whether its predictions need the network at the mean alone, whose batch statistics are its own.
-        looks_again: whether its posterior needs a pass over the data, which `preview` does without.
+        needs_data_pass: whether its posterior needs a pass over the data, which `preview` does without.
         messages: whether it takes exact messages of a target with conjugate parts (`lamu.conjugate_target`), so that in
             `blocks` it sees what the others believe.
         chooses_prior_scale: whether it chooses the scale of a `LearnedNormal` prior by itself.
@@ -91,7 +91,7 @@ class Traits:
     runs: int = static(default=1)
     shared: tuple[str, ...] = static(default=())
     linearises: bool = static(default=False)
-    looks_again: bool = static(default=False)
+    needs_data_pass: bool = static(default=False)
     messages: bool = static(default=False)
     chooses_prior_scale: bool = static(default=False)
 
@@ -183,7 +183,7 @@ class Runnable(Algorithm):
         """
         return self.posterior(key, state, objective, None, None)
 
-    def foresee(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, params: Params) -> None:
         """Raises a ValueError for what comes after the steps and cannot fit into memory, before any of them.
 
         Args:
@@ -192,7 +192,7 @@ class Runnable(Algorithm):
         """
         del objective, params
 
-    def complaint(self, state: State) -> str | None:
+    def explain_divergence(self, state: State) -> str | None:
         """Returns why the loss may have ceased to be finite, in one sentence with the remedy; None for no idea.
 
         Args:
@@ -212,7 +212,7 @@ class Adapted(Runnable):
     Examples:
         >>> import lamu
         >>> from lamu.protocol import Adapted
-        >>> Adapted(lamu.algorithms.sgd()).complaint(None)
+        >>> Adapted(lamu.algorithms.sgd()).explain_divergence(None)
     """
 
     base: Algorithm
@@ -246,7 +246,7 @@ class Wrapper(Adapted):
     Examples:
         >>> import lamu
         >>> from lamu.protocol import Wrapper
-        >>> Wrapper(lamu.algorithms.laplace()).traits.looks_again
+        >>> Wrapper(lamu.algorithms.laplace()).traits.needs_data_pass
         True
     """
 
@@ -261,12 +261,12 @@ class Wrapper(Adapted):
     def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         return runnable(self.base).preview(key, self.inner(state), objective)
 
-    def foresee(self, objective: Objective, params: Params) -> None:
-        runnable(self.base).foresee(objective, params)
+    def check_memory(self, objective: Objective, params: Params) -> None:
+        runnable(self.base).check_memory(objective, params)
 
-    def complaint(self, state: State) -> str | None:
-        """Returns the other's complaint."""
-        return runnable(self.base).complaint(self.inner(state))
+    def explain_divergence(self, state: State) -> str | None:
+        """Returns the other's explanation."""
+        return runnable(self.base).explain_divergence(self.inner(state))
 
 
 def runnable(algorithm: Algorithm) -> Runnable:

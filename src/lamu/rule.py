@@ -338,7 +338,7 @@ class Rule(Runnable):
         rule = Linearised() if self.keeps_uncertainty and isinstance(self.expectation, Delta) else Sampled()
         return Posterior(objective.model, belief, state.network_state, rule, key, temperature=objective.temperature)
 
-    def complaint(self, state: RuleState) -> str | None:
+    def explain_divergence(self, state: RuleState) -> str | None:
         """Returns what went wrong with the precision, in one sentence with the remedy; None where nothing did."""
         step = 0 if state.first_invalid_step is None else int(state.first_invalid_step)
         if not step:
@@ -365,7 +365,7 @@ class Rule(Runnable):
             # Factors may be older than the precision that they are of.
             return self.belief(replace(state, precision=state.precision.renewed()), objective)
         except ValueError as error:  # a family looks at its domain where the values are known
-            raise ValueError(self.complaint(state) or str(error)) from error
+            raise ValueError(self.explain_divergence(state) or str(error)) from error
 
     def _measured(
         self, key: RandomKey, state: RuleState, loss: BatchLoss, objective: Objective, prior: Any, rate: Any

@@ -164,7 +164,7 @@ class Target(ABC):
         return True
 
     @property
-    def completes(self) -> bool:
+    def predicts_missing(self) -> bool:
         """Whether a prediction fills in what is missing in rows (`completed`), in the place of targets at inputs."""
         return False
 
@@ -183,7 +183,7 @@ class Target(ABC):
         """Whether targets are classes, whose shares are kept where rows are split."""
         return False
 
-    def loops_well(self, batch: Batch) -> bool:
+    def scan_friendly(self, batch: Batch) -> bool:
         """Whether a compiled loop over steps is no slower than steps one by one.
 
         Args:
@@ -246,7 +246,7 @@ class Target(ABC):
         raise self._without_rows("what is missing in a row")
 
     def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
-        """Returns what is missing in rows by draws, where a target has it so (`completes`), or None.
+        """Returns what is missing in rows by draws, where a target has it so (`predicts_missing`), or None.
 
         Args:
             belief: about the parameters.
@@ -294,11 +294,11 @@ class Target(ABC):
         return posterior
 
     @property
-    def remarked_rows(self) -> int:
-        """How many rows `remarks` looks at, of which a fit keeps as many; none by default."""
+    def rows_for_warnings(self) -> int:
+        """How many rows `warnings` looks at, of which a fit keeps as many; none by default."""
         return 0
 
-    def remarks(self, belief: Any, temperature: Number = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
+    def warnings(self, belief: Any, temperature: Number = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
         """Returns what a person should know of a belief about this target, in words; nothing by default.
 
         Args:

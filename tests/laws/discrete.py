@@ -135,10 +135,10 @@ class Broken(AmortisedBernoulli):
     leak: float = 0.0
     entropy: float = 0.0
 
-    def eliminated(self, name: str, own: Any, row: Any, at: Any, key: Any, rest: Any) -> Any:
-        value, natural = super().eliminated(name, own, row, at, key, rest)
+    def marginalise(self, name: str, own: Any, row: Any, at: Any, key: Any, rest: Any) -> Any:
+        value, natural = super().marginalise(name, own, row, at, key, rest)
         held = jax.lax.stop_gradient
-        without = super().eliminated(name, held(own), row, at, jax.random.clone(key), rest)[0]
+        without = super().marginalise(name, held(own), row, at, jax.random.clone(key), rest)[0]
         belief = self.belief(name, own, row, at)
         extra = self.leak * jnp.sum(belief.logit) + self.entropy * belief.entropy()
         return held(value) + (without - held(without)) + self.scores * (value - without) + extra - held(extra), natural
@@ -168,10 +168,10 @@ class NothingAddedBack(Regression):
 class Soft(AmortisedBernoulli):
     """A value at relaxed draws, which is no bound."""
 
-    def eliminated(self, name: str, own: Any, row: Any, at: Any, key: Any, rest: Any) -> Any:
+    def marginalise(self, name: str, own: Any, row: Any, at: Any, key: Any, rest: Any) -> Any:
         belief = self.belief(name, own, row, at)
         soft = self.estimator.point(key, belief)[0]
-        natural = super().eliminated(name, own, row, at, jax.random.clone(key), rest)[1]
+        natural = super().marginalise(name, own, row, at, jax.random.clone(key), rest)[1]
         return rest(row.given(name, soft), at, jax.random.clone(key))[0] + belief.entropy(), natural
 
 

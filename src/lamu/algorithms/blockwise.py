@@ -121,10 +121,10 @@ class Blocks(Runnable):
         # Returns the product of the parts' beliefs, with the dispersions of the first part that has any.
         return self.preview(key, state, objective)
 
-    def complaint(self, state: tuple[Any, ...]) -> str | None:
-        # Returns the first complaint of a part.
-        found = (runnable(one).complaint(part) for one, part in zip(self.algorithms, state, strict=True))
-        return next((complaint for complaint in found if complaint is not None), None)
+    def explain_divergence(self, state: tuple[Any, ...]) -> str | None:
+        # Returns the first explanation of a part.
+        found = (runnable(one).explain_divergence(part) for one, part in zip(self.algorithms, state, strict=True))
+        return next((reason for reason in found if reason is not None), None)
 
     @property
     def _last_gradient(self) -> int:

@@ -373,9 +373,9 @@ class Searched(Rule):
         taken = part(t)
         return replace(taken, mean=stay(state.mean, taken.mean), rest=stay(state.rest, taken.rest)), info
 
-    def complaint(self, state: RuleState) -> str | None:
+    def explain_divergence(self, state: RuleState) -> str | None:
         # Returns what is wrong with a precision that is not positive, in one sentence with the remedy.
-        if super().complaint(state) is None:
+        if super().explain_divergence(state) is None:
             return None
         return (
             "the Hessian where the run ended is indefinite, so that it is no minimum; take more steps, or laplace(), "
@@ -655,7 +655,7 @@ class InvariantMap(Runnable):
             objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
         )
 
-    def complaint(self, state: MapState) -> str:
+    def explain_divergence(self, state: MapState) -> str:
         # Returns what a criterion that is not finite means, and the remedy.
         return (
             "the Fisher information of the data has no finite log-determinant there: some direction of the parameters "

@@ -102,7 +102,7 @@ def train_images(
         density = mean_log_prob(posterior, {"y": test}, samples or _SAMPLES)
         rows = {"train": len(train), "test": len(test)}
         scores = {"log_prob": density.value, "standard_error": density.error}
-        metrics = {**scores, "rows": rows, "seconds": seconds, "remarks": list(learned.remarks)}
+        metrics = {**scores, "rows": rows, "seconds": seconds, "remarks": list(learned.warnings)}
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
             posterior.save(folder / "posterior")

@@ -30,8 +30,8 @@ from lamu.graphs.elimination import (
     FIRST_STEP,
     Local,
     Proposal,
-    eliminated,
     first_local,
+    marginalise,
     real_latents,
     trajectory,
 )
@@ -160,7 +160,7 @@ def _along(
         of_proposal, of_draw, key = jax.random.split(key, 3)
         name, first, others = first_local(local, row)
         own = at.statistics.get("local", {}).get(name, {})
-        proposal = first.proposal(name, own, row, at, of_proposal, partial(eliminated, others))
+        proposal = first.proposal(name, own, row, at, of_proposal, partial(marginalise, others))
         with lenient():
             new, log_q = take(proposal, of_draw)
         values, total, row = {**values, **new}, total + log_q, with_values(row, new)

@@ -31,8 +31,8 @@ __all__ = [
     "Proposal",
     "Reshaped",
     "Rest",
-    "eliminated",
     "first_local",
+    "marginalise",
     "real_latents",
     "require_key",
     "require_summed",
@@ -135,7 +135,7 @@ class Local(ABC):
     \[ \max_q \tfrac1T E_q[\log p(x, z)] + H(q) \ge
        E_{q(z)}\big[ \mathrm{rest}(x, z) - \log q(z) \big] \]
 
-    A local of one's own is a record with `eliminated`; one with a network defines `init` too.
+    A local of one's own is a record with `marginalise`; one with a network defines `init` too.
 
     Attributes:
         random: whether a row's bound is a function of a key.
@@ -143,13 +143,13 @@ class Local(ABC):
         counts: whether a row's bound depends on the training step.
         has_density: whether its belief has one, so that a chain can correct draws of it.
         taught: whether it learns from rows that hold the latent's value, a category, in all of them, too.
-        tells_by_units: whether it says what each unit of its latent tells of a row (`unit_divergences`).
+        per_unit_kl: whether it says what each unit of its latent tells of a row (`unit_divergences`).
     """
 
     random: ClassVar[bool] = False
     has_density: ClassVar[bool] = True
     taught: ClassVar[bool] = False
-    tells_by_units: ClassVar[bool] = False
+    per_unit_kl: ClassVar[bool] = False
     counts: bool | Any = False
     given: tuple[str, ...] | Any = ()
 
@@ -167,7 +167,7 @@ class Local(ABC):
         del key, name, row, at
         return {}
 
-    def weighed(self) -> Local:
+    def importance_weighted(self) -> Local:
         """Returns the local under which a row's value is the log of an unbiased estimate of its density.
 
         Importance sampling averages such estimates. Itself by default, for locals that are exact or do not draw.
@@ -178,22 +178,22 @@ class Local(ABC):
         return self
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
-        """Returns the local's belief about its latent, to be drawn from; of λ by default. Arguments as of `eliminated`.
+        """Returns the local's belief about its latent, to be drawn from; of λ by default. Arguments of `marginalise`.
 
         It depends on the row and on the key alone, and not on a value of the latent.
         """
-        return Independent({name: self.eliminated(name, own, row, at, key, rest)[1][name].belief()})
+        return Independent({name: self.marginalise(name, own, row, at, key, rest)[1][name].belief()})
 
     def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
         r"""Returns \(KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit of the latent in nats, `[units]`.
 
-        None where it has no closed form by units; always so by default. Arguments as of `eliminated`.
+        None where it has no closed form by units; always so by default. Arguments as of `marginalise`.
         """
         del name, own, row, at, key, rest
         return None
 
     @abstractmethod
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the row's log density, or a bound of it, in nats, and λ of every latent that left, by name.
 
         Where `at.values_only` the bound alone is asked for, and λ may be left out.
@@ -222,10 +222,10 @@ class ExactElimination(Local):
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the exact posterior of all latents."""
-        natural = self.eliminated(name, own, row, at, key, rest)[1]
+        natural = self.marginalise(name, own, row, at, key, rest)[1]
         return Independent({name: part.belief() for name, part in natural.items()})
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log density, exact at T(θ), and λ of every latent: all leave at once."""
         value, slopes = jax.value_and_grad(lambda latent: row.log_joint(at, latent))(row.zeros(at))
         natural = _tied(tree.scale(slopes, 1.0 / row.temperature), row)
@@ -267,7 +267,7 @@ class Coordinate(Local):
         """Returns the beliefs about all latents where they no longer move."""
         return Independent({name: part.belief() for name, part in self.settled(row, at).items()})
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound, and λ of every latent: all take turns.
 
         Raises:
@@ -366,7 +366,7 @@ def _tied(natural: dict[str, Any], row: Row) -> dict[str, Any]:
     }
 
 
-def eliminated(
+def marginalise(
     local: Mapping[str, Local], row: Row, at: Environment, key: Any, natural: dict[str, Any] | None = None
 ) -> Eliminated:
     """Returns the row's log density or bound in nats, and λ of every latent by name."""
@@ -377,12 +377,12 @@ def eliminated(
         return bound_at(natural, row, at), natural
     name, first, others = first_local(local, row)
     own = at.statistics.get("local", {}).get(name, {})
-    return first.eliminated(name, own, row, at, key, partial(eliminated, others))
+    return first.marginalise(name, own, row, at, key, partial(marginalise, others))
 
 
 def settled(local: Mapping[str, Local], row: Row, at: Environment) -> dict[str, Any]:
     """Returns λ of the latents of a row that take turns before any other leaves; nothing where another leaves first."""
-    # No gradient passes this iteration, so that it can run over all rows before `eliminated`, and in other blocks.
+    # No gradient passes this iteration, so that it can run over all rows before `marginalise`, and in other blocks.
     _, first, _ = first_local(local, row)
     return first.settled(row, at) if isinstance(first, Coordinate) else {}
 

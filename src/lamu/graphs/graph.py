@@ -361,7 +361,7 @@ class Graph(GraphMessages):
     # What a posterior is asked.
 
     @property
-    def completes(self) -> bool:
+    def predicts_missing(self) -> bool:
         """Yes: a prediction fills in NaN."""
         return True
 
@@ -399,17 +399,17 @@ class Graph(GraphMessages):
         return table(self, observed)
 
     @property
-    def remarked_rows(self) -> int:
+    def rows_for_warnings(self) -> int:
         """A thousand, where an encoder says what each unit of a latent tells of a row."""
-        return _REMARKED if any(local.tells_by_units for local in (self.local or {}).values()) else 0
+        return _REMARKED if any(local.per_unit_kl for local in (self.local or {}).values()) else 0
 
-    def remarks(self, belief: Belief, temperature: Any = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
+    def warnings(self, belief: Belief, temperature: Any = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
         r"""Returns which components of a mixture hold less than one row, and how many units of a latent are idle.
 
         A unit is idle that carries less than 0.01 nats a row, \(E_y\, KL(q(z_j \mid y) \,\|\, p(z_j))\).
         """
         empty = empty_components(self.sites, belief, temperature, self.fitted_rows)
-        idle = idle_units(self, belief, rows) if rows is not None and self.remarked_rows else {}
+        idle = idle_units(self, belief, rows) if rows is not None and self.rows_for_warnings else {}
         return (
             *(
                 f"{len(which)} of the components of {name} empty ({', '.join(map(str, which))})"

@@ -16,7 +16,7 @@ from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Product
-from lamu.graphs.elimination import Eliminated, Local, eliminated, require_key, settled
+from lamu.graphs.elimination import Eliminated, Local, marginalise, require_key, settled
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
 from lamu.graphs.network import NetworkSite, applications
@@ -185,7 +185,7 @@ class GraphMessages(MessageTarget):
             return Row.of(sites, self.columns, data, temperature, dtype)
 
         def one(data: Mapping[str, Any], natural: dict[str, Any], key: Any) -> Eliminated:
-            return eliminated(local, row_of(data), at, key, natural)
+            return marginalise(local, row_of(data), at, key, natural)
 
         natural = over_rows(lambda data: settled(local, row_of(data), at), data)
         key = require_key(local, key)
@@ -308,6 +308,10 @@ class GraphMessages(MessageTarget):
         known = lambda factor: factor if factor.names & under else factor.at_values()
         return replace(self, sites=tuple(replace(site, factor=known(site.factor)) for site in self.sites))
 
-    def weighed(self: G) -> G:
+    def importance_weighted(self: G) -> G:
         """Returns the graph whose rows' values are logs of unbiased estimates of their densities, where locals draw."""
-        return self if not self.local else replace(self, local={n: local.weighed() for n, local in self.local.items()})
+        return (
+            self
+            if not self.local
+            else replace(self, local={n: local.importance_weighted() for n, local in self.local.items()})
+        )

@@ -17,7 +17,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
 from lamu.graphs.chains import ancestral, chains_of_rows, with_values
-from lamu.graphs.elimination import eliminated, first_local, require_key
+from lamu.graphs.elimination import first_local, marginalise, require_key
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of, value_of
 from lamu.graphs.normal_factors import LocatedNormal, NormalFactor
@@ -72,7 +72,7 @@ def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key:
     theta = belief.draws(of_theta, samples)
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     at = lambda i: jax.tree.map(lambda leaf: leaf[i % count], theta)
-    values = graph.weighed().at_values()
+    values = graph.importance_weighted().at_values()
     draws = max(samples, count) if any(local.random for local in (values.local or {}).values()) else count
 
     @jax.jit
@@ -167,7 +167,7 @@ def divergences_of_units(
     # Latents leave one after the other; each term is given a draw of those before. Locals without a belief whose
     # divergence has a closed form by units are left out.
     local, at, dtype = graph.local or {}, Environment(dict(statistics)), dtype_of(statistics)
-    telling = {name for name, each in local.items() if each.tells_by_units}
+    telling = {name for name, each in local.items() if each.per_unit_kl}
     if not telling:
         return {}
     sites = in_dtype(graph.in_rows, dtype)
@@ -177,7 +177,7 @@ def divergences_of_units(
         while telling & {site.name for site in row.latent}:
             of_terms, of_proposal, of_draw, key = jax.random.split(key, 4)
             name, first, others = first_local(local, row)
-            own, rest = at.statistics.get("local", {}).get(name, {}), partial(eliminated, others)
+            own, rest = at.statistics.get("local", {}).get(name, {}), partial(marginalise, others)
             terms = first.unit_divergences(name, own, row, at, of_terms, rest)
             if terms is not None:
                 told[name] = terms
@@ -320,7 +320,7 @@ def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array,
             told = {name: _entries(sites[name], here) for name in missing}
             labels = [name for name in names if name not in missing]
             if labels:
-                natural = eliminated(local, row, at, require_key(local, None))[1]
+                natural = marginalise(local, row, at, require_key(local, None))[1]
                 for name in labels:
                     told[name] = (jax.nn.log_softmax(natural[name].probabilities)[None], {})
             return told

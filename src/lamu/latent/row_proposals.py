@@ -280,7 +280,7 @@ def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Uni
             raise TypeError(
                 f"the code {name!r} of a Delta local is a point, which has no divergence; use Amortised(network)"
             )
-    telling = [name for name, each in local.items() if each.tells_by_units]
+    telling = [name for name, each in local.items() if each.per_unit_kl]
     if not telling:
         raise TypeError("no latent of the model has an encoder; give the posterior of a lamu.Graph with Amortised")
     of_theta, of_rows = jax.random.split(key)

@@ -385,6 +385,6 @@ class ZeroInflated(LikelihoodWrapper):
     information_blocks, information_root = Likelihood.information_blocks, Likelihood.information_root
     information_diagonal, information_sum = Likelihood.information_diagonal, Likelihood.information_sum
 
-    def widened(self, params: Params, factor: Number) -> None:
+    def scale_noise(self, params: Params, factor: Number) -> None:
         """Returns None: counts have no scale."""
         del params, factor

@@ -154,7 +154,7 @@ class Dispersed(Independent):
 class Scale(Dispersed):
     """A likelihood whose dispersion is a scale in the target's units."""
 
-    def widened(self, params: Params, factor: Number) -> Params:
+    def scale_noise(self, params: Params, factor: Number) -> Params:
         return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
 
 
@@ -194,6 +194,6 @@ class FixedDispersion(LikelihoodWrapper):
         # Returns the parameters as they are: there are none.
         return params
 
-    def widened(self, params: Params, factor: Any) -> Params:
+    def scale_noise(self, params: Params, factor: Any) -> Params:
         # Returns the parameters as they are: there are none to widen.
         return params

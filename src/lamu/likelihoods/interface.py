@@ -254,7 +254,7 @@ class Likelihood:
         """
         return jax.tree.map(jnp.ones_like, params)
 
-    def widened(self, params: Params, factor: Number) -> Params | None:
+    def scale_noise(self, params: Params, factor: Number) -> Params | None:
         """Returns the parameters with every noise deviation times a factor; None where noise has no such scale."""
         del params, factor
         return None

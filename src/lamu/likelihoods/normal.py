@@ -120,7 +120,7 @@ class Gaussian(Likelihood):
         r"""Returns \(E[-\partial^2 \log p / \partial (\log \sigma_k)^2] = 2\) for each output, of one row."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
 
-    def widened(self, params: Params, factor: Number) -> Params:
+    def scale_noise(self, params: Params, factor: Number) -> Params:
         return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
@@ -396,7 +396,7 @@ class MultivariateGaussian(Likelihood):
         draws = {name: jax.random.normal(k, params[name].shape, params[name].dtype) for name, k in keys.items()}
         return {**draws, "log_scale": 3.0 * draws["log_scale"]}
 
-    def widened(self, params: Params, factor: Number) -> Params | None:
+    def scale_noise(self, params: Params, factor: Number) -> Params | None:
         """Returns the parameters with every deviation times a factor; None where the covariance is given."""
         if self.covariance is not None:
             return None

@@ -82,8 +82,8 @@ class LikelihoodWrapper(Likelihood):
     def dispersion_information(self, params: Params) -> Params:
         return self.base.dispersion_information(params)
 
-    def widened(self, params: Params, factor: Number) -> Params | None:
-        return self.base.widened(params, factor)
+    def scale_noise(self, params: Params, factor: Number) -> Params | None:
+        return self.base.scale_noise(params, factor)
 
     def log_prob(self, params: Params, f: Array, y: Targets) -> Array:
         # Returns the base's log density in nats, `[batch]`.

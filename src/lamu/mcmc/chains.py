@@ -449,7 +449,7 @@ class Chains(Runnable):
         )
         return posterior_from_draws(key, objective, state.network_state, trace, known)
 
-    def complaint(self, state: ChainsState) -> str:
+    def explain_divergence(self, state: ChainsState) -> str:
         # Returns what it means that the loss is not finite.
         bad = [i for i, value in enumerate(state.chains.log_density) if not bool(jnp.isfinite(value))]
         where = f"the log density is not finite where chains {bad} are" if bad else "the log density left the numbers"

@@ -242,7 +242,7 @@ class Dynamics(Runnable):
             return self._moved(key, chain, rows, objective, state.count, state.network_state)
 
         chain = (state.position, state.momentum, state.scale, state.reference, state.curvature)
-        if self.chains > 1 and model.loops_well(one):
+        if self.chains > 1 and model.scan_friendly(one):
             chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if apart else None))(keys, chain, batch)
         else:
             pick = lambda many, k: jax.tree.map(lambda leaf: leaf[k], many)
@@ -313,7 +313,7 @@ class Dynamics(Runnable):
             return isinstance(objective.model, Density) and objective.model.draw is None
         return not hasattr(self.start, "belief") or isinstance(self.start.belief, Point)
 
-    def complaint(self, state: DynamicsState) -> str:
+    def explain_divergence(self, state: DynamicsState) -> str:
         # Returns what to do where the loss is not finite.
         return (
             "the step size is too large for the curvature (it must stay below 2 over it, a row); lower it, start the "

@@ -239,7 +239,7 @@ class NaturalRule(Runnable):
         gradient = natural_gradient(self.expectation, key, belief, loss).gradient
         return tree.add(belief.to_natural(), self._target(objective, belief, gradient), -1.0)
 
-    def complaint(self, state: NaturalState) -> str | None:
+    def explain_divergence(self, state: NaturalState) -> str | None:
         # Returns where λ left its domain, in one sentence with the remedy; None where it did not.
         try:
             state.belief.with_natural(state.belief.to_natural())

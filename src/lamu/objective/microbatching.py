@@ -52,7 +52,7 @@ def parts_of(
     looked_up = network.codes is ... or not jnp.issubdtype(batch.x.dtype, jnp.floating)
     if batch.mask.shape[0] == 1 or network.linear or meet or runs * _at_a_glance(batch, params, looked_up) < room:
         return 1
-    if not looped and not model.loops_well(batch):
+    if not looped and not model.scan_friendly(batch):
         return 1
     held, random = _held(model, batch, network_state, params, key, train)
     return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * held / room)))

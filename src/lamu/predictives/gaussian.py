@@ -16,7 +16,7 @@ from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.likelihoods import Likelihood
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks, in_room, row_keys
+from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Real, Support
@@ -162,7 +162,7 @@ class _Head:
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         parts = (self.model, self.belief, self.network_state)
-        f, spread = in_room(_outputs, parts, (x,))
+        f, spread = in_memory_chunks(_outputs, parts, (x,))
         f = with_offset(f, None if offset is None else jnp.asarray(offset))
         likelihood, plain = self.model.likelihood, {"log_scale": jnp.zeros_like(self.belief.rate)}
         centre, unit = likelihood.mean(plain, f), jnp.sqrt(likelihood.variance(plain, f))

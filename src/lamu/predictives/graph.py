@@ -272,7 +272,7 @@ class Completed(Predictive):
 
 @record
 class GraphRule(PredictiveRule):
-    """The rule of targets that fill in rows (`completes`): missing entries are predicted from the rest of their row."""
+    """The rule of targets that fill in rows (`predicts_missing`): missing entries by the others of their row."""
 
     # The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
     # Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of

@@ -24,7 +24,7 @@ __all__ = [
     "draw_in_chunks",
     "equal_chunks",
     "in_chunks",
-    "in_room",
+    "in_memory_chunks",
     "predictive",
     "require_room",
     "room_for",
@@ -58,7 +58,7 @@ def in_chunks(function: Callable[[Any], Any], x: Inputs, rows: int, axis: int = 
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 
-def in_room(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...], axis: int = 0) -> Any:
+def in_memory_chunks(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...], axis: int = 0) -> Any:
     """Returns `function(*parts, *x)`, computed as many rows at a time as `lamu.memory.budget()` has room for."""
     # `function`: a compiled function of parts and rows, as for `in_chunks`; one object, so that its size is found once.
     return in_chunks(lambda rows: function(*parts, *rows), x, rows=room_for(function, parts, x), axis=axis)

@@ -26,7 +26,7 @@ from lamu.networks import MLP, Standardised
 from lamu.operators import Diagonal
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Prepared
-from lamu.predictives.lazy import in_room
+from lamu.predictives.lazy import in_memory_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
@@ -128,7 +128,7 @@ class _Moments:
         return self.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> GaussianPredictive:
-        mean, variance = in_room(_outputs, (self.model, self.weights), (x,))
+        mean, variance = in_memory_chunks(_outputs, (self.model, self.weights), (x,))
         mean = with_offset(mean, None if offset is None else jnp.asarray(offset))
         likelihood: Any = self.model.likelihood
         covariance = jax.vmap(jnp.diag)(variance)

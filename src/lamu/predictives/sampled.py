@@ -14,7 +14,7 @@ from lamu import memory
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
 from lamu.predictives.interface import Prepared
-from lamu.predictives.lazy import in_room
+from lamu.predictives.lazy import in_memory_chunks
 from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
@@ -46,7 +46,7 @@ class DrawnOutputs:
 
     def at(self, x: Rows, offset: Rows | None) -> MixturePredictive:
         """Returns the predictive of these rows."""
-        f = in_room(self.outputs, (self.model, *self.draws), (x, offset), axis=1)
+        f = in_memory_chunks(self.outputs, (self.model, *self.draws), (x, offset), axis=1)
         if self.log_weights is None:
             return MixturePredictive.equal(self.model.likelihood, self.dispersion, f, self.random)
         return MixturePredictive(self.model.likelihood, self.dispersion, f, self.log_weights, self.random)

@@ -130,7 +130,9 @@ class Conclusion:
                 posterior = self.objective.model.constrained(posterior)  # a density with constraints
                 return posterior if self.statistics is None else self.statistics.of(posterior, seen)
         except Exception as error:
-            if self.algorithm.traits.looks_again:  # hours of steps are not lost because what comes after them failed
+            if (
+                self.algorithm.traits.needs_data_pass
+            ):  # hours of steps are not lost because what comes after them failed
                 with contextlib.suppress(Exception):  # what failed first is what is told
                     point = runnable(self.algorithm).preview(jax.random.clone(self.key), state, self.objective)
                     error.fit = Fit(self.objective.model.constrained(point), history.columns, state, interrupted)  # pyright: ignore[reportAttributeAccessIssue]

@@ -362,7 +362,7 @@ class _Deal:
             averaged, pairs = _AVERAGED, int(np.clip(affordable / (_AVERAGED * rows.count), _PAIRS, most))
         each = int(np.clip(affordable / pairs, min(rows.count, batch_size), rows.count))
         example = rows.example(1)
-        dense = at.objective.model.loops_well(example) and not at.network_state
+        dense = at.objective.model.scan_friendly(example) and not at.network_state
         chunk = min(each, _CHUNK if dense else batch_size)
         order = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1))).permutation(rows.count)
         return cls(rows, pairs, each, chunk, order, averaged)

@@ -25,7 +25,7 @@ from lamu.running.history import count
 from lamu.running.schedule import Block
 from lamu.typing import State
 
-__all__ = ["Forecast", "foresee", "measured"]
+__all__ = ["Forecast", "check_memory", "measured"]
 
 _DRAWS_A_BLOCK, _STEPS_A_BLOCK = 64, 1024
 
@@ -62,7 +62,7 @@ class Forecast:
         memory.demand(self.total, f"this run ({self})", instead)
 
 
-def foresee(
+def check_memory(
     algorithm: Algorithm,
     objective: Objective,
     rows: Arrays | Stream,
@@ -75,7 +75,7 @@ def foresee(
     """Returns what a run will take but for its steps, and refuses one that cannot fit."""
     # What comes after the steps the algorithm foresees itself, and is asked first.
     key = jax.eval_shape(lambda: jax.random.key(0))
-    runnable(algorithm).foresee(objective, jax.eval_shape(objective.model.init, key, example)[0])
+    runnable(algorithm).check_memory(objective, jax.eval_shape(objective.model.init, key, example)[0])
     state = jax.eval_shape(start, handle(algorithm), key, objective, example)
     # The loop keeps a copy while it gives the state away.
     held = (3 if keeps_best else 2) * memory.bytes_of(state)

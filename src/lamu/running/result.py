@@ -45,7 +45,7 @@ class Fit:
             validation, "validation_step" and "validation_nll" (nats a row), one entry a validation, of a sampler one.
         state: the algorithm's last state; on the mesh, where there was one.
         interrupted: whether the run was stopped from the keyboard before its end.
-        rows: the first of the rows, as many as the model's remarks look at; None for none.
+        rows: the first of the rows, as many as the model's warnings look at; None for none.
 
     Examples:
         >>> import lamu
@@ -62,7 +62,7 @@ class Fit:
     rows: Any = None
 
     def __repr__(self) -> str:
-        """In a line: what was fitted, how long, whether it converged, and `remarks`; the parts are attributes."""
+        """In a line: what was fitted, how long, whether it converged, and `warnings`; the parts are attributes."""
         found = self.posterior
         steps, convergence = len(self.history["loss"]), found.convergence
         words = [f"{type(found.belief).__name__} about {found.model.name}", f"{steps:,} steps"]
@@ -72,7 +72,7 @@ class Fit:
             words.append(f"temperature {float(found.temperature):g}")
         if convergence is not None:
             words.append("converged" if convergence.converged else "not converged")
-        words += self.remarks
+        words += self.warnings
         return f"Fit({', '.join([*words, *(['interrupted'] if self.interrupted else [])])})"
 
     def __getattr__(self, name: str) -> Any:
@@ -80,9 +80,9 @@ class Fit:
         return elsewhere(self, name, _ELSEWHERE)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """What the model says of the posterior: components of a mixture that are empty, units of a latent that idle."""
-        return self.posterior.model.remarks(self.posterior.belief, self.posterior.temperature, self.rows)
+        return self.posterior.model.warnings(self.posterior.belief, self.posterior.temperature, self.rows)
 
     @property
     def convergence(self) -> Convergence | None:

@@ -157,7 +157,7 @@ def array_blocks(
     # `done`: the steps that were done before (a resumed run). A step depends on its number, never on its block.
     whole = traits.batching == "full" or batch_size >= rows.count
     per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
-    in_scans = objective.model.loops_well(rows.example(1))
+    in_scans = objective.model.scan_friendly(rows.example(1))
     in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
     # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
     short = _SHORT if rows.count > 1 else 2 * _SHORT
@@ -321,7 +321,7 @@ class Length:
 
     total: int | None  # the steps there are at most; None for a stream whose batches nobody has counted
     rounds: Rounds | None = None  # the rounds of a run over arrays that nobody gave a length, else None
-    as_it_came: bool = False  # whether no step is taken at all, because the weights arrive trained
+    is_pretrained: bool = False  # whether no step is taken at all, because the weights arrive trained
 
     @classmethod
     def of(
@@ -331,7 +331,7 @@ class Length:
         if epochs is not None and steps is not None:
             raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
         if epochs == 0 and traits.length is None:
-            return cls(0, as_it_came=True)
+            return cls(0, is_pretrained=True)
         if not isinstance(rows, Arrays):
             return cls(steps)
         its_own = traits.length is not None or traits.batching == "once"

@@ -76,7 +76,7 @@ def validation_nll(algorithm: Any, key: RandomKey, state: State, objective: Obje
 
 def posterior_nll(posterior: Any, held: Arrays) -> float:
     """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted."""
-    if posterior.model.completes:
+    if posterior.model.predicts_missing:
         log_prob = np.asarray(posterior.log_prob(held), float)
     else:
         log_prob = np.asarray(posterior.predict(held.x, offset=held.offset).log_prob(held.y), float)
@@ -87,7 +87,7 @@ def posterior_nll(posterior: Any, held: Arrays) -> float:
 def _batch_nll(algorithm: Any, key: RandomKey, state: State, objective: Objective, batch: Any) -> tuple[Array, Array]:
     posterior = runnable(opened(algorithm)).preview(key, state, objective)
     draws = jax.random.fold_in(key, 1)
-    if posterior.model.completes:
+    if posterior.model.predicts_missing:
         posterior = posterior.model.constrained(posterior)
         log_prob = posterior.model.row_log_prob(posterior.belief, batch, _DRAWS, draws)
         return -batch.total(log_prob), jnp.sum(batch.mask * batch.weight)

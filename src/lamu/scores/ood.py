@@ -13,7 +13,7 @@ import numpy as np
 from lamu import memory, tree
 from lamu.posterior import Posterior
 from lamu.predictives.interface import Predictive
-from lamu.predictives.lazy import in_chunks, in_room
+from lamu.predictives.lazy import in_chunks, in_memory_chunks
 from lamu.predictives.sampled import require_room
 from lamu.typing import Array, Inputs, RandomKey, State, Targets
 
@@ -300,7 +300,7 @@ def energy(
     x = x if np.issubdtype(x.dtype, np.floating) else x.astype(jnp.result_type(float))
     require_room(posterior.belief, key, samples)
     draws = posterior.belief.draws(key, samples)
-    f = in_room(_mean_outputs, (posterior, draws), (x,))
+    f = in_memory_chunks(_mean_outputs, (posterior, draws), (x,))
     logits = np.asarray(f, float) / temperature
     if logits.shape[1] == 1:
         logits = np.concatenate([-logits / 2, logits / 2], axis=1)

@@ -61,9 +61,9 @@ class ExtendedKalman(Runnable):
         departures = ("Gauss-Newton for the Hessian", "one pass over the rows", "shortened steps")
         return Choices("Gaussian, dense precision", "Delta", "GaussNewton", departures=departures)
 
-    def foresee(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, params: Params) -> None:
         # Raises a ValueError for a covariance that does not fit in memory, a TypeError for a model without one.
-        super().foresee(objective, params)
+        super().check_memory(objective, params)
         _require_known_noise(objective, params)
         weights = tree.dimension(params["network"])
         bytes_held = 4 * weights**2 * jnp.result_type(*jax.tree.leaves(params["network"])).itemsize

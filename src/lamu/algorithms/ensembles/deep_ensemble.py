@@ -233,7 +233,7 @@ class DeepEnsemble(Wrapper):
             own = self.diversity.objective(k, objective, batch)
             return self.base.step(key, state, self.diversity.batch(k, batch), own)
 
-        if model.loops_well(one):
+        if model.scan_friendly(one):
             numbers = jnp.arange(self.members)
             state, info = jax.vmap(step, in_axes=(0, 0, 0, 0 if apart else None))(keys, state, numbers, batch)
         else:
@@ -250,10 +250,10 @@ class DeepEnsemble(Wrapper):
             [preview(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key
         )
 
-    def complaint(self, state: State) -> str | None:
-        # Returns the first member's complaint that there is.
-        complaints = (runnable(self.base).complaint(_member(state, k)) for k in range(self.members))
-        return next((each for each in complaints if each is not None), None)
+    def explain_divergence(self, state: State) -> str | None:
+        # Returns the first member's explanation that there is.
+        reasons = (runnable(self.base).explain_divergence(_member(state, k)) for k in range(self.members))
+        return next((each for each in reasons if each is not None), None)
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the members' posteriors as one ensemble, predicting by the members' own rule.

@@ -103,7 +103,7 @@ class Mixed(DeepEnsemble):
     @property
     def traits(self) -> Traits:
         # Those of the members' algorithm, with an order of the data for each, on a network without a state.
-        return replace(super().traits, looks_again=True)
+        return replace(super().traits, needs_data_pass=True)
 
     @property
     def choices(self) -> Choices:

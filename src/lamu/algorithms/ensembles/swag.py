@@ -301,7 +301,7 @@ class Swag(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        return replace(self.base.traits, looks_again=True)
+        return replace(self.base.traits, needs_data_pass=True)
 
     @property
     def choices(self) -> Choices:

@@ -28,13 +28,13 @@ from lamu.priors import LearnedNormal
 from lamu.target import Target
 from lamu.typing import Data, DTypeLike, Params, RandomKey
 
-__all__ = ["as_it_came", "bytes_held", "foresee", "judged", "require_positive", "say_slope"]
+__all__ = ["bytes_held", "check_memory", "is_pretrained", "log_gradient_norm", "posterior_at_mode", "require_positive"]
 
 
 _COPIES = 3  # the curvature, the precision, and its factor
 
 
-def foresee(structure_of: Callable[[Params], Any], choice: Any, model: Target, weights: Params) -> None:
+def check_memory(structure_of: Callable[[Params], Any], choice: Any, model: Target, weights: Params) -> None:
     """Says what the precision will take, and refuses one that cannot fit."""
     # `ValueError`: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
     patterns = choice.patterns if isinstance(choice, Matching) else None
@@ -86,7 +86,7 @@ _JITTERS = 6
 _STEP, _GAIN = 0.01, 0.05
 
 
-def as_it_came(model: Target, point: Posterior, data: Data) -> bool:
+def is_pretrained(model: Target, point: Posterior, data: Data) -> bool:
     """Returns whether the network arrived trained and no step has moved its weights: then they stay."""
     if not model.trained:
         return False
@@ -100,7 +100,7 @@ def as_it_came(model: Target, point: Posterior, data: Data) -> bool:
     return bool(known) and all(np.array_equal(a, c) for a, c in known)
 
 
-def say_slope(mode: LaplaceFit, objective: Objective, gradient: Params) -> None:
+def log_gradient_norm(mode: LaplaceFit, objective: Objective, gradient: Params) -> None:
     """Warns where weights that arrived trained are no minimum of the loss, which Laplace's method takes them for."""
     # The sign is the loss that one step of a hundredth of the weights' length down the slope promises, \(0.01\,
     # |\theta|\, |\nabla \bar\ell|\), in nats a row, of the weights that the belief is about. A prior whose scale is
@@ -125,7 +125,7 @@ def _length(vector: Params) -> float:
     return math.sqrt(sum(float(np.sum(np.square(np.asarray(leaf, float)))) for leaf in jax.tree.leaves(vector)))
 
 
-def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
+def posterior_at_mode(found: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
     """Returns the posterior at a mode with its convergence; without an evidence and with a warning where it is none."""
     posterior = found.mode.integrated(objective, key)
     remedy = _remedy(kept, found.stalled)

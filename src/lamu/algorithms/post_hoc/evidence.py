@@ -97,7 +97,7 @@ class Evidence:
         model, dispersions = self.objective.model, self.fit.params["likelihood"]
         if not (model.quadratic and jax.tree.leaves(dispersions)):
             return False
-        return model.likelihood.widened(dispersions, 1.0) is not None
+        return model.likelihood.scale_noise(dispersions, 1.0) is not None
 
     def posterior(self, prior: Any, key: RandomKey, noise: Any = None) -> Posterior:
         """Returns the posterior at the same mode under another prior.
@@ -108,7 +108,7 @@ class Evidence:
             noise: c, as above.
         """
         objective = replace(self.objective, model=replace(self.objective.model, prior=prior))
-        fit = self.fit if noise is None else self.fit.widened(objective, noise)
+        fit = self.fit if noise is None else self.fit.scale_noise(objective, noise)
         return fit.integrated(objective, key)
 
 

@@ -98,7 +98,7 @@ def well_determined(metric: Any, objective: Objective, mean: Params) -> Array:
 
 def determined_by_all(mode: LaplaceFit, objective: Objective) -> float | None:
     """Returns γ at the noise at which the evidence is stationary; None if rounding or M leave no room for a noise."""
-    determined = float(_determined(mode.widened(objective, noise_factor(mode, objective)), objective))
+    determined = float(_determined(mode.scale_noise(objective, noise_factor(mode, objective)), objective))
     return determined if determined < float(mode.observed) * mode.misfit.size else None  # NaN is none
 
 
@@ -117,9 +117,9 @@ def noise_factor(mode: LaplaceFit, objective: Objective) -> float:
 @jax.jit
 def _slope(mode: LaplaceFit, objective: Objective, log_factor: Array | float) -> Array:
     """Returns the derivative of the evidence in log c."""
-    wide = mode.widened(objective, jnp.exp(log_factor))
+    wide = mode.scale_noise(objective, jnp.exp(log_factor))
     log_prior = lambda log_factor: objective.model.dispersion_log_prior(
-        mode.widened(objective, jnp.exp(log_factor)).params["likelihood"]
+        mode.scale_noise(objective, jnp.exp(log_factor)).params["likelihood"]
     )
     own = 2.0 * jnp.sum(wide.misfit) - wide.observed * wide.misfit.size + jax.grad(log_prior)(log_factor)
     return own / objective.temperature + _determined(wide, objective)

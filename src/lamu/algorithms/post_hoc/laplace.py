@@ -10,7 +10,14 @@ import jax
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton, averaged, can_average
-from lamu.algorithms.post_hoc.checks import as_it_came, bytes_held, foresee, judged, require_positive, say_slope
+from lamu.algorithms.post_hoc.checks import (
+    bytes_held,
+    check_memory,
+    is_pretrained,
+    log_gradient_norm,
+    posterior_at_mode,
+    require_positive,
+)
 from lamu.algorithms.post_hoc.evidence_noise import determined_by_all
 from lamu.algorithms.post_hoc.few_rows import with_noise_integrated
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
@@ -79,7 +86,7 @@ class Laplace(Wrapper):
     def traits(self) -> Traits:
         # Those of what finds the mode; it chooses the scale of the prior by itself.
         linearises = self.rule is None or isinstance(self.rule, Linearised | LinearisedMarginal | Probit)
-        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True, linearises=linearises)
+        return replace(self.base.traits, chooses_prior_scale=True, needs_data_pass=True, linearises=linearises)
 
     @property
     def choices(self) -> Choices:
@@ -91,16 +98,16 @@ class Laplace(Wrapper):
         curvature = type(self.curvature).__name__
         return Choices(family, "Delta", curvature, departures=(*self.weights.departures, *departures))
 
-    def foresee(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, params: Params) -> None:
         # Says what the precision will take in memory, and raises a ValueError for one that cannot fit.
-        super().foresee(objective, params)
-        foresee(self._structure_of, self.weights, objective.model, params["network"])
+        super().check_memory(objective, params)
+        check_memory(self._structure_of, self.weights, objective.model, params["network"])
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the Gaussian at the mode, which is found to its end before.
         _require_concave(self.curvature, objective)
         point = self.base.posterior(key, state, objective, data, trace)
-        kept = as_it_came(objective.model, point, data)
+        kept = is_pretrained(objective.model, point, data)
         determined = None if kept else self._determined_beside(point, objective, data)
         model, point = self.weights.select(objective.model, point, objective, data)
         structure = self._structure_of(point.mean["network"])
@@ -132,7 +139,7 @@ class Laplace(Wrapper):
             structure = LowRankStructure(_RANK)
             first, gradient = at_first()
         if gradient is not None:
-            say_slope(first, objective, gradient)
+            log_gradient_norm(first, objective, gradient)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))
         held_out = getattr(data, "held_out", None)
         rule, around = self._rule_of(objective.model, kept), data if kept else None
@@ -140,7 +147,7 @@ class Laplace(Wrapper):
         found, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=own)
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
-        posterior = judged(found, under, key, kept)
+        posterior = posterior_at_mode(found, under, key, kept)
         if determined is None:
             posterior = with_noise_integrated(posterior, found, under, objective.model.prior)
         if not kept and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):

@@ -89,7 +89,7 @@ class LaplaceFit:
     ) -> Array:
         """Returns the log evidence in nats, differentiable in every argument."""
         # Learned dispersions are held: `dispersion_volume` is what integrating over them adds.
-        fit = self if noise is None else self.widened(objective, noise)
+        fit = self if noise is None else self.scale_noise(objective, noise)
         mean, T = fit.params["network"], objective.temperature if temperature is None else temperature
         if precision is None:
             return fit._normaliser(T, objective.model.log_prior(fit.params), fit._hessian(objective).logdet(mean))
@@ -122,12 +122,12 @@ class LaplaceFit:
             data = rows * tree.ravel(objective.model.dispersion_information(dispersions))[0]
         return jnp.sum(jnp.log(2 * math.pi * T / (data + own))) / 2
 
-    def widened(self, objective: Objective, factor: Any) -> LaplaceFit:
+    def scale_noise(self, objective: Objective, factor: Any) -> LaplaceFit:
         """Returns the fit with every noise deviation of a quadratic likelihood times a factor."""
         # With R the misfit and M the numbers observed, the likelihood becomes \(R / c^2 + M \log c\), constants aside,
         # and the curvature is divided by c².
         likelihood: Any = objective.model.likelihood
-        params = {**self.params, "likelihood": likelihood.widened(self.params["likelihood"], factor)}
+        params = {**self.params, "likelihood": likelihood.scale_noise(self.params["likelihood"], factor)}
         each = jnp.broadcast_to(jnp.asarray(factor, self.misfit.dtype), self.misfit.shape)
         misfit, shrunk = self.misfit / each**2, jnp.mean(1 / each**2)
         value = self.likelihood + jnp.sum(misfit - self.misfit) + self.observed * jnp.sum(jnp.log(each))

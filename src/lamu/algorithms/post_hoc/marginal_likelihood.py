@@ -50,8 +50,8 @@ from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.algorithms.post_hoc.scale_search import (
     LOG_TEMPERATURES,
     ScaleSearch,
+    batches_that_fit,
     counted_weight,
-    in_room,
     scale_search,
     tempered_total,
 )
@@ -145,7 +145,7 @@ class _Judge:
         prior: Any = self._objective.model.prior
         model = replace(self._objective.model, prior=prior.at(math.exp(log_scale)))
         other = replace(self._objective, model=model)
-        return (mode.widened(other, math.exp(log_factor)) if self._noisy and log_factor else mode), other
+        return (mode.scale_noise(other, math.exp(log_factor)) if self._noisy and log_factor else mode), other
 
     def evidence(self, mode: LaplaceFit, objective: Objective) -> float:
         """Returns the evidence in nats; −∞ where the precision is singular to rounding, and the evidence a NaN."""
@@ -201,7 +201,9 @@ class _Judge:
         weight, batches = None if search is None else search.weight, []
         if weight is None:
             under_one = self.at(mode, 0.0)[1]
-            batches = in_room(mode, under_one, self._held_out, min(self._held_out.count, _most_rows(under_one)), True)
+            batches = batches_that_fit(
+                mode, under_one, self._held_out, min(self._held_out.count, _most_rows(under_one)), True
+            )
             weight = math.fsum(map(counted_weight, batches))
 
         def losses(log_scale: float) -> np.ndarray:

@@ -323,7 +323,7 @@ def _noise_step(
     factor = noise_factor(mode, objective)
     if factor == 1.0:
         return stays, 0.0
-    raised = mode.widened(objective, factor).params["likelihood"]
+    raised = mode.scale_noise(objective, factor).params["likelihood"]
     return jax.tree.map(jnp.subtract, raised, dispersion), float(squared)
 
 

@@ -41,7 +41,7 @@ class NeuralLinear(Wrapper):
     @property
     def traits(self) -> Traits:
         # Those of what finds the features.
-        return replace(self.base.traits, looks_again=True, linearises=True)
+        return replace(self.base.traits, needs_data_pass=True, linearises=True)
 
     @property
     def choices(self) -> Choices:

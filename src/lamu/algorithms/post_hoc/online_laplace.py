@@ -67,7 +67,7 @@ class OnlineLaplace(Wrapper):
     @property
     def traits(self) -> Traits:
         # Those of what finds the mode; it chooses the scales of the prior by itself.
-        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True)
+        return replace(self.base.traits, chooses_prior_scale=True, needs_data_pass=True)
 
     @property
     def choices(self) -> Choices:
@@ -243,7 +243,7 @@ class OnlineLaplace(Wrapper):
         dispersion = state.dispersion
         if dispersion:
             likelihood: Any = objective.model.likelihood
-            dispersion = likelihood.widened(dispersion, jnp.exp(log_factor))
+            dispersion = likelihood.scale_noise(dispersion, jnp.exp(log_factor))
         return log_precision, dispersion, memory
 
 

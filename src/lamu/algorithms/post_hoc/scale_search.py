@@ -39,8 +39,8 @@ __all__ = [
     "ScalePerLayer",
     "ScalePerWeight",
     "ScaleSearch",
+    "batches_that_fit",
     "counted_weight",
-    "in_room",
     "prior_of",
     "scale_search",
     "tempered_total",
@@ -232,7 +232,7 @@ def scale_search(
             return None  # one's own rule need not be compiled
         outputs = rule.base if isinstance(rule, Probit | LaplaceBridge) else rule
         marginal = isinstance(outputs, LinearisedMarginal)
-        batches = in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
+        batches = batches_that_fit(mode, objective, held_out, min(held_out.count, rows), marginal)
     leaves, structure = jax.tree.flatten(objective)
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
     moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
@@ -241,7 +241,7 @@ def scale_search(
         mode, leaves, rule, key, batch = held
         moved = dict(zip(moving, numbers[1:], strict=True))
         under = jax.tree.unflatten(structure, [moved.get(place, leaf) for place, leaf in enumerate(leaves)])
-        mode = mode.widened(under, numbers[0]) if noisy else mode
+        mode = mode.scale_noise(under, numbers[0]) if noisy else mode
         posterior = mode.posterior(under, key)
         if held_out is not None:
             chosen, again = rule or posterior.rule, jax.random.clone(key)
@@ -270,7 +270,7 @@ def counted_weight(batch: Batch) -> float:
     return float(np.sum(np.asarray(batch.weight) * np.asarray(batch.mask)))
 
 
-def in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
+def batches_that_fit(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
     """Returns the first rows, in batches of one shape for which there is room."""
     # By shapes alone: a precision that is made operation by operation is a program for each of them.
     weights = jax.eval_shape(lambda mode: Gaussian(mode.params["network"], mode.precision(objective)), mode)

@@ -83,10 +83,10 @@ class ConjugateScales(Wrapper):
         precisions = scale_messages(prior, state.precisions, squares, objective.temperature)
         return ScalesState(inner, precisions, _mean_prior(prior, precisions, state.prior.scale)), info
 
-    def foresee(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, params: Params) -> None:
         # Raises what the other raises, and a TypeError for a prior whose scales are not conjugate.
         prior = _conjugate(objective.model.prior)
-        runnable(self.base).foresee(_under(objective, prior.standardised), params)
+        runnable(self.base).check_memory(_under(objective, prior.standardised), params)
 
     def preview(self, key: RandomKey, state: ScalesState, objective: Objective) -> Posterior:
         # Returns what the state predicts, under the normal prior so far.

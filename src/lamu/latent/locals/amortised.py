@@ -193,7 +193,7 @@ class Amortised(Local):
     bound: Bound | Any = ELBO()
 
     random: ClassVar[bool] = True
-    tells_by_units: ClassVar[bool] = True
+    per_unit_kl: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
@@ -221,7 +221,7 @@ class Amortised(Local):
         """Whether the bound warms up."""
         return isinstance(self.bound, WarmUp)
 
-    def weighed(self) -> Amortised:
+    def importance_weighted(self) -> Amortised:
         """Returns the local with the bound of one draw, the log of an importance weight."""
         return replace(self, bound=Importance(1))
 
@@ -244,14 +244,14 @@ class Amortised(Local):
         """Returns the divergence of every unit; None under flows, a learned prior, or one of latents that are open."""
         return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound by draws of the encoder's belief, and λ of all latents: of others at one draw of this."""
         return self.at_belief(self.belief(name, own, row, at), name, own, row, at, key, rest)
 
     def at_belief(
         self, belief: Belief, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest
     ) -> Eliminated:
-        """Returns what `eliminated` does, at a belief that may be another one than the encoder's.
+        """Returns what `marginalise` does, at a belief that may be another one than the encoder's.
 
         Args:
             belief: about the vector of the latent's entries.
@@ -318,11 +318,11 @@ class Delta(Local):
         site = next(site for site in row.latent if site.name == name)
         return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
 
-    def weighed(self) -> Delta:
+    def importance_weighted(self) -> Delta:
         """Raises a TypeError: a code has no density."""
         raise TypeError("a Delta local has no density of a row, because a point has no entropy; use Amortised(network)")
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log joint density at the code, and λ of a narrow belief around it."""
         return self.at_code(self.code(name, own, row, at), name, row, at, key, rest)
 
@@ -338,7 +338,7 @@ class Delta(Local):
         return encoded(self.network, own, name, (), row, at)
 
     def at_code(self, code: Array, name: str, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns what `eliminated` does, at a code.
+        """Returns what `marginalise` does, at a code.
 
         Args:
             code: a vector.
@@ -461,11 +461,11 @@ class Denoising(Delta):
         if not isinstance(self.corruption, Corruption):
             raise TypeError(f"the corruption is {self.corruption!r}; give for instance latent.Masking(0.25)")
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log joint density at the code of the corrupted row, in training, and λ around the code."""
         of_noise, of_rest = jax.random.split(key)
         if at.step is None:
-            return super().eliminated(name, own, row, at, of_rest, rest)
+            return super().marginalise(name, own, row, at, of_rest, rest)
         code = self.code(name, own, self._corrupted(of_noise, row), at)
         return self.at_code(code, name, row, at, of_rest, rest)
 
@@ -517,7 +517,7 @@ class Refined(Local):
     pairs: int = static(default=4)
 
     random: ClassVar[bool] = True
-    tells_by_units: ClassVar[bool] = True
+    per_unit_kl: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.local, Amortised) or not isinstance(self.local.family, MeanField):
@@ -541,9 +541,9 @@ class Refined(Local):
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         return self.local.init(key, name, row, at)
 
-    def weighed(self) -> Refined:
+    def importance_weighted(self) -> Refined:
         """Returns the local with the bound of one draw of the refined belief."""
-        return Refined(self.local.weighed(), self.steps, self.rate, self.pairs)
+        return Refined(self.local.importance_weighted(), self.steps, self.rate, self.pairs)
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         return proposal_of(self.belief(name, own, row, at, key, rest), name, row)
@@ -552,14 +552,14 @@ class Refined(Local):
         """Returns the divergence of every unit of the refined belief; None where the encoder has none."""
         return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at, key, rest))
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound at the refined belief, and λ of all latents."""
         of_belief, of_bound = jax.random.split(key)
         refined = self.belief(name, own, row, at, of_belief, rest)
         return self.local.at_belief(refined, name, own, row, at, of_bound, rest)
 
     def belief(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Gaussian:
-        """Returns the refined belief about the vector of the latent's entries; arguments as of `eliminated`."""
+        """Returns the refined belief about the vector of the latent's entries; arguments as of `marginalise`."""
         of_noise, of_rest = jax.random.split(key)
         joint, belief = RowOfGraph(name, row, at, rest), self.local.belief(name, own, row, at)
         noise = jax.random.normal(of_noise, (self.pairs, belief.mean.size), belief.mean.dtype)

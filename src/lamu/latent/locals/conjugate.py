@@ -92,7 +92,7 @@ class Conjugate(Local):
             )
         return first_encoder(self.network, key, name, (), row, 2 * math.prod(shape_of(site)))
 
-    def weighed(self) -> Conjugate:
+    def importance_weighted(self) -> Conjugate:
         """Returns the local of one draw of z and x, whose value is the log of an importance weight."""
         return _WeighedMessage(self.network)
 
@@ -118,7 +118,7 @@ class Conjugate(Local):
         under = _UnderMessage(name, self.message(name, own, row, at), row)
         return _Mixed(under, *under.log_normalisers(at))
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound, and λ of all latents: of x and of others at the likeliest z."""
         under = _UnderMessage(name, self.message(name, own, row, at), row)
         held = jax.lax.stop_gradient(at)
@@ -138,7 +138,7 @@ class Conjugate(Local):
 class _WeighedMessage(Conjugate):
     """One draw of z and x of q, and the log of its importance weight."""
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         # Returns the log weight, and λ of all latents at the draw of z.
         under = _UnderMessage(name, self.message(name, own, row, at), row)
         log_parts, beliefs = under.log_normalisers(at)
@@ -169,7 +169,7 @@ class _UnderMessage:
         """Returns log Z of every value of z, and λ of x given it."""
 
         def of_value(number: Array) -> tuple[Array, Any]:
-            value, latents = ExactElimination().eliminated(
+            value, latents = ExactElimination().marginalise(
                 "", {}, self._given(self.closed, number), at, None, _nothing_left
             )
             return value, latents[self.site.name]

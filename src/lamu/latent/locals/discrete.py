@@ -165,7 +165,7 @@ class AmortisedBernoulli(Local):
     given: tuple[str, ...] = static(default=())
 
     random: ClassVar[bool] = True
-    tells_by_units: ClassVar[bool] = True
+    per_unit_kl: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
@@ -200,7 +200,7 @@ class AmortisedBernoulli(Local):
         learned = {"baseline": control.init(of_baseline, name, self.given, row)} if _learned(control) else {}
         return {"encoder": encoder, **learned}
 
-    def weighed(self) -> AmortisedBernoulli:
+    def importance_weighted(self) -> AmortisedBernoulli:
         """Returns the local with one draw, whose value is the log of an importance weight."""
         return replace(self, estimator=ScoreFunction(1))
 
@@ -219,7 +219,7 @@ class AmortisedBernoulli(Local):
         """Returns the divergence of every bit; None under a learned prior, or one of latents that are open."""
         return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the average of ℓ with the estimator's gradient, and λ of all latents: of others at one draw."""
         shape = shape_of(next(site for site in row.latent if site.name == name))
         belief = self.belief(name, own, row, at)
@@ -334,7 +334,7 @@ class Enumerated(Local):
             )
         return first_encoder(self.network, key, name, self.given, row, shape_of(site)[-1])
 
-    def weighed(self) -> SummedOut:
+    def importance_weighted(self) -> SummedOut:
         """Returns the exact sum, without a classifier."""
         return SummedOut()
 
@@ -351,7 +351,7 @@ class Enumerated(Local):
         )
         return logits, label
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the weighted sum of the bounds at every value, and λ of all latents: of others at the likeliest."""
         logits, tie = self._logits(name, own, row, at)
         log_q = jax.nn.log_softmax(logits + tie)
@@ -385,7 +385,7 @@ class SummedOut(Local):
 
     random: ClassVar[bool] = True
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log of the sum, and λ of all latents: of others at the likeliest value."""
         site = next(site for site in row.latent if site.name == name)
         values = jnp.eye(shape_of(site)[-1], dtype=dtype_of(at, row.known))

@@ -63,7 +63,7 @@ class Recurrent(Local):
     hidden: int = static(default=100)
 
     random: ClassVar[bool] = True
-    tells_by_units: ClassVar[bool] = True
+    per_unit_kl: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, int) or self.hidden < 1:
@@ -77,7 +77,7 @@ class Recurrent(Local):
         features = 2 * drawing.read.size(y.size) + drawing.hidden
         return LSTM((self.hidden,)).init(key, jnp.zeros((1, 1, features), y.dtype), 2 * latents)[0]
 
-    def weighed(self) -> Recurrent:
+    def importance_weighted(self) -> Recurrent:
         """Returns the local whose value is the log of an importance weight of its path."""
         return _WeighedPath(self.hidden)
 
@@ -141,7 +141,7 @@ class Recurrent(Local):
         _, mean, precision = self.path(name, own, row, at, key)
         return RowOfGraph(name, row, at, rest).unit_divergences(Gaussian(mean, Diagonal(precision)))
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         of_path, of_rest, of_others = jax.random.split(key, 3)
         z, mean, precision = self.path(name, own, row, at, of_path)
         joint = RowOfGraph(name, row, at, rest)
@@ -271,7 +271,7 @@ class Smoother(Local):
             "combiner": self.combiner.init(of_combiner, both, 2 * latents)[0],
         }
 
-    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log importance weight of a path, and λ of all latents at it."""
         site = next(site for site in row.latent if site.name == name)
         steps, latents = shape_of(site)
