@@ -175,7 +175,7 @@ def test_what_cannot_be_a_binary_latent() -> None:
         models.SigmoidBelief((), 4)
     with pytest.raises(ValueError, match=r"3 entries have logits of the shape \(2,\)"):
         AutoregressiveBernoulli(3, jnp.zeros(2))
-    with pytest.raises(ValueError, match="y is 2 in a row; give zeros and ones"):
+    with pytest.raises(ValueError, match="y is 2 in a row; give 0 and 1"):
         models.DARN((2,), 4).read({"y": 2.0 * np.ones((2, 4))})
     graph = models.VAE(2, 4)
     wrong = replace(graph, local={"z": AmortisedBernoulli(Linear())})

@@ -214,7 +214,7 @@ def test_labels_teach_a_generative_classifier() -> None:
     # Of rows that all have labels the styles are those beside rows that have none.
     styles = [posterior.local({"y": y[:5], "c": labels})["z"].mean for labels in (c[:5], [*c[:4], np.nan])]
     np.testing.assert_allclose(styles[0][:4], styles[1][:4], rtol=1e-6)
-    with pytest.raises(ValueError, match="c is 2 in a row; it has 2 categories"):
+    with pytest.raises(ValueError, match="c is 2 in a row; give whole numbers from 0 to 1, and NaN"):
         graph.read({"y": y, "c": c + 1})
 
 

@@ -15,7 +15,7 @@ import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, MultivariateNormal, NormalGamma, NormalWishart, Wishart
 from lamu.graphs.expressions import Environment
-from lamu.graphs.statistics import Chance, Counts, Numbers, Simplex
+from lamu.graphs.statistics import Chance, Numbers, Observed, Simplex
 from lamu.objective import Objective
 
 RANDOM = np.random.default_rng(7)
@@ -156,7 +156,7 @@ def test_a_quadratic_bound_touches_the_logistic_density() -> None:
     weights = weights / weights.sum()
     f = graphs.Program().sample("f", graphs.Normal(0.0, 1.0))
     factor = graphs.BernoulliLogits(f)
-    value = jax.jit(lambda x, s: factor.log_density(Counts(x), Environment({"f": s})))
+    value = jax.jit(lambda x, s: factor.log_density(Observed(x), Environment({"f": s})))
     for m, sd, x in itertools.product((-3.0, 0.0, 1e-3, 2.0), (0.1, 1.5), (0.0, 1.0)):
         sign = 2 * x - 1
         np.testing.assert_allclose(value(x, Numbers.of(jnp.asarray(m))), np.log(expit(sign * m)), rtol=1e-9)
@@ -231,7 +231,7 @@ def test_what_the_new_factors_refuse() -> None:
         graphs.Circuit(p, jnp.full((1, 1, 2), 0.5))
     with pytest.raises(ValueError, match="at least two entries"):
         graphs.Circuit(p[:1])
-    with pytest.raises(ValueError, match="y is 2 in a row; give zeros and ones"):
+    with pytest.raises(ValueError, match="y is 2 in a row; give 0 and 1"):
         graphs.models.SumProduct(2, 4).read({"y": np.full((3, 4), 2.0)})
     with pytest.raises(TypeError, match="the logits of BernoulliLogits is w, probabilities"):
         graphs.BernoulliLogits(graphs.Program().sample("w", Beta(1.0, 1.0)))

@@ -226,12 +226,12 @@ def series(m) -> None:
 @for_each(
     "data, words",
     [
-        ({"z": [[0, 1, 5]]}, "z is 5 in a row; it has 2 categories"),
+        ({"z": [[0, 1, 5]]}, "z is 5 in a row; give whole numbers from 0 to 1"),
         ({"z": [[0, 1, 0.5]]}, "z is 0.5 in a row"),
         ({"z": [[0, 1]]}, "z has the shape \\(1, 2\\), and the program makes \\(3,\\) of a row"),
         ({"p": [[0.5, 0.5, 0.5]]}, "p sums to 1.5 in a row; divide"),
         ({"p": [[1.5, 0.0, -0.5]]}, "p is 0 in a row; give probabilities above zero"),
-        ({"v": [1.0]}, "v is 1 in a row; give probabilities between 0 and 1"),
+        ({"v": [1.0]}, "v is 1 in a row; give numbers strictly between 0 and 1"),
     ],
 )
 def test_values_of_series_and_shares_are_checked(data, words) -> None:
@@ -313,7 +313,7 @@ def rows_of(m) -> None:
         ([1, 2], TypeError, "data is a list; pass arrays by the names"),
         ({"x": np.ones((1, 2))}, ValueError, "observe no variable of a row"),
         ({"y": [1]}, ValueError, "lack the input 'x'"),
-        ({"y": [-1.0], "x": np.ones((1, 2))}, ValueError, "y is -1 in a row; counts are"),
+        ({"y": [-1.0], "x": np.ones((1, 2))}, ValueError, "y is -1 in a row; give whole numbers from 0"),
         ({"v": [[np.nan, 1.0], [1.0, 2.0]], "x": np.ones((2, 2))}, ValueError, "NaN in row 0, and Multivariate"),
         ({"u": [1.0], "x": [[np.nan, 1.0]]}, ValueError, "the input 'x' is NaN"),
         ({"u": [np.nan], "x": [[1.0, 1.0]]}, ValueError, "u is NaN in every row"),

@@ -11,8 +11,8 @@ from scipy.stats import norm
 import lamu
 from lamu import graphs, latent
 from lamu.graphs.expressions import Environment
-from lamu.graphs.potential import Observed
 from lamu.graphs.reading import read
+from lamu.graphs.statistics import Observed
 from lamu.latent import models
 from lamu.networks import MLP
 from lamu.predictives import Sampled

@@ -6,13 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument
-from lamu.graphs.probability_factors import refuse_other_than_events
-from lamu.graphs.statistics import Chance, Counts, Simplex
+from lamu.graphs.statistics import Chance, Observed, Simplex
 from lamu.record import record
+from lamu.supports import TwoClasses
 from lamu.typing import Array, Inputs
 
 __all__ = ["Circuit", "CircuitFactor"]
@@ -74,7 +73,8 @@ class CircuitFactor(Factor):
     chance: Any  # of the leaves
     weights: Any  # of the sums, a level each
 
-    kind = Counts
+    kind = Observed
+    support = TwoClasses()
     affine = False
     exchangeable = True
 
@@ -102,7 +102,3 @@ class CircuitFactor(Factor):
             odd = value[2 * pairs :]
             value = jnp.concatenate([sums, odd]) if len(odd) else sums
         return T * value[0, 0]
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for anything but zeros and ones.
-        refuse_other_than_events(name, value, observed)

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.graphs.expressions import Constant, Environment, Expression, lifted
+from lamu.graphs.expressions import Constant, Environment, Expression, common_shape, lifted
 from lamu.graphs.statistics import Statistics, kind_of
 from lamu.record import record
+from lamu.supports import Support
 from lamu.typing import Array, Inputs
 
-__all__ = ["Factor", "Known", "argument", "summed"]
+__all__ = ["Factor", "Known", "argument", "one_hot", "require_inside", "summed"]
 
 
 class Factor(ABC):
@@ -34,6 +35,7 @@ class Factor(ABC):
         exchangeable: whether members of its arguments may change places without a latent that tells them apart, so that
             they start at draws.
         first_concentration: the least concentration of the draws of shares that such members start from.
+        support: the values that data of x may have; None for any.
     """
 
     kind: type[Statistics] | Any
@@ -43,6 +45,7 @@ class Factor(ABC):
     exact: ClassVar[bool] = True
     exchangeable: ClassVar[bool] = False
     first_concentration: ClassVar[float] = 0.0
+    support: Support | Any = None
 
     @property
     def neutral(self) -> Any:
@@ -50,14 +53,17 @@ class Factor(ABC):
         return self.kind.neutral
 
     @property
-    @abstractmethod
     def arguments(self) -> dict[str, Expression]:
-        """The arguments by name."""
+        """The arguments by name: the fields that are expressions."""
+        return {name: field for name, field in vars(self).items() if isinstance(field, Expression)}
 
     @property
-    @abstractmethod
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of x that the arguments imply, to which a plate adds leading axes; None where an input decides."""
+        """The shape of x, to which a plate adds leading axes; None where an input decides.
+
+        By default that to which the fields are broadcast.
+        """
+        return common_shape(vars(self).values())
 
     @abstractmethod
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -108,7 +114,8 @@ class Factor(ABC):
             value: `[N, ...]`.
             observed: whether each entry is there.
         """
-        del name, value, observed
+        if self.support is not None:
+            require_inside(self.support, name, value, observed, self.misses)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of x in one row; of a category the probabilities.
@@ -144,6 +151,19 @@ def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
     return made
 
 
+def require_inside(support: Support, name: str, value: np.ndarray, observed: np.ndarray, misses: bool = False) -> None:
+    """Raises a ValueError for data outside a support."""
+    wrong = observed & ~np.asarray(support.contains(value))
+    if wrong.any():
+        unknown = ", and NaN where it is unknown" if misses else ""
+        raise ValueError(f"{name} is {value[wrong][0]:g} in a row; give {support.values}{unknown}")
+
+
+def one_hot(value: Inputs, count: int) -> Array:
+    """Returns the one-hot vectors of whole numbers."""
+    return jax.nn.one_hot(jnp.asarray(value).astype(jnp.int32), count, dtype=jnp.result_type(float))
+
+
 def summed(values: Array, observed: Any) -> Array:
     """Returns the sum of the entries that are there."""
     return jnp.sum(values if observed is None else jnp.where(observed, values, jnp.zeros_like(values)))
@@ -159,11 +179,6 @@ class Known(Factor):
     def kind(self) -> type[Statistics]:
         """The statistics of the family."""
         return kind_of(self.belief)
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        # None.
-        return {}
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.graphs.expressions import Environment, Expression, Variable, lifted
+from lamu.graphs.expressions import Environment, Expression, Value, Variable, lifted
 from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Positive, Series, Simplex, Statistics, Vectors
 from lamu.networks.interface import outputs
 from lamu.record import record, static
@@ -40,7 +40,7 @@ class NetworkSite:
 
 
 @record
-class Applied(Expression):
+class Applied(Value):
     r"""What a network returns, \(f(w, x)\), at values of its inputs."""
 
     # A network is not affine in anything: for a belief about an input whose statistics are no value's, this is f at the
@@ -63,17 +63,9 @@ class Applied(Expression):
         # Returns none: it is the mean of a Normal, the outputs of a likelihood, or, by `exp`, a precision.
         return ()
 
-    def of_kind(self, kind: Any, at: Environment) -> Any:
-        # Returns T of the outputs.
-        return kind.of(self.first(at))
-
     def first(self, at: Environment) -> Array:
         weights = at.statistics[self.of.name]
         return outputs(self.of.network, weights, {}, arguments(self.inputs, at)[None], None, False, None)[0][0]
-
-    def quadratic(self, weight: Array, at: Environment) -> Array:
-        # Returns the weighted sum of the squares.
-        return jnp.sum(weight * self.first(at) ** 2)
 
 
 @record
@@ -81,15 +73,6 @@ class Exp(Expression):
     r"""\(e^f\) of a network's outputs: precisions, whose logarithm is the network's."""
 
     of: Any  # f
-
-    @property
-    def names(self) -> frozenset[str]:
-        # Those of f.
-        return self.of.names
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.of.shape
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns those of precisions.

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu.graphs.expressions import Constant, Environment, Expression, Scale, lifted
 from lamu.graphs.factor import Factor, argument, summed
@@ -82,17 +81,6 @@ class NormalFactor(Factor):
 
     kind = Numbers
 
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        # Mean and precision.
-        return {"mean": self.mean, "precision": self.precision}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        if self.mean.shape is None or self.precision.shape is None:
-            return None
-        return np.broadcast_shapes(self.mean.shape, self.precision.shape)
-
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log density; x may be `Numbers` or `Vectors`.
         precision = self.precision.of_kind(Positive, at)
@@ -122,10 +110,6 @@ class LocatedNormal(Factor):
     @property
     def arguments(self) -> dict[str, Expression]:
         return {"mean and precision": self.of}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.of.shape
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         of = self.of.of_kind(Located, at)
@@ -185,11 +169,6 @@ class MultivariateNormalFactor(Factor):
     misses = False
 
     @property
-    def arguments(self) -> dict[str, Expression]:
-        # Mean and precision.
-        return {"mean": self.mean, "precision": self.precision}
-
-    @property
     def shape(self) -> tuple[int, ...] | None:
         return self.mean.shape
 
@@ -215,10 +194,6 @@ class LocatedMultivariateNormal(Factor):
     @property
     def arguments(self) -> dict[str, Expression]:
         return {"mean and precision": self.of}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.of.shape
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         of = self.of.of_kind(LocatedVectors, at)

@@ -10,8 +10,9 @@ from jax.scipy.special import gammaln
 
 from lamu.graphs.expressions import Environment, Expression, Scale, Variable
 from lamu.graphs.factor import Factor, argument, summed
-from lamu.graphs.statistics import Counts, Positive, Reciprocal
+from lamu.graphs.statistics import Observed, Positive, Reciprocal
 from lamu.record import record, static
+from lamu.supports import Counts, PositiveReal
 from lamu.typing import Array, Inputs
 
 __all__ = ["Gamma", "GammaFactor", "HalfCauchy", "InverseGamma", "InverseGammaFactor", "Poisson", "PoissonFactor"]
@@ -65,22 +66,11 @@ class GammaFactor(Factor):
     rate: Any  # b
 
     kind = Positive
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"rate": self.rate}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return None if self.rate.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.rate.shape)
+    support = PositiveReal()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         b, a = self.rate.of_kind(Positive, at), self.a
         return summed(a * b.log - gammaln(a) + (a - 1.0) * x.log - b.value * x.value, observed)
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for numbers that are not positive.
-        _require_positive(name, value, observed)
 
 
 @record
@@ -91,22 +81,11 @@ class InverseGammaFactor(Factor):
     scale: Any  # b
 
     kind = Reciprocal
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"scale": self.scale}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return None if self.scale.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.scale.shape)
+    support = PositiveReal()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         b, a = self.scale.of_kind(Positive, at), self.a
         return summed(a * b.log - gammaln(a) - (a + 1.0) * x.log - b.value * x.inverse, observed)
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for numbers that are not positive.
-        _require_positive(name, value, observed)
 
 
 def _known(shape: Any) -> Array:
@@ -116,12 +95,6 @@ def _known(shape: Any) -> Array:
     if not np.all(np.asarray(shape) > 0):
         raise ValueError(f"the shape is {np.min(np.asarray(shape)):g}; give positive numbers")
     return jnp.asarray(shape, jnp.result_type(float))
-
-
-def _require_positive(name: str, value: np.ndarray, observed: np.ndarray) -> None:
-    bad = observed & (value <= 0)
-    if bad.any():
-        raise ValueError(f"{name} is {value[bad][0]:g} in a row; give positive numbers")
 
 
 # \[ s \sim C^+(0, A) \quad\Leftrightarrow\quad s^2 \mid a \sim IG(\tfrac12, 1/a), \quad a \sim IG(\tfrac12, 1/A^2) \]
@@ -190,15 +163,8 @@ class PoissonFactor(Factor):
 
     rate: Any  # r
 
-    kind = Counts
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"rate": self.rate}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.rate.shape
+    kind = Observed
+    support = Counts()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         rate = self.rate.of_kind(Positive, at)
@@ -209,9 +175,3 @@ class PoissonFactor(Factor):
         # Returns the rate twice.
         rate = self.rate.of_kind(Positive, at).value
         return rate, rate
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for anything but whole numbers from zero.
-        bad = observed & ((value < 0) | (value != np.floor(value)))
-        if bad.any():
-            raise ValueError(f"{name} is {value[bad][0]:g} in a row; counts are whole numbers from 0")

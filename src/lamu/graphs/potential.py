@@ -15,43 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.expressions import Environment, Expression, lifted
+from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.factor import Factor, summed
-from lamu.graphs.statistics import Statistics
+from lamu.graphs.statistics import Observed
 from lamu.likelihoods import Likelihood, MultivariateGaussian, PerPosition
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.supports import TwoClasses
-from lamu.typing import Array, Belief, DTypeLike, Inputs, Params, RandomKey, Targets
+from lamu.typing import Array, Inputs, Params, RandomKey, Targets
 
-__all__ = ["AtMean", "Observed", "Potential", "Quadrature"]
-
-
-@record
-class Observed(Statistics):
-    """A value that is always in the data, as it is."""
-
-    value: Any  # y
-
-    words = "targets of a likelihood"
-
-    @classmethod
-    def of(cls, value: Any) -> Observed:
-        """Returns y."""
-        return cls(value)
-
-    @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Observed:
-        """Raises a TypeError: targets have no belief."""
-        raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
-
-    def belief(self) -> Belief:
-        # Raises a TypeError: targets have no belief.
-        raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
-
-    def mode(self) -> Any:
-        # Raises a TypeError: targets have no belief.
-        raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
+__all__ = ["AtMean", "Potential", "Quadrature"]
 
 
 @record
@@ -136,7 +109,7 @@ class Potential(Factor):
         >>> import lamu
         >>> from lamu import graphs
         >>> from lamu.graphs.expressions import Environment
-        >>> from lamu.graphs.potential import Observed
+        >>> from lamu.graphs.statistics import Observed
         >>> factor = graphs.Potential(lamu.likelihoods.Bernoulli(), [0.0, 0.0, 0.0])
         >>> import jax.numpy as jnp
         >>> round(float(factor.log_density(Observed(jnp.ones(3)), Environment({}))), 4)
@@ -163,10 +136,6 @@ class Potential(Factor):
         object.__setattr__(self, "outputs", lifted(self.outputs))
         if self.expectation is None:
             object.__setattr__(self, "expectation", Quadrature() if self.width == 1 else AtMean())
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"outputs": self.outputs}
 
     @property
     def shape(self) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 from jax.scipy.special import betaln, gammaln
 
 from lamu.graphs.expressions import Constant, Environment, Expression, lifted
-from lamu.graphs.factor import Factor, argument, summed
+from lamu.graphs.factor import Factor, argument, one_hot, summed
 from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Simplex, Statistics
 from lamu.record import record
+from lamu.supports import Classes, TwoClasses, UnitInterval
 from lamu.typing import Array, Inputs
 
 __all__ = [
@@ -58,14 +59,7 @@ class BernoulliFactor(Factor):
     probability: Any  # p
 
     kind = Bits
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"probability": self.probability}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.probability.shape
+    support = TwoClasses()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         p = self.probability.of_kind(Chance, at)
@@ -77,17 +71,6 @@ class BernoulliFactor(Factor):
         p = self.probability.of_kind(Chance, at)
         chance = jax.nn.sigmoid(p.log - p.log_complement)
         return chance, chance * (1.0 - chance)
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for anything but zeros and ones.
-        refuse_other_than_events(name, value, observed)
-
-
-def refuse_other_than_events(name: str, value: np.ndarray, observed: np.ndarray) -> None:
-    """Raises a ValueError for anything but zeros and ones."""
-    bad = observed & (value != 0) & (value != 1)
-    if bad.any():
-        raise ValueError(f"{name} is {value[bad][0]:g} in a row; give zeros and ones")
 
 
 def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
@@ -125,16 +108,8 @@ class BernoulliLogitsFactor(Factor):
     logits: Any  # f
 
     kind = Bits
+    support = TwoClasses()
     affine = False
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        # The log odds.
-        return {"logits": self.logits}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.logits.shape
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability at a known f, or its bound.
@@ -147,10 +122,6 @@ class BernoulliLogitsFactor(Factor):
         mean, square = self._moments(at)
         p = jax.nn.sigmoid(mean / jnp.sqrt(1.0 + jnp.pi * jnp.maximum(square - mean**2, 0.0) / 8.0))
         return p, p * (1.0 - p)
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for anything but zeros and ones.
-        refuse_other_than_events(name, value, observed)
 
     def _moments(self, at: Environment) -> tuple[Array, Array]:
         """Returns E f and E f², an entry each."""
@@ -203,13 +174,9 @@ class CategoricalFactor(Factor):
     kind = Categories
 
     @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"probabilities": self.probabilities}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        # That of π.
-        return self.probabilities.shape
+    def support(self) -> Classes:
+        """K classes."""
+        return Classes((self.shape or (1,))[-1])
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the inner product of one-hot vectors and log π.
@@ -224,26 +191,7 @@ class CategoricalFactor(Factor):
 
     def statistics(self, value: Any) -> Categories:
         # Returns one-hot vectors of whole numbers.
-        shape = self.shape
-        assert shape is not None
-        return Categories(jax.nn.one_hot(jnp.asarray(value).astype(jnp.int32), shape[-1], dtype=jnp.result_type(float)))
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for numbers that are no category.
-        shape = self.shape
-        assert shape is not None
-        refuse_other_than_categories(name, value, observed, shape[-1])
-
-
-def refuse_other_than_categories(name: str, value: np.ndarray, observed: np.ndarray, count: int) -> None:
-    """Raises a ValueError for numbers that are no category."""
-    bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= count))
-    if bad.any():
-        first = value[bad][0]
-        raise ValueError(
-            f"{name} is {first:g} in a row; it has {count} categories, numbered from 0 to {count - 1}, and NaN "
-            "where it is unknown"
-        )
+        return Categories(one_hot(value, self.support.number))
 
 
 def Beta(a: Any, b: Any) -> BetaFactor:
@@ -289,15 +237,7 @@ class BetaFactor(Factor):
     b: Any  # of its complement
 
     kind = Chance
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        # None.
-        return {}
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return np.broadcast_shapes(jnp.shape(self.a), jnp.shape(self.b))
+    support = UnitInterval()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         a, b = self.a, self.b
@@ -306,12 +246,6 @@ class BetaFactor(Factor):
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         total = self.a + self.b
         return self.a / total, self.a * self.b / (total**2 * (total + 1.0))
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for numbers outside of (0, 1).
-        bad = observed & ~((value > 0) & (value < 1))
-        if bad.any():
-            raise ValueError(f"{name} is {value[bad][0]:g} in a row; give probabilities between 0 and 1")
 
 
 def Dirichlet(concentration: Any) -> DirichletFactor:
@@ -352,16 +286,6 @@ class DirichletFactor(Factor):
 
     kind = Simplex
     misses = False
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        # None.
-        return {}
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        # That of α.
-        return jnp.shape(self.concentration)
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         alpha = self.concentration

@@ -107,10 +107,6 @@ class LearnedPrior(Factor):
         del local
 
     @property
-    def arguments(self) -> dict[str, Expression]:
-        return {} if self.weights is None else {"weights": self.weights}
-
-    @property
     def shape(self) -> tuple[int, ...]:
         return (self.latents,)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lamu.graphs.expressions import Environment, Expression
-from lamu.graphs.factor import Factor, argument
-from lamu.graphs.probability_factors import refuse_other_than_categories
+from lamu.graphs.factor import Factor, argument, one_hot
 from lamu.graphs.reading import associative
 from lamu.graphs.statistics import ParallelSeries, ParallelStates, Positive, Precisions, Series, Simplex, States
 from lamu.record import record, static
+from lamu.supports import Classes
 from lamu.typing import Array, Inputs
 
 __all__ = ["GaussianChain", "GaussianChainFactor", "Markov", "MarkovFactor"]
@@ -102,10 +101,6 @@ class GaussianChainFactor(Factor):
         return ParallelSeries if self.is_associative else Series
 
     @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"precision": self.precision}
-
-    @property
     def shape(self) -> tuple[int, ...]:
         # Times and numbers of each.
         return self.steps, self.transition.shape[0]
@@ -184,14 +179,14 @@ class MarkovFactor(Factor):
     misses = False
 
     @property
+    def support(self) -> Classes:
+        """K classes."""
+        return Classes((self.shape or (1,))[-1])
+
+    @property
     def kind(self) -> type[States]:
         """The statistics of a series."""
         return ParallelStates if self.is_associative else States
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        # Initial probabilities and those of a step.
-        return {"initial": self.initial, "transition": self.transition}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -205,10 +200,4 @@ class MarkovFactor(Factor):
 
     def statistics(self, value: Any) -> States:
         # Returns one-hot vectors of whole numbers, and their pairs.
-        assert self.shape is not None
-        return self.kind.of(jax.nn.one_hot(value, self.shape[-1], dtype=jnp.result_type(float)))
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for numbers that are no category.
-        assert self.shape is not None
-        refuse_other_than_categories(name, value, observed, self.shape[-1])
+        return self.kind.of(one_hot(value, self.support.number))

@@ -35,10 +35,10 @@ __all__ = [
     "Bits",
     "Categories",
     "Chance",
-    "Counts",
     "Located",
     "LocatedVectors",
     "Numbers",
+    "Observed",
     "ParallelSeries",
     "ParallelStates",
     "Positive",
@@ -454,30 +454,36 @@ class Bits(Statistics):
 
 
 @record
-class Counts(Statistics):
-    """Whole numbers that are observed."""
+class Observed(Statistics):
+    """A value that is always in the data, as it is: a count, or a target of a likelihood."""
 
     value: Any  # x
 
-    words = "counts"
+    words = "counts or targets that are observed"
 
     @classmethod
-    def of(cls, value: Any) -> Counts:
+    def of(cls, value: Any) -> Observed:
         """Returns x."""
         return cls(value)
 
     @classmethod
-    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Counts:
-        """Raises a TypeError: a count that is not observed has no closed form here."""
-        raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
+    def zeros(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Observed:
+        """Raises a TypeError: what is always observed has no belief."""
+        raise _always_observed()
 
     def belief(self) -> Belief:
-        # Raises a TypeError: a count that is not observed has no closed form here.
-        raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
+        # Raises a TypeError: what is always observed has no belief.
+        raise _always_observed()
 
     def mode(self) -> Any:
-        # Raises a TypeError: a count that is not observed has no closed form here.
-        raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
+        # Raises a TypeError: what is always observed has no belief.
+        raise _always_observed()
+
+
+def _always_observed() -> TypeError:
+    return TypeError(
+        "a count, or a target of a likelihood, that is not in the data has no closed form; observe it, or leave it out"
+    )
 
 
 @record
@@ -613,7 +619,7 @@ class ParallelStates(States):
 # | `Series` | a series of vectors | \((x_t, x_t x_t^\top, x_t x_{t+1}^\top)\) | `GaussianChain` |
 # | `States` | a series of categories | one-hot, and pairs | `MarkovChain` |
 # | `ParallelSeries`, `ParallelStates` | the same two | the same | recursions by associative scans |
-# | `Counts` | counts, observed | \(x\) | none |
+# | `Observed` | counts and targets, observed | \(x\) | none |
 
 
 _OF_FAMILY: dict[type, type[Statistics]] = {

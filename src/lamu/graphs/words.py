@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.expressions import Environment, Expression
-from lamu.graphs.factor import Factor, argument
-from lamu.graphs.statistics import Counts, Simplex
+from lamu.graphs.expressions import Environment
+from lamu.graphs.factor import Factor, argument, require_inside
+from lamu.graphs.statistics import Observed, Simplex
 from lamu.record import record
+from lamu.supports import Counts, PositiveReal
 from lamu.typing import Array, Inputs
 
 __all__ = ["Words", "WordsFactor"]
@@ -55,16 +56,11 @@ class WordsFactor(Factor):
     share: Any
     topic: Any
 
-    kind = Counts
+    kind = Observed
     affine = False
     misses = False
     exchangeable = True
     first_concentration = 100.0
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        # Shares and topics.
-        return {"share": self.share, "topic": self.topic}
 
     @property
     def shape(self) -> None:
@@ -83,14 +79,8 @@ class WordsFactor(Factor):
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
         # Raises a ValueError for words that are no whole numbers of the vocabulary, and for counts below zero.
-        whole = name.endswith(".ids")
-        bad = (value < 0) | (value != np.floor(value)) if whole else ~((value >= 0) & np.isfinite(value))
-        if bad.any():
-            kind = "words are whole numbers" if whole else "counts of words are numbers"
-            raise ValueError(f"{name} is {value[bad][0]:g} in a row; {kind} from 0")
-        size = None if self.topic.shape is None else self.topic.shape[-1]
-        if name.endswith(".ids") and size is not None and value.max() >= size:
-            raise ValueError(f"{name} has the word {value.max()} and the topics have {size}; number words from 0")
+        size = None if self.topic.shape is None else self.topic.shape[-1] - 1
+        require_inside(Counts(size) if name.endswith(".ids") else PositiveReal(zero=True), name, value, observed)
 
 
 @record
@@ -101,13 +91,9 @@ class WordsInVocabulary(Factor):
     probability: Any  # of every word in every topic over its largest, `[V, K]`
     top: Any  # the logarithms of the largest, `[V]`
 
-    kind = Counts
+    kind = Observed
     affine = False
     misses = False
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"share": self.share}
 
     @property
     def shape(self) -> None:
@@ -133,13 +119,9 @@ class WordsInTopics(Factor):
     probability: Any  # of every word in every topic over its largest, `[K, words]`
     top: Any  # the logarithms of the largest, `[words]`
 
-    kind = Counts
+    kind = Observed
     affine = False
     misses = False
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return {"share": self.share}
 
     @property
     def shape(self) -> None:

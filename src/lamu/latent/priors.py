@@ -10,8 +10,7 @@ import numpy as np
 
 from lamu.dtype_policy import lenient
 from lamu.families import Gaussian
-from lamu.graphs.expressions import Environment, Expression, lifted
-from lamu.graphs.probability_factors import refuse_other_than_events
+from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.program import LearnedPrior
 from lamu.graphs.statistics import Bits
 from lamu.latent.each_step import soft_clipped
@@ -23,6 +22,7 @@ from lamu.networks.interface import outputs
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
+from lamu.supports import TwoClasses
 from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey
 
 __all__ = ["AutoregressiveBernoulli", "FlowPrior", "MixturePrior", "TransitionPrior", "VampPrior"]
@@ -59,6 +59,7 @@ class AutoregressiveBernoulli(LearnedPrior):
     logits: Any = None
 
     kind = Bits
+    support = TwoClasses()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,10 +70,6 @@ class AutoregressiveBernoulli(LearnedPrior):
                     f"{self.latents} entries have logits of the shape {self.logits.shape}; give one an entry, for "
                     f"instance those of a network with outputs={self.latents}"
                 )
-
-    @property
-    def arguments(self) -> dict[str, Expression]:
-        return super().arguments | ({} if self.logits is None else {"logits": self.logits})
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns W = 0 and c = 0: independent coins."""
@@ -98,10 +95,6 @@ class AutoregressiveBernoulli(LearnedPrior):
             return b.at[j].set((uniform[j] < chance).astype(b.dtype)), None
 
         return jax.lax.scan(step, jnp.zeros_like(alone), jnp.arange(self.latents))[0]
-
-    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for anything but zeros and ones."""
-        refuse_other_than_events(name, value, observed)
 
     def _alone(self, weights: Params, at: Environment) -> Array:
         """Returns f + c."""

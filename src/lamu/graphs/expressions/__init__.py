@@ -6,14 +6,20 @@
 #
 # | file | expressions |
 # |---|---|
-# | `interface` | `Expression`, and the `Environment` where one is evaluated |
-# | `leaves` | `Variable`, `Constant`, `Input` |
+# | `interface` | `Expression`, the `Environment` where one is evaluated, `Variable`, `Constant` and `Input` |
 # | `members` | `Indexed`, \(x_z\), and `Sliced` |
-# | `products` | `Times`, \(W z\), `Sum`, and `Scaled`, \(c x\) |
-# | `scale` | `Scale` |
-# | `sticks` | `StickBreaking` |
+# | `products` | `Times`, \(W z\), `Sum`, `Scaled`, \(c x\), `Scale`, and `StickBreaking` |
 
-from lamu.graphs.expressions.interface import Constant, Environment, Expression, Input, Variable, lifted
+from lamu.graphs.expressions.interface import (
+    Constant,
+    Environment,
+    Expression,
+    Input,
+    Value,
+    Variable,
+    common_shape,
+    lifted,
+)
 from lamu.graphs.expressions.members import Indexed, Sliced
 from lamu.graphs.expressions.products import Scale, Scaled, StickBreaking, Sum, Times
 
@@ -29,6 +35,8 @@ __all__ = [
     "StickBreaking",
     "Sum",
     "Times",
+    "Value",
     "Variable",
+    "common_shape",
     "lifted",
 ]

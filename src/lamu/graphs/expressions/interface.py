@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.graphs.statistics import KINDS, Numbers, Series, Statistics, Vectors
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Constant", "Environment", "Expression", "Input", "Variable", "lifted"]
+__all__ = ["Constant", "Environment", "Expression", "Input", "Value", "Variable", "common_shape", "lifted"]
 
 
 S = TypeVar("S", bound=Statistics)
@@ -30,37 +31,38 @@ class Environment:
     values_only: bool = static(default=False)
 
 
-class Expression(ABC):
+class Expression:
     """A value that depends on variables, inputs and constants."""
-
-    # `names`: the variables that it depends on.
-    #
-    # `shape`: the shape of its value in one row, without what an unobserved input would tell; None where unknown.
 
     __array_ufunc__ = None  # so that NumPy leaves `array @ variable` to the variable
 
     @property
-    @abstractmethod
-    def names(self) -> frozenset[str]:
-        """The variables that it depends on."""
+    def parts(self) -> tuple[Expression, ...]:
+        """The expressions that it is made of, which its fields are."""
+        fields = (field if isinstance(field, tuple) else (field,) for field in vars(self).values())
+        return tuple(part for field in fields for part in field if isinstance(part, Expression))
 
     @property
-    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """The variables that it depends on."""
+        return frozenset().union(*(part.names for part in self.parts))
+
+    @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of its value in one row; None where an input decides it."""
+        """The shape of its value in one row, to which its parts are broadcast; None where an input decides it."""
+        return common_shape(self.parts)
 
-    @abstractmethod
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns the statistics that `of_kind` can give."""
+        """Returns the statistics that `of_kind` can give; none for the mean of a Normal, as which all can stand."""
+        return ()
 
-    @abstractmethod
     def of_kind(self, kind: type[S], at: Environment) -> S:
         """Returns its statistics."""
+        raise TypeError(f"what {', '.join(sorted(self.names))} make has no {kind.words}, only a mean and squares")
 
     def first(self, at: Environment) -> Array:
         """Returns the expectation of the value, numbers or vectors."""
-        kind = Vectors if Vectors in self.kinds() else Numbers
-        return self.of_kind(kind, at).first
+        return self.of_kind(Numbers, at).first
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
         r"""Returns \(\sum_j c_j E[f_j^2]\) of a value f, numbers or vectors.
@@ -69,8 +71,7 @@ class Expression(ABC):
             weight: c, of the shape of f, or of one that f is broadcast to.
             at: where.
         """
-        kind = Vectors if Vectors in self.kinds() else Numbers
-        return jnp.sum(weight * self.of_kind(kind, at).second)
+        return jnp.sum(weight * self.of_kind(Numbers, at).second)
 
     # The operators make expressions of other files, which are subclasses of this one.
 
@@ -148,75 +149,55 @@ class Variable(Expression):
         # Returns the statistics from the environment.
         return at.statistics[self.name]
 
-    def first(self, at: Environment) -> Array:
-        # Returns E x.
-        return at.statistics[self.name].first
+
+class Value(Expression):
+    """An expression whose value is known where it is evaluated, so that any T of it is; `first` returns the value."""
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        # Returns all.
+        return (Statistics,)
+
+    def of_kind(self, kind: type[S], at: Environment) -> S:
+        # Returns T of the value.
+        return kind.of(self.first(at))
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
-        # Returns \(\sum_j c_j E[x_j^2]\).
-        return jnp.sum(weight * at.statistics[self.name].second)
+        # Returns the weighted sum of the squares.
+        return jnp.sum(weight * self.first(at) ** 2)
 
 
 @record
-class Constant(Expression):
+class Constant(Value):
     """Known numbers."""
 
     value: Any  # an array
 
     @property
-    def names(self) -> frozenset[str]:
-        # None.
-        return frozenset()
-
-    @property
     def shape(self) -> tuple[int, ...]:
         return jnp.shape(self.value)
-
-    def kinds(self) -> tuple[type[Statistics], ...]:
-        # Returns all: any T of a known value is known.
-        return (Statistics,)
-
-    def of_kind(self, kind: type[S], at: Environment) -> S:
-        # Returns T of the value.
-        return kind.of(self.value)
 
     def first(self, at: Environment) -> Array:
         return self.value
 
-    def quadratic(self, weight: Array, at: Environment) -> Array:
-        # Returns the weighted sum of the squares.
-        return jnp.sum(weight * self.value**2)
-
 
 @record
-class Input(Expression):
+class Input(Value):
     """An input of a row, `m.data(name)`."""
 
     name: str = static()  # its name in the data
 
     @property
-    def names(self) -> frozenset[str]:
-        # None.
-        return frozenset()
-
-    @property
     def shape(self) -> None:
         """Known when there are data."""
-
-    def kinds(self) -> tuple[type[Statistics], ...]:
-        # Returns all: any T of a known value is known.
-        return (Statistics,)
-
-    def of_kind(self, kind: type[S], at: Environment) -> S:
-        # Returns T of the row's value.
-        return kind.of(at.inputs[self.name])
 
     def first(self, at: Environment) -> Array:
         return at.inputs[self.name]
 
-    def quadratic(self, weight: Array, at: Environment) -> Array:
-        # Returns the weighted sum of the squares.
-        return jnp.sum(weight * at.inputs[self.name] ** 2)
+
+def common_shape(parts: Iterable[Any]) -> tuple[int, ...] | None:
+    """Returns the shape that arrays and expressions are broadcast to; None where that of one is unknown."""
+    shapes = [part.shape for part in parts]
+    return None if None in shapes else np.broadcast_shapes(*shapes)
 
 
 def lifted(value: Any) -> Expression:

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from lamu.graphs.expressions.interface import Environment, Expression, Variable
 from lamu.graphs.statistics import Categories, Numbers, Series, States, Statistics, Vectors
 from lamu.record import record, static
-from lamu.typing import Array
 
 __all__ = ["Indexed", "Sliced", "member"]
 
@@ -45,11 +44,6 @@ class Indexed(Expression):
             )
 
     @property
-    def names(self) -> frozenset[str]:
-        # Those of the plate and of the category.
-        return self.of.names | self.by.names
-
-    @property
     def shape(self) -> tuple[int, ...] | None:
         # The shape of a member; of a series of categories that of one at every time.
         if self.of.shape is None or self.by.shape is None:
@@ -70,13 +64,6 @@ class Indexed(Expression):
             return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), plate)
         index = jnp.asarray(self.by.first(at)).astype(jnp.int32)
         return jax.tree.map(lambda leaf: leaf[index], plate)
-
-    def first(self, at: Environment) -> Array:
-        return self.of_kind(Numbers, at).first
-
-    def quadratic(self, weight: Array, at: Environment) -> Array:
-        # Returns the weighted sum of the member's squares.
-        return jnp.sum(weight * self.of_kind(Numbers, at).second)
 
 
 @record
@@ -124,11 +111,6 @@ class Sliced(Expression):
         return tuple(slice(*part) if isinstance(part, tuple) else part for part in self.index)
 
     @property
-    def names(self) -> frozenset[str]:
-        # Those of the plate.
-        return self.of.names
-
-    @property
     def shape(self) -> tuple[int, ...] | None:
         if self.of.shape is None:
             return None
@@ -154,13 +136,6 @@ class Sliced(Expression):
             return Vectors(plate.first[index], outer)
         members = _expanded(self._at, len(self.of.shape))[: len(self.of.shape) - type(plate).events]
         return jax.tree.map(lambda leaf: leaf[members], plate)
-
-    def first(self, at: Environment) -> Array:
-        return self.of_kind(Numbers, at).first
-
-    def quadratic(self, weight: Array, at: Environment) -> Array:
-        # Returns the weighted sum of the members' squares.
-        return jnp.sum(weight * self.of_kind(Numbers, at).second)
 
 
 def member(of: Expression, index: Any) -> Expression:

@@ -51,24 +51,11 @@ class Times(Expression):
             raise ValueError(f"@ meets {left[-1]} and {right[-1]} numbers; give both sides the same last axis")
 
     @property
-    def names(self) -> frozenset[str]:
-        # Those of both sides.
-        return self.left.names | self.right.names
-
-    @property
     def shape(self) -> tuple[int, ...] | None:
         # The leading axes of W.
         if self.left.shape is None:
             return () if isinstance(self.left, Input) and self.right.shape is not None else None
         return self.left.shape[:-1]
-
-    def kinds(self) -> tuple[type[Statistics], ...]:
-        # Returns none: a product is the mean of a Normal, and no argument of another kind.
-        return ()
-
-    def of_kind(self, kind: type[S], at: Environment) -> S:
-        # Raises a TypeError: the caller asks for `first` and `quadratic`.
-        raise TypeError(f"a product has no {kind.words}")
 
     def first(self, at: Environment) -> Array:
         # Returns E[W] E[z].
@@ -109,33 +96,14 @@ class Sum(Expression):
             )
         for side in (self.left, self.right):
             _require_numbers(side, "+")
-        _ = self.shape  # axes that do not fit are refused where they are written
-
-    @property
-    def names(self) -> frozenset[str]:
-        # Those of both sides.
-        return self.left.names | self.right.names
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        if self.left.shape is None or self.right.shape is None:
-            return None
         try:
-            return np.broadcast_shapes(self.left.shape, self.right.shape)
+            _ = self.shape
         except ValueError:
             names = [", ".join(sorted(side.names)) or "a constant" for side in (self.left, self.right)]
             raise ValueError(
                 f"+ meets {names[0]} of shape {self.left.shape} and {names[1]} of shape {self.right.shape}; give both "
                 "the same plate"
             ) from None
-
-    def kinds(self) -> tuple[type[Statistics], ...]:
-        # Returns none: a sum is the mean of a Normal, and no argument of another kind.
-        return ()
-
-    def of_kind(self, kind: type[S], at: Environment) -> S:
-        # Raises a TypeError: the caller asks for `first` and `quadratic`.
-        raise TypeError(f"a sum has no {kind.words}")
 
     def first(self, at: Environment) -> Array:
         # Returns E a + E b.
@@ -167,17 +135,6 @@ class Scaled(Expression):
                 f"* meets {', '.join(sorted(self.of.names))} of shape {self.of.shape} and numbers of shape "
                 f"{self.by.shape}; give shapes that broadcast"
             ) from None
-
-    @property
-    def names(self) -> frozenset[str]:
-        # Those of f.
-        return self.of.names
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        if self.of.shape is None or self.by.shape is None:
-            return None
-        return np.broadcast_shapes(self.by.shape, self.of.shape)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns those of f.
@@ -248,11 +205,6 @@ class Scale(Expression):
 
     squares: Any  # variables of variances
     by: Any = 1.0  # a known factor
-
-    @property
-    def names(self) -> frozenset[str]:
-        # Those of all factors.
-        return frozenset().union(*(square.names for square in self.squares))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -328,11 +280,6 @@ class StickBreaking(Expression):
                 f"the breaks of StickBreaking are {', '.join(sorted(given.names))}, {given.kinds()[0].words} of shape "
                 f"{given.shape}; give a plate of variables with a Beta belief"
             )
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Those of the breaks."""
-        return self.breaks.names
 
     @property
     def shape(self) -> tuple[int, ...]:
