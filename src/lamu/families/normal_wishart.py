@@ -85,7 +85,7 @@ class MultivariateNormal(ExponentialFamily):
     @classmethod
     def from_natural(cls, values: Any, given: Any) -> MultivariateNormal:
         """Returns the belief with precision −2 λ₂, and mean Λ⁻¹ λ₁."""
-        precision = jax.tree.map(lambda half: -2.0 * half, values[1])
+        precision = jax.tree.map(lambda half: -2.0 * symmetric(half), values[1])
         return cls(jax.tree.map(_solution, precision, values[0]), precision)
 
     @classmethod
@@ -384,7 +384,7 @@ class Wishart(ExponentialFamily):
     def from_natural(cls, values: Any, given: Any) -> Wishart:
         """Returns the belief with these parameters."""
         degrees = jax.tree.map(lambda count, half: 2.0 * count + half.shape[-1] + 1.0, *values)
-        return cls(degrees, jax.tree.map(lambda half: -2.0 * half, values[1]))
+        return cls(degrees, jax.tree.map(lambda half: -2.0 * symmetric(half), values[1]))
 
     @classmethod
     def from_expectation(cls, values: Any, given: Any) -> Wishart:
@@ -463,7 +463,7 @@ class NormalWishart(ExponentialFamily):
         def leaf(log: Array, half: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
             kappa = -2.0 * second
             m = first / kappa[..., None]
-            S = -2.0 * half - kappa[..., None, None] * _outer_product(m)
+            S = -2.0 * symmetric(half) - kappa[..., None, None] * _outer_product(m)
             return m, kappa, 2.0 * log + m.shape[-1], S
 
         return cls(*apart(leaf, 4, *values))

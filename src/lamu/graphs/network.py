@@ -12,7 +12,17 @@ import jax
 import jax.numpy as jnp
 
 from lamu.graphs.expressions import Environment, Expression, Value, Variable, lifted
-from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Positive, Series, Simplex, Statistics, Vectors
+from lamu.graphs.statistics import (
+    Bits,
+    Categories,
+    Chance,
+    Numbers,
+    PositiveNumbers,
+    Series,
+    Simplex,
+    Statistics,
+    Vectors,
+)
 from lamu.networks.interface import outputs
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -76,12 +86,12 @@ class Exp(Expression):
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns those of precisions.
-        return (Positive,)
+        return (PositiveNumbers,)
 
     def of_kind(self, kind: Any, at: Environment) -> Any:
         # Returns (f, exp f).
         f = self.of.first(at)
-        return Positive(f, jnp.exp(f))
+        return PositiveNumbers(f, jnp.exp(f))
 
 
 def exp(f: Any) -> Exp:
@@ -173,7 +183,7 @@ _ENTRIES: dict[Any, Any] = {
     Series: lambda T: T.first,
     Categories: lambda T: T.probabilities,
     Bits: lambda T: T.value,
-    Positive: lambda T: T.value,
+    PositiveNumbers: lambda T: T.value,
     Simplex: lambda T: jnp.exp(T.log),
     Chance: lambda T: jnp.exp(T.log),
 }

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu.graphs.expressions import Constant, Environment, Expression, Scale, lifted
 from lamu.graphs.factor import Factor, argument, summed
-from lamu.graphs.statistics import Located, LocatedVectors, Numbers, Positive, Precisions, Statistics, Vectors
+from lamu.graphs.statistics import Located, LocatedVectors, Numbers, PositiveNumbers, Precisions, Statistics, Vectors
 from lamu.record import record
 from lamu.typing import Array, Inputs
 
@@ -55,14 +55,14 @@ def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
     if (precision is None) == (scale is None):
         raise TypeError("Normal needs a precision or a scale, and one of them; give for instance precision=1.0")
     if scale is not None:
-        known = argument(scale, Positive, "the scale of Normal")
+        known = argument(scale, PositiveNumbers, "the scale of Normal")
         precision = Constant(1.0 / known.value**2) if isinstance(known, Constant) else known
         if not isinstance(precision, Constant | Scale):
             raise TypeError(
                 f"the scale is {', '.join(sorted(known.names))}, and a closed form needs a HalfCauchy variable or a "
                 "number there; give precision= for a Gamma variable"
             )
-    return NormalFactor(_mean(mean), argument(precision, Positive, "the precision of Normal"))
+    return NormalFactor(_mean(mean), argument(precision, PositiveNumbers, "the precision of Normal"))
 
 
 def _mean(mean: Any) -> Expression:
@@ -83,7 +83,7 @@ class NormalFactor(Factor):
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log density; x may be `Numbers` or `Vectors`.
-        precision = self.precision.of_kind(Positive, at)
+        precision = self.precision.of_kind(PositiveNumbers, at)
         first, shape = x.first, jnp.shape(x.first)
         log = summed(jnp.broadcast_to(precision.log - math.log(2.0 * math.pi), shape), observed)
         # No mask, no broadcast: a weight that is the same in every row stays one under vmap.
@@ -96,7 +96,7 @@ class NormalFactor(Factor):
         # Returns E m, and the variance of m with that of the noise.
         mean = self.mean.first(at)
         square = jax.grad(lambda weight: self.mean.quadratic(weight, at))(jnp.zeros_like(mean))
-        return mean, square - mean**2 + 1.0 / self.precision.of_kind(Positive, at).value
+        return mean, square - mean**2 + 1.0 / self.precision.of_kind(PositiveNumbers, at).value
 
 
 @record

@@ -10,7 +10,7 @@ from jax.scipy.special import gammaln
 
 from lamu.graphs.expressions import Environment, Expression, Scale, Variable
 from lamu.graphs.factor import Factor, argument, summed
-from lamu.graphs.statistics import Observed, Positive, Reciprocal
+from lamu.graphs.statistics import Observed, PositiveNumbers, Variances
 from lamu.record import record, static
 from lamu.supports import Counts, PositiveReal
 from lamu.typing import Array, Inputs
@@ -35,7 +35,7 @@ def Gamma(shape: Any, rate: Any) -> GammaFactor:
         >>> graphs.Gamma(2.0, 1.0).shape
         ()
     """
-    return GammaFactor(_known(shape), argument(rate, Positive, "the rate of Gamma"))
+    return GammaFactor(_known(shape), argument(rate, PositiveNumbers, "the rate of Gamma"))
 
 
 def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
@@ -55,21 +55,21 @@ def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
         >>> graphs.InverseGamma(2.0, 1.0).shape
         ()
     """
-    return InverseGammaFactor(_known(shape), argument(scale, Positive, "the scale of InverseGamma"))
+    return InverseGammaFactor(_known(shape), argument(scale, PositiveNumbers, "the scale of InverseGamma"))
 
 
 @record
 class GammaFactor(Factor):
-    """Positive numbers. Use `Gamma`."""
+    """PositiveNumbers numbers. Use `Gamma`."""
 
     a: Any  # the shape
     rate: Any  # b
 
-    kind = Positive
+    kind = PositiveNumbers
     support = PositiveReal()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        b, a = self.rate.of_kind(Positive, at), self.a
+        b, a = self.rate.of_kind(PositiveNumbers, at), self.a
         return summed(a * b.log - gammaln(a) + (a - 1.0) * x.log - b.value * x.value, observed)
 
 
@@ -80,11 +80,11 @@ class InverseGammaFactor(Factor):
     a: Any  # the shape
     scale: Any  # b
 
-    kind = Reciprocal
+    kind = Variances
     support = PositiveReal()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        b, a = self.scale.of_kind(Positive, at), self.a
+        b, a = self.scale.of_kind(PositiveNumbers, at), self.a
         return summed(a * b.log - gammaln(a) - (a + 1.0) * x.log - b.value * x.inverse, observed)
 
 
@@ -154,7 +154,7 @@ def Poisson(rate: Any) -> PoissonFactor:
         >>> graphs.Poisson(3.0).shape
         ()
     """
-    return PoissonFactor(argument(rate, Positive, "the rate of Poisson"))
+    return PoissonFactor(argument(rate, PositiveNumbers, "the rate of Poisson"))
 
 
 @record
@@ -167,11 +167,11 @@ class PoissonFactor(Factor):
     support = Counts()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        rate = self.rate.of_kind(Positive, at)
+        rate = self.rate.of_kind(PositiveNumbers, at)
         count = jnp.asarray(x.value, jnp.result_type(rate.log))
         return summed(count * rate.log - rate.value - gammaln(count + 1.0), observed)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         # Returns the rate twice.
-        rate = self.rate.of_kind(Positive, at).value
+        rate = self.rate.of_kind(PositiveNumbers, at).value
         return rate, rate

@@ -11,7 +11,7 @@ import numpy as np
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument, one_hot
 from lamu.graphs.reading import associative
-from lamu.graphs.statistics import ParallelSeries, ParallelStates, Positive, Precisions, Series, Simplex, States
+from lamu.graphs.statistics import ParallelSeries, ParallelStates, PositiveNumbers, Precisions, Series, Simplex, States
 from lamu.record import record, static
 from lamu.supports import Classes
 from lamu.typing import Array, Inputs
@@ -68,7 +68,7 @@ def GaussianChain(
             f"first_precision={first_precision!r} is not positive; give a small number for a diffuse start"
         )
     is_matrix = Precisions in precision.kinds() if isinstance(precision, Expression) else np.ndim(precision) == 2
-    kind = Precisions if is_matrix else Positive
+    kind = Precisions if is_matrix else PositiveNumbers
     floating = jnp.result_type(float)
     return GaussianChainFactor(
         jnp.asarray(A, floating),
@@ -124,7 +124,7 @@ class GaussianChainFactor(Factor):
             matrix = self.precision.of_kind(Precisions, at)
             return matrix.logdet, matrix.matrix
         d = self.transition.shape[0]
-        diagonal = self.precision.of_kind(Positive, at)
+        diagonal = self.precision.of_kind(PositiveNumbers, at)
         spread = lambda part: jnp.broadcast_to(part, (d,))
         return jnp.sum(spread(diagonal.log)), jnp.diag(spread(diagonal.value))
 

@@ -15,7 +15,7 @@ from numpyro.distributions.transforms import biject_to
 
 from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, Wishart
-from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
+from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
 from lamu.record import record, static
 from lamu.typing import Array, Statistics
 
@@ -136,13 +136,13 @@ class AffineDecomposition(ABC):
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.graphs.statistics import Positive
+        >>> from lamu.graphs.statistics import PositiveNumbers
         >>> from lamu.programs.conjugacy import AFFINE
         >>> f = lambda t: 3.0 * jnp.log(t) - 2.0 * t
-        >>> mu = Positive(jnp.array(-0.5), jnp.array(1.0))  # E log t, E t
-        >>> round(float(AFFINE[Positive].expected(f, mu)), 6)
+        >>> mu = PositiveNumbers(jnp.array(-0.5), jnp.array(1.0))  # E log t, E t
+        >>> round(float(AFFINE[PositiveNumbers].expected(f, mu)), 6)
         -3.5
-        >>> natural = AFFINE[Positive].natural(f, mu)
+        >>> natural = AFFINE[PositiveNumbers].natural(f, mu)
         >>> round(float(natural.log), 6), round(float(natural.value), 6)
         (3.0, -2.0)
     """
@@ -244,10 +244,10 @@ class _OfPositive(AffineDecomposition):
         value, _, curvature = _moved(f, mean, mean * _root(jnp.log(mean) - statistics.log))
         return value + curvature
 
-    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Positive:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> PositiveNumbers:
         mean = statistics.value
         slope, curvature = _slopes(f, mean, mean)
-        return Positive(-mean * curvature, slope + curvature)
+        return PositiveNumbers(-mean * curvature, slope + curvature)
 
 
 @record
@@ -258,11 +258,11 @@ class _OfReciprocal(AffineDecomposition):
         return 1.0 / statistics.inverse
 
     def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
-        return _OfPositive().expected(lambda r: f(1.0 / r), Positive(-statistics.log, statistics.inverse))
+        return _OfPositive().expected(lambda r: f(1.0 / r), PositiveNumbers(-statistics.log, statistics.inverse))
 
-    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Reciprocal:
-        found = _OfPositive().natural(lambda r: f(1.0 / r), Positive(-statistics.log, statistics.inverse))
-        return Reciprocal(-found.log, found.value)
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Variances:
+        found = _OfPositive().natural(lambda r: f(1.0 / r), PositiveNumbers(-statistics.log, statistics.inverse))
+        return Variances(-found.log, found.value)
 
 
 @record
@@ -344,8 +344,8 @@ def _symmetric(matrix: Array) -> Array:
 AFFINE: dict[type, AffineDecomposition] = {
     Numbers: _OfNumbers(),
     Vectors: _OfVectors(),
-    Positive: _OfPositive(),
-    Reciprocal: _OfReciprocal(),
+    PositiveNumbers: _OfPositive(),
+    Variances: _OfReciprocal(),
     Chance: _OfChance(),
     Simplex: _OfSimplex(),
     Precisions: _OfPrecisions(),

@@ -23,7 +23,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
 from lamu.graphs.start import best_start
-from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
+from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
 from lamu.programs.conjugacy import AFFINE, Verdict
 from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.typing import Array, Belief, Params, RandomKey, Statistics
@@ -32,8 +32,8 @@ __all__ = ["SiteMessages", "expectation"]
 
 P = TypeVar("P", bound="SiteMessages")
 _KINDS = {
-    "Gamma": Positive,
-    "InverseGamma": Reciprocal,
+    "Gamma": PositiveNumbers,
+    "InverseGamma": Variances,
     "Beta": Chance,
     "Dirichlet": Simplex,
     "Wishart": Precisions,
@@ -49,11 +49,11 @@ def expectation(f: Callable[[Any, Any], Array], kinds: Mapping[str, type]) -> Ca
 
     Examples:
         >>> import jax, jax.numpy as jnp
-        >>> from lamu.graphs.statistics import Numbers, Positive
+        >>> from lamu.graphs.statistics import Numbers, PositiveNumbers
         >>> from lamu.programs.messages import expectation
         >>> f = lambda at, y: -at["tau"] * (y - at["mu"]) ** 2 / 2.0
-        >>> F = expectation(f, {"mu": Numbers, "tau": Positive})
-        >>> mu = {"mu": Numbers(jnp.array(1.0), jnp.array(2.0)), "tau": Positive(jnp.array(0.0), jnp.array(3.0))}
+        >>> F = expectation(f, {"mu": Numbers, "tau": PositiveNumbers})
+        >>> mu = {"mu": Numbers(jnp.array(1.0), jnp.array(2.0)), "tau": PositiveNumbers(jnp.array(0.0), jnp.array(3.0))}
         >>> float(F(mu, 2.0))  # the variance of mu is one
         -3.0
         >>> slopes = jax.grad(F)(mu, 2.0)
@@ -372,6 +372,6 @@ def _first(kind: Any, key: RandomKey, like: Array) -> Any:
 
 def _signed(natural: Any) -> Any:
     """Returns λ = (1, −2) of a Gamma, and (−3, −2) of an inverse Gamma: shapes and rates of two."""
-    if isinstance(natural, Positive):
-        return Positive(natural.log, -2.0 * natural.value)
-    return Reciprocal(-3.0 * natural.log, -2.0 * natural.inverse)
+    if isinstance(natural, PositiveNumbers):
+        return PositiveNumbers(natural.log, -2.0 * natural.value)
+    return Variances(-3.0 * natural.log, -2.0 * natural.inverse)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.graphs.expressions.interface import Constant, Environment, Expression, Input, lifted
-from lamu.graphs.statistics import Chance, Numbers, Positive, Reciprocal, Series, Simplex, Statistics, Vectors
+from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Series, Simplex, Statistics, Variances, Vectors
 from lamu.record import record
 from lamu.typing import Array
 
@@ -212,15 +212,15 @@ class Scale(Expression):
         return np.broadcast_shapes(jnp.shape(self.by), *(square.shape for square in self.squares))
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        return (Positive,)
+        return (PositiveNumbers,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
         # Returns the statistics of the precision.
         log, value = -2.0 * jnp.log(self.by), 1.0 / jnp.asarray(self.by) ** 2
         for square in self.squares:
-            one = square.of_kind(Reciprocal, at)
+            one = square.of_kind(Variances, at)
             log, value = log - one.log, value * one.inverse
-        return Positive(log, value)
+        return PositiveNumbers(log, value)
 
     def __mul__(self, other: Any) -> Scale:
         if isinstance(other, Scale):
