@@ -11,9 +11,9 @@ from scipy import stats
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, InverseGamma, MultivariateNormal, Wishart
-from lamu.graphs.expressions import Constant, Environment, Indexed, Variable
+from lamu.graphs.expressions import Environment, Indexed, KnownValue, Variable
 from lamu.graphs.joint import log_joint
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import KINDS, kind_of
 from lamu.operators import Diagonal
 from tests.for_each import for_each
@@ -46,7 +46,7 @@ SPD = V @ V.T + np.eye(2)
     ids=lambda part: type(part).__name__,
 )
 def test_factors_are_scipys_densities(factor, value, expected) -> None:
-    site = Site("x", factor, (), True)
+    site = GraphSite("x", factor, (), True)
     found = log_joint((site,), Environment({"x": factor.statistics(jnp.asarray(value))}))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -55,7 +55,7 @@ def test_words_are_a_mixture_of_topics() -> None:
     share, topic = RANDOM.dirichlet(np.ones(2)), RANDOM.dirichlet(np.ones(4), 2)
     factor = graphs.Words(share, topic)
     x = factor.statistics((jnp.array([0, 3]), jnp.array([2, 1])))
-    found = log_joint((Site("words", factor, (), True),), Environment({"words": x}))
+    found = log_joint((GraphSite("words", factor, (), True),), Environment({"words": x}))
     p = share @ topic
     np.testing.assert_allclose(found, 2 * np.log(p[0]) + np.log(p[3]), rtol=1e-12)
 
@@ -281,7 +281,7 @@ def test_one_category_picks_no_two_arguments() -> None:
 
 def picked_by(z):
     """A table of probabilities picked by a category of a row."""
-    return Indexed(Constant(jnp.full((4, 2), 0.5)), z)
+    return Indexed(KnownValue(jnp.full((4, 2), 0.5)), z)
 
 
 def test_products_are_of_two_independent_vectors() -> None:

@@ -52,6 +52,15 @@ class UnknownTypeError(ValueError):
 
 
 _TYPES: dict[str, type] = {}
+_MOVED = {  # names in files of earlier versions, and what the records are called now
+    "algorithms.Conjugate": "algorithms.ConjugateBayes",
+    "graphs.Constant": "graphs.KnownValue",
+    "graphs.Positive": "graphs.PositiveNumbers",
+    "graphs.Reciprocal": "graphs.Variances",
+    "graphs.Scale": "graphs.ScaleProduct",
+    "graphs.Scaled": "graphs.Multiple",
+    "graphs.Site": "graphs.GraphSite",
+}
 _MOST_NUMBERS = 4  # of an array that is written with its numbers
 _DEEPEST = 100  # values inside of values, in a file
 _PIECE = 2**24  # bytes
@@ -430,6 +439,7 @@ class _Reader:
         return found
 
     def _record(self, name: str, fields: dict[str, Any]) -> Any:
+        name = _MOVED.get(name, name)
         build = self.known.get(name) or _registered(name) or _imported(name, self.trust)
         if build is None:
             raise UnknownTypeError(f"the type {name!r} is not known here; {_hint(name)}")

@@ -38,7 +38,7 @@ from lamu.graphs.elimination import (
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
 from lamu.graphs.potential import Potential
-from lamu.graphs.program import LearnedPrior, Site
+from lamu.graphs.program import GraphSite, LearnedPrior
 from lamu.typing import Array, Inputs, RandomKey, State
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
@@ -191,7 +191,7 @@ def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tupl
     return values, at
 
 
-def drawn_site(site: Site, at: Environment, key: RandomKey) -> Array:
+def drawn_site(site: GraphSite, at: Environment, key: RandomKey) -> Array:
     """Returns a draw of a variable of a row, given all that it depends on."""
     if isinstance(site.factor, Potential | LearnedPrior):
         return site.factor.sample(key, at)

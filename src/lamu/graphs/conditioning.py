@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from lamu.families import Gaussian, Product
 from lamu.graphs.network import applications
 from lamu.graphs.potential import AtMean, Potential
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Numbers, Statistics, Vectors
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.operators import Diagonal
@@ -19,7 +19,7 @@ from lamu.typing import Params
 __all__ = ["fixed", "statistics_under"]
 
 
-def statistics_under(sites: tuple[Site, ...], beliefs: tuple[Any, ...]) -> dict[str, Statistics]:
+def statistics_under(sites: tuple[GraphSite, ...], beliefs: tuple[Any, ...]) -> dict[str, Statistics]:
     r"""Returns \(E_q[T(\theta)]\) by name, of shared variables that meet exact factors alone."""
     # A factor is affine in the statistics of each argument, so that F at μ is the expectation, and a likelihood's is by
     # quadrature. A network sees values.
@@ -38,7 +38,7 @@ def statistics_under(sites: tuple[Site, ...], beliefs: tuple[Any, ...]) -> dict[
     return found
 
 
-def fixed(site: Site, dispersions: Params) -> Site:
+def fixed(site: GraphSite, dispersions: Params) -> GraphSite:
     """Returns a site whose likelihood has known dispersions, where they are given."""
     factor = site.factor
     if not isinstance(factor, Potential) or site.name not in dispersions:
@@ -47,14 +47,14 @@ def fixed(site: Site, dispersions: Params) -> Site:
     return replace(site, factor=replace(factor, likelihood=known))
 
 
-def _open(site: Site) -> frozenset[str]:
+def _open(site: GraphSite) -> frozenset[str]:
     """The variables that enter a site through a network, or a likelihood whose expectation is not taken."""
     if isinstance(site.factor, Potential) and isinstance(site.factor.expectation, AtMean):
         return site.factor.names
     return frozenset().union(*(call.names for call in applications(site.factor)))
 
 
-def _of_gaussian(site: Site, mean: Any, variance: Any) -> Statistics:
+def _of_gaussian(site: GraphSite, mean: Any, variance: Any) -> Statistics:
     if site.kind is Numbers:
         return Numbers(mean, mean**2 + variance)
     outer = mean[..., :, None] * mean[..., None, :]

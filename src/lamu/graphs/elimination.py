@@ -26,8 +26,8 @@ __all__ = [
     "Coordinate",
     "Eliminated",
     "ExactElimination",
-    "Independent",
     "Local",
+    "ProductProposal",
     "Proposal",
     "Reshaped",
     "Rest",
@@ -61,7 +61,7 @@ class Proposal(ABC):
 
 
 @record
-class Independent(Proposal):
+class ProductProposal(Proposal):
     r"""\(\prod_k q_k(z_k \mid y)\), a belief by the name of each latent."""
 
     beliefs: Any  # with `sample`, or `draw`, and `log_prob`
@@ -182,7 +182,7 @@ class Local(ABC):
 
         It depends on the row and on the key alone, and not on a value of the latent.
         """
-        return Independent({name: self.marginalise(name, own, row, at, key, rest)[1][name].belief()})
+        return ProductProposal({name: self.marginalise(name, own, row, at, key, rest)[1][name].belief()})
 
     def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
         r"""Returns \(KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit of the latent in nats, `[units]`.
@@ -223,7 +223,7 @@ class ExactElimination(Local):
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the exact posterior of all latents."""
         natural = self.marginalise(name, own, row, at, key, rest)[1]
-        return Independent({name: part.belief() for name, part in natural.items()})
+        return ProductProposal({name: part.belief() for name, part in natural.items()})
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log density, exact at T(θ), and λ of every latent: all leave at once."""
@@ -265,7 +265,7 @@ class Coordinate(Local):
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the beliefs about all latents where they no longer move."""
-        return Independent({name: part.belief() for name, part in self.settled(row, at).items()})
+        return ProductProposal({name: part.belief() for name, part in self.settled(row, at).items()})
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound, and λ of every latent: all take turns.

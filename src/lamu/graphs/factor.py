@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.graphs.expressions import Constant, Environment, Expression, common_shape, lifted
+from lamu.graphs.expressions import Environment, Expression, KnownValue, common_shape, lifted
 from lamu.graphs.statistics import Statistics, kind_of
 from lamu.record import record
 from lamu.supports import Support
@@ -141,7 +141,7 @@ def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
         if kind.constraint.get("") == "positive" and given.dtype != object and not np.all(given > 0):
             raise ValueError(f"{of} is {given.ravel()[np.argmin(given)]:g}; give positive numbers")
     made = lifted(value)
-    if not isinstance(made, Constant) and not {kind, Statistics} & set(made.kinds()):
+    if not isinstance(made, KnownValue) and not {kind, Statistics} & set(made.kinds()):
         words = made.kinds()[0].words if made.kinds() else "a sum or a product"
         raise TypeError(
             f"{of} is {', '.join(sorted(made.names))}, {words}, and a closed form needs {kind.words} there; change "

@@ -24,7 +24,7 @@ from lamu.graphs.joint import Row
 from lamu.graphs.messages import GraphMessages
 from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.potential import AtMean, Potential
-from lamu.graphs.program import LearnedPrior, Site, written
+from lamu.graphs.program import GraphSite, LearnedPrior, written
 from lamu.graphs.queries import (
     IDLE_BELOW,
     completed,
@@ -75,7 +75,7 @@ def table(graph: Any, observed: Iterable[str] | None) -> str:
     return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def _family(site: Site) -> str:
+def _family(site: GraphSite) -> str:
     factor: Any = site.factor
     if isinstance(factor, Known):
         return type(factor.belief).__name__
@@ -84,7 +84,7 @@ def _family(site: Site) -> str:
     return type(factor).__name__.removesuffix("Factor").removeprefix("Located")
 
 
-def _is_open(site: Site, name: str) -> bool:
+def _is_open(site: GraphSite, name: str) -> bool:
     """Whether a variable enters a site through a network, or a likelihood whose expectation is not taken."""
     at_mean = isinstance(site.factor, Potential) and isinstance(site.factor.expectation, AtMean)
     called = any(name in call.names for call in applications(site.factor))
@@ -97,7 +97,7 @@ def _of_all(open_to: list[str], by_quadrature: list[str]) -> str:
     return "message by quadrature" if by_quadrature else "exact message"
 
 
-def _of_row(site: Site, row: Row, local: dict[str, Any]) -> str:
+def _of_row(site: GraphSite, row: Row, local: dict[str, Any]) -> str:
     if site.name in local:
         return type(local[site.name]).__name__
     if row.coupled:
@@ -187,7 +187,7 @@ class Graph(GraphMessages):
             object.__setattr__(self, "networks", program.networks)
             if self.expansion is not None:
                 self.expansion.require(program.sites)
-        elif not isinstance(self.sites, tuple) or not all(isinstance(site, Site) for site in self.sites):
+        elif not isinstance(self.sites, tuple) or not all(isinstance(site, GraphSite) for site in self.sites):
             raise TypeError(
                 f"the program is {self.sites!r}, which is no function; give one that takes a model m and "
                 "declares its variables with m.sample"

@@ -15,7 +15,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.factor import Known
 from lamu.graphs.joint import dtype_of, in_dtype, log_joint, shape_of
 from lamu.graphs.normal_factors import NormalFactor
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.operators import Diagonal, Scalar
 from lamu.priors import Normal, Prior
 from lamu.record import record, static
@@ -97,7 +97,7 @@ class GraphPrior(Prior):
             mean[name] = precision[name] = jax.tree.map(lambda leaf: None, params[name])
         return Gaussian(mean, Diagonal(precision))
 
-    def _of_normal(self, site: Site, params: Params) -> tuple[Any, Any]:
+    def _of_normal(self, site: GraphSite, params: Params) -> tuple[Any, Any]:
         """Returns mean and precision of a variable of a normal factor for given others, from the message to it."""
         others = {name: part for name, part in (self.frozen or {}).items() if jax.tree.leaves(part)}
         theta = self.constraints.constrain(others)[0]
@@ -140,7 +140,7 @@ def completed(free: Params, frozen: Params | None) -> Params:
     return jax.tree.map(lambda a, b: b if a is None else a, free, frozen, is_leaf=lambda leaf: leaf is None)
 
 
-def supports(sites: tuple[Site, ...]) -> tuple[tuple[str, Any], ...]:
+def supports(sites: tuple[GraphSite, ...]) -> tuple[tuple[str, Any], ...]:
     """Returns the constraints of the variables by path."""
     table: dict[str, Any] = {}
     for site in sites:

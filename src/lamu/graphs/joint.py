@@ -18,7 +18,7 @@ from lamu.data.arrays import Incomplete
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.network import applications
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories
 from lamu.record import record, static
 from lamu.typing import Array, DTypeLike
@@ -26,7 +26,7 @@ from lamu.typing import Array, DTypeLike
 __all__ = ["Row", "log_joint"]
 
 
-def log_joint(sites: tuple[Site, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
+def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
     """Returns the sum of the log densities of some sites in nats."""
     known = observed or {}
     with lenient():  # the arguments of a factor broadcast as NumPy's do
@@ -53,7 +53,7 @@ class Row:
     @classmethod
     def of(
         cls,
-        sites: tuple[Site, ...],
+        sites: tuple[GraphSite, ...],
         inputs: tuple[str, ...],
         data: Mapping[str, Any],
         temperature: Any,
@@ -86,7 +86,7 @@ class Row:
         return cls(sites, known, observed, given, evidence, temperature, raw, tuple(labelled))
 
     @property
-    def latent(self) -> tuple[Site, ...]:
+    def latent(self) -> tuple[GraphSite, ...]:
         """The sites of the variables that are not observed."""
         return tuple(site for site in self.sites if site.name not in self.known)
 
@@ -139,7 +139,7 @@ class Row:
         return sum((part.astype(F.dtype) for part in tied), F)
 
 
-def prepared(sites: tuple[Site, ...], at: Environment) -> tuple[Site, ...]:
+def prepared(sites: tuple[GraphSite, ...], at: Environment) -> tuple[GraphSite, ...]:
     """Returns the sites of rows whose factors have computed what no row changes."""
     with lenient():
         return tuple(replace(site, factor=site.factor.prepared(at)) for site in sites)
@@ -153,7 +153,7 @@ def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     return (value.value, value.observed) if isinstance(value, Incomplete) else (value, None)
 
 
-def shape_of(site: Site) -> tuple[int, ...]:
+def shape_of(site: GraphSite) -> tuple[int, ...]:
     """Returns the shape of a latent variable."""
     # `ValueError`: where only the data would tell.
     if site.shape is None:

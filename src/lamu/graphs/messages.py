@@ -21,7 +21,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
 from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import best_start, first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories
@@ -30,7 +30,7 @@ from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics
 __all__ = ["GraphMessages", "condensed", "independent_groups"]
 
 
-def independent_groups(sites: tuple[Site, ...]) -> tuple[tuple[str, ...], ...]:
+def independent_groups(sites: tuple[GraphSite, ...]) -> tuple[tuple[str, ...], ...]:
     """Returns the shared variables in groups that no factor brings together, in the order of the program."""
     # Given the latents of the rows, the variables of a group are independent: one step updates all of them.
     beside: dict[str, set[str]] = {site.name: set() for site in sites if not site.in_rows}
@@ -56,7 +56,7 @@ def independent_groups(sites: tuple[Site, ...]) -> tuple[tuple[str, ...], ...]:
 # vector are such rows: their covariance is that of every row, and their mean linear in y.
 
 
-def condensed(sites: tuple[Site, ...], local: Mapping[str, Local], batch: Batch) -> Batch | None:
+def condensed(sites: tuple[GraphSite, ...], local: Mapping[str, Local], batch: Batch) -> Batch | None:
     """Returns fewer rows that stand for all of a batch, or None where the bound of a row is not quadratic."""
     drawn = any(each.random for each in local.values())
     if drawn or not _quadratic(sites, batch):
@@ -81,7 +81,7 @@ def condensed(sites: tuple[Site, ...], local: Mapping[str, Local], batch: Batch)
     )
 
 
-def _quadratic(sites: tuple[Site, ...], batch: Batch) -> bool:
+def _quadratic(sites: tuple[GraphSite, ...], batch: Batch) -> bool:
     """Whether rows observe one vector without holes, and everything in them is Gaussian with shared precisions."""
     if len(batch.y) != 1 or batch.offset is not None:
         return False
@@ -111,17 +111,17 @@ class GraphMessages(MessageTarget):
     given: Any  # statistics under a belief, by name, of variables that are held
 
     @property
-    def shared(self) -> tuple[Site, ...]:
+    def shared(self) -> tuple[GraphSite, ...]:
         """The sites of what all rows share."""
         return tuple(site for site in self.sites if not site.in_rows)
 
     @property
-    def in_rows(self) -> tuple[Site, ...]:
+    def in_rows(self) -> tuple[GraphSite, ...]:
         """The sites of a row."""
         return tuple(site for site in self.sites if site.in_rows)
 
     @property
-    def learned(self) -> tuple[Site, ...]:
+    def learned(self) -> tuple[GraphSite, ...]:
         """The sites of the shared variables that are not held."""
         held = set() if self.frozen is None else {name for name, part in self.frozen.items() if jax.tree.leaves(part)}
         return tuple(site for site in self.shared if site.name not in held)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.graphs.expressions import Constant, Environment, Expression, Scale, lifted
+from lamu.graphs.expressions import Environment, Expression, KnownValue, ScaleProduct, lifted
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import Located, LocatedVectors, Numbers, PositiveNumbers, Precisions, Statistics, Vectors
 from lamu.record import record
@@ -56,8 +56,8 @@ def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
         raise TypeError("Normal needs a precision or a scale, and one of them; give for instance precision=1.0")
     if scale is not None:
         known = argument(scale, PositiveNumbers, "the scale of Normal")
-        precision = Constant(1.0 / known.value**2) if isinstance(known, Constant) else known
-        if not isinstance(precision, Constant | Scale):
+        precision = KnownValue(1.0 / known.value**2) if isinstance(known, KnownValue) else known
+        if not isinstance(precision, KnownValue | ScaleProduct):
             raise TypeError(
                 f"the scale is {', '.join(sorted(known.names))}, and a closed form needs a HalfCauchy variable or a "
                 "number there; give precision= for a Gamma variable"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from lamu.graphs.expressions import Environment, Expression, Scale, Variable
+from lamu.graphs.expressions import Environment, Expression, ScaleProduct, Variable
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import Observed, PositiveNumbers, Variances
 from lamu.record import record, static
@@ -135,7 +135,7 @@ class HalfCauchy:
         Args:
             auxiliary: a.
         """
-        return InverseGamma(0.5, Scale((auxiliary,)))
+        return InverseGamma(0.5, ScaleProduct((auxiliary,)))
 
 
 def Poisson(rate: Any) -> PoissonFactor:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import betaln, gammaln
 
-from lamu.graphs.expressions import Constant, Environment, Expression, lifted
+from lamu.graphs.expressions import Environment, Expression, KnownValue, lifted
 from lamu.graphs.factor import Factor, argument, one_hot, summed
 from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Simplex, Statistics
 from lamu.record import record
@@ -159,7 +159,7 @@ def Categorical(probabilities: Any) -> CategoricalFactor:
         (4,)
     """
     made = argument(probabilities, Simplex, "the probabilities of Categorical")
-    if isinstance(made, Constant) and not np.allclose(np.sum(np.asarray(made.value), axis=-1), 1.0, atol=1e-5):
+    if isinstance(made, KnownValue) and not np.allclose(np.sum(np.asarray(made.value), axis=-1), 1.0, atol=1e-5):
         sums = np.ravel(np.sum(np.asarray(made.value), axis=-1))
         raise ValueError(f"the probabilities sum to {sums[np.argmax(np.abs(sums - 1))]:g}; divide them by their sum")
     return CategoricalFactor(made)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.families import ExponentialFamily, MultivariateNormal
-from lamu.graphs.expressions import Environment, Expression, Input, Scale, Times, Variable
+from lamu.graphs.expressions import Environment, Expression, Input, ScaleProduct, Times, Variable
 from lamu.graphs.factor import Factor, Known
 from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.normal_factors import MultivariateNormalFactor
@@ -27,7 +27,7 @@ from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
 
-__all__ = ["LearnedPrior", "PriorWeights", "Program", "Site", "written"]
+__all__ = ["GraphSite", "LearnedPrior", "PriorWeights", "Program", "written"]
 
 
 P = TypeVar("P", bound="LearnedPrior")
@@ -159,7 +159,7 @@ _FACTORS = {
 
 
 @record
-class Site:
+class GraphSite:
     """A variable of a graph, and the factor that it is the child of."""
 
     name: str = static()
@@ -205,7 +205,7 @@ class Program:
     """
 
     def __init__(self) -> None:
-        self._sites: list[Site] = []
+        self._sites: list[GraphSite] = []
         self._inputs: list[str] = []
         self._networks: list[NetworkSite] = []
         self._in_rows = False
@@ -229,7 +229,7 @@ class Program:
             raise ValueError(f"plate={plate!r} of {name!r} has no members; give at least one")
         if isinstance(distribution, HalfCauchy):
             auxiliary = self.sample(f"{name}.auxiliary", distribution.auxiliary, plate)
-            return Scale((self.sample(name, distribution.square(auxiliary), ()),))
+            return ScaleProduct((self.sample(name, distribution.square(auxiliary), ()),))
         if isinstance(distribution, ExponentialFamily):
             if self._in_rows:
                 raise TypeError(
@@ -251,7 +251,7 @@ class Program:
             )
         self._require_sampled(name, distribution)
         _require_independent(name, distribution)
-        site = Site(name, distribution, axes, self._in_rows)
+        site = GraphSite(name, distribution, axes, self._in_rows)
         self._require_in_order(site)
         variable = Variable(name, site.kind.__name__, site.shape)
         self._sites.append(site)
@@ -329,7 +329,7 @@ class Program:
         return tuple(self._networks)
 
     @property
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[GraphSite, ...]:
         """All sites in the order of the program."""
         meeting = frozenset().union(*(_in_products(site.factor) for site in self._sites))
         return tuple(_joined(s) if s.factor.kind is Numbers and s.name in meeting else s for s in self._sites)
@@ -368,7 +368,7 @@ class Program:
                     f"{name!r} depends on the network {call.of.name!r} of another program; make it by m.network"
                 )
 
-    def _require_in_order(self, site: Site) -> None:
+    def _require_in_order(self, site: GraphSite) -> None:
         rows = {known.name for known in self._sites if known.in_rows}
         outside = sorted(site.factor.names & rows)
         if outside and not site.in_rows:
@@ -408,14 +408,14 @@ def _require_independent(name: str, factor: Factor) -> None:
             )
 
 
-def _joined(site: Site) -> Site:
+def _joined(site: GraphSite) -> GraphSite:
     """Returns a site of numbers as one whose belief keeps the last axis together."""
     factor: Any = site.factor
     if isinstance(factor, Known):
         values = factor.belief.precision.values
         matrix = values[..., :, None] * jnp.eye(values.shape[-1], dtype=values.dtype)
         factor = Known(MultivariateNormal(factor.belief.mean, matrix))
-    return Site(site.name, factor, site.plate, site.in_rows, joint=True)
+    return GraphSite(site.name, factor, site.plate, site.in_rows, joint=True)
 
 
 def _in_products(node: Any) -> frozenset[str]:

@@ -24,7 +24,7 @@ from lamu.graphs.normal_factors import LocatedNormal, NormalFactor
 from lamu.graphs.positive_factors import PoissonFactor
 from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
@@ -285,7 +285,7 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
     return told
 
 
-def law_of(site: Site) -> Likelihood:
+def law_of(site: GraphSite) -> Likelihood:
     """Returns the law of one entry of a variable, as a likelihood."""
     factor = site.factor
     if isinstance(factor, Potential):
@@ -347,7 +347,7 @@ def _ancestral(
     )
 
 
-def _entries(site: Site, here: Environment) -> tuple[Array, Any]:
+def _entries(site: GraphSite, here: Environment) -> tuple[Array, Any]:
     """Returns the outputs of every entry's law, `[entries, outputs]`, and its parameters."""
     factor = site.factor
     if isinstance(factor, Potential):
@@ -368,7 +368,7 @@ def _entries(site: Site, here: Environment) -> tuple[Array, Any]:
     return jnp.log(f), {}
 
 
-def _shape(site: Site) -> tuple[int, ...] | None:
+def _shape(site: GraphSite) -> tuple[int, ...] | None:
     """Returns the shape of the entries, without the axis of categories."""
     return site.shape[:-1] if site.shape is not None and site.kind is Categories else site.shape
 

@@ -16,7 +16,7 @@ from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.stream import Stream
 from lamu.data.wording import nearest
 from lamu.graphs.expressions import Environment, Indexed, Input, Variable
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
 from lamu.typing import Array, Data
@@ -116,7 +116,7 @@ def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 
-def read(data: Data, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays | Stream:
+def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...]) -> Arrays | Stream:
     """Returns data as rows."""
     if isinstance(data, Arrays | Stream):
         return data
@@ -143,7 +143,7 @@ def read(data: Data, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Array
     return rows
 
 
-def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
+def require_observed(rows: Arrays, sites: tuple[GraphSite, ...]) -> None:
     """Raises a ValueError for a row of which every entry is missing: there is nothing that its latents explain."""
     fields = {field for site in sites for field in _fields(site)}
     parts = [part for name, part in rows.y.items() if name in fields]
@@ -158,7 +158,7 @@ def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
         )
 
 
-def _labels(name: str, part: Any, sites: tuple[Site, ...]) -> Any:
+def _labels(name: str, part: Any, sites: tuple[GraphSite, ...]) -> Any:
     """Returns whole numbers of a category with NaN where they are −1, as scikit-learn writes unknown labels."""
     site = next((site for site in sites if site.name == name), None)
     if site is None or site.kind is not Categories or isinstance(part, tuple | list):
@@ -169,7 +169,7 @@ def _labels(name: str, part: Any, sites: tuple[Site, ...]) -> Any:
     return np.where(value == -1, np.nan, value.astype(float))
 
 
-def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
+def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
     """Returns an array whose entries are all there as it is, after a check of its values."""
     value, observed = np.asarray(part.value), np.asarray(part.observed)
     site = next((site for site in sites if name in _fields(site)), None)
@@ -197,7 +197,7 @@ def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
     return part
 
 
-def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[Site, ...]) -> None:
+def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> None:
     """Raises a ValueError for a variable that others depend on and some rows lack, unless it is a category."""
     # A category is then a latent of these rows, which has a sum; a number would enter the others' factors as zero.
     for site in sites:
@@ -239,14 +239,14 @@ def _require_members(indexed: Indexed, inputs: dict[str, Any]) -> None:
         )
 
 
-def _fields(site: Site) -> tuple[str, ...]:
+def _fields(site: GraphSite) -> tuple[str, ...]:
     """The names of the arrays that observe a site."""
     if isinstance(site.factor, WordsFactor):
         return f"{site.name}.ids", f"{site.name}.counts"
     return (site.name,)
 
 
-def _flat(data: Mapping[str, Any], sites: tuple[Site, ...]) -> dict[str, Any]:
+def _flat(data: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> dict[str, Any]:
     """Returns documents as two arrays of one name each."""
     flat = dict(data)
     for site in sites:

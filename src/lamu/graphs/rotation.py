@@ -25,11 +25,11 @@ from jax.scipy.linalg import solve_triangular
 
 from lamu.data.batch import Batch
 from lamu.families import Gamma, MultivariateNormal
-from lamu.graphs.expressions import Constant, Variable
+from lamu.graphs.expressions import KnownValue, Variable
 from lamu.graphs.expressions.products import Sum, Times
 from lamu.graphs.factor import Known
 from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.record import record, static
 from lamu.typing import Array
 
@@ -67,7 +67,7 @@ class Rotation:
     loadings: str = static()
     latent: str = static()
 
-    def require(self, sites: tuple[Site, ...]) -> None:
+    def require(self, sites: tuple[GraphSite, ...]) -> None:
         """Raises a ValueError unless the program is of this form.
 
         Args:
@@ -199,7 +199,7 @@ def _root(a: Array, b: Array, c: Array) -> Array:
     return jnp.maximum(found, jnp.finfo(root.dtype).eps ** 2)
 
 
-def _prior(sites: Mapping[str, Site], loadings: str, D: int, T: Any) -> Any:
+def _prior(sites: Mapping[str, GraphSite], loadings: str, D: int, T: Any) -> Any:
     factor = sites[loadings].factor
     name = _relevance(factor)
     if name is None:
@@ -220,7 +220,7 @@ def _relevance(factor: Any) -> str | None:
 
 def _unit(factor: Any) -> Any:
     """Returns δ of the prior N(0, I/δ), or None for another, of what is known."""
-    if isinstance(factor, NormalFactor) and isinstance(factor.precision, Constant) and _is(factor.mean, 0.0):
+    if isinstance(factor, NormalFactor) and isinstance(factor.precision, KnownValue) and _is(factor.mean, 0.0):
         return factor.precision.value if jnp.ndim(factor.precision.value) == 0 else None
     belief = factor.belief if isinstance(factor, Known) else None
     if not isinstance(belief, MultivariateNormal) or not _all(belief.mean, 0.0):
@@ -231,11 +231,11 @@ def _unit(factor: Any) -> Any:
 
 
 def _is(expression: Any, value: float) -> bool:
-    return isinstance(expression, Constant) and _all(expression.value, value)
+    return isinstance(expression, KnownValue) and _all(expression.value, value)
 
 
 def _is_identity(expression: Any) -> bool:
-    return isinstance(expression, Constant) and _all(expression.value, np.eye(expression.shape[-1]))
+    return isinstance(expression, KnownValue) and _all(expression.value, np.eye(expression.shape[-1]))
 
 
 def _all(array: Any, value: Any) -> bool:

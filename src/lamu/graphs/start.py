@@ -21,7 +21,7 @@ from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of, valu
 from lamu.graphs.network import Applied, arguments, first_weights
 from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import CategoricalFactor
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.series_factors import MarkovFactor
 from lamu.graphs.statistics import Categories, Numbers, Simplex, States, Vectors
 from lamu.graphs.words import WordsFactor
@@ -36,13 +36,13 @@ _NOTHING = 1e-12  # of a weight at a point
 
 
 def empty_components(
-    sites: tuple[Site, ...], belief: Belief, temperature: Number, rows: Number | None = None
+    sites: tuple[GraphSite, ...], belief: Belief, temperature: Number, rows: Number | None = None
 ) -> dict[str, tuple[int, ...]]:
     """Returns the components that hold less than one row, by the name of their weight; they are as their prior says."""
     # Weights are a Dirichlet's or by breaking sticks. A state of a Markov series holds times, and a topic words: less
     # than one of all rows together leaves it empty. A point, which counts nothing, needs to be told the number of rows;
     # without it, and for states of a series, a component is empty whose weight is zero.
-    known = _Known({site.name: site.factor for site in sites}, belief, temperature, rows)
+    known = _RowsHeld({site.name: site.factor for site in sites}, belief, temperature, rows)
     found: dict[str, tuple[int, ...]] = {}
     for site in sites:
         name, few = known.few(site.factor)
@@ -51,7 +51,7 @@ def empty_components(
     return found
 
 
-class _Known:
+class _RowsHeld:
     """What a belief says of the rows that each component holds."""
 
     def __init__(self, factors: dict[str, Any], belief: Belief, temperature: Number, rows: Number | None) -> None:
@@ -180,7 +180,7 @@ def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
     return {"network": network | ({"local": own} if own else {}), "likelihood": first_dispersions(graph.in_rows, batch)}
 
 
-def first_dispersions(sites: tuple[Site, ...], batch: Batch) -> Params:
+def first_dispersions(sites: tuple[GraphSite, ...], batch: Batch) -> Params:
     """Returns first dispersions by the names of targets, of likelihoods that learn some."""
     dispersions = {
         name: likelihood.init(value_of(batch.y, name)[0])
@@ -190,7 +190,7 @@ def first_dispersions(sites: tuple[Site, ...], batch: Batch) -> Params:
     return {name: part for name, part in dispersions.items() if jax.tree.leaves(part)}
 
 
-def likelihoods_of(sites: tuple[Site, ...]) -> dict[str, Any]:
+def likelihoods_of(sites: tuple[GraphSite, ...]) -> dict[str, Any]:
     """Returns the likelihoods by the names of their targets."""
     return {site.name: site.factor.likelihood for site in sites if isinstance(site.factor, Potential)}
 
@@ -234,8 +234,8 @@ def _require_scales(row: Row, weights: dict[str, Any], at: Environment) -> None:
 
 def first_beliefs(
     key: RandomKey,
-    shared: tuple[Site, ...],
-    in_rows: tuple[Site, ...],
+    shared: tuple[GraphSite, ...],
+    in_rows: tuple[GraphSite, ...],
     inputs: tuple[str, ...],
     blocks: tuple[tuple[str, ...], ...],
     batch: Batch,
@@ -277,7 +277,7 @@ def first_beliefs(
 
 def _priors(
     key: RandomKey,
-    shared: tuple[Site, ...],
+    shared: tuple[GraphSite, ...],
     alike: dict[str, float],
     dtype: DTypeLike,
     temperature: Any,
@@ -337,7 +337,7 @@ def _exemplar(place: Any, like: Any) -> Any:
     return jnp.broadcast_to(jax.nn.one_hot(place, K, dtype=like.dtype), like.shape)
 
 
-def _own(site: Site, at: Environment, dtype: DTypeLike, temperature: Any) -> Any:
+def _own(site: GraphSite, at: Environment, dtype: DTypeLike, temperature: Any) -> Any:
     """Returns the natural parameters of a variable given its arguments alone."""
 
     def own(x: Inputs) -> Any:

@@ -1,4 +1,4 @@
-"""Conjugate Bayes: the rule with rate one, on a model where it is exact."""
+"""ConjugateBayes Bayes: the rule with rate one, on a model where it is exact."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lamu.rate import Constant
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, DTypeLike, RandomKey
 
-__all__ = ["Conjugate", "ConjugateState", "conjugate", "first", "following", "is_exponential", "weighed"]
+__all__ = ["ConjugateBayes", "ConjugateState", "conjugate", "first", "following", "is_exponential", "weighed"]
 
 
 # The expectation of the loss is linear in μ, its gradient is \(-\sum_i w_i t(y_i) / T\), and a step of rate one gives
@@ -81,7 +81,7 @@ class ConjugateState:
 
 
 @record
-class Conjugate(Runnable):
+class ConjugateBayes(Runnable):
     """The algorithm that `conjugate` makes."""
 
     @property
@@ -149,7 +149,7 @@ class Conjugate(Runnable):
         return found, before + share * (log_joint(state.belief, state.evidence) - before) - found.log_prob(at)
 
 
-def conjugate() -> Conjugate:
+def conjugate() -> ConjugateBayes:
     r"""Exact Bayes in one pass over the data: Bayesian linear regression, and every `lamu.ConjugateModel`.
 
     \[ \lambda \leftarrow \lambda - \rho\,\big(\nabla_\mu E_q[\ell] + \lambda\big), \quad \rho = 1, \qquad
@@ -186,4 +186,4 @@ def conjugate() -> Conjugate:
         >>> round(float(posterior.predict(x).interval(0.9)[0][0]))
         116
     """
-    return Conjugate()
+    return ConjugateBayes()

@@ -6,31 +6,31 @@
 #
 # | file | expressions |
 # |---|---|
-# | `interface` | `Expression`, the `Environment` where one is evaluated, `Variable`, `Constant` and `Input` |
+# | `interface` | `Expression`, the `Environment` where one is evaluated, `Variable`, `KnownValue` and `Input` |
 # | `members` | `Indexed`, \(x_z\), and `Sliced` |
-# | `products` | `Times`, \(W z\), `Sum`, `Scaled`, \(c x\), `Scale`, and `StickBreaking` |
+# | `products` | `Times`, \(W z\), `Sum`, `Multiple`, \(c x\), `ScaleProduct`, and `StickBreaking` |
 
 from lamu.graphs.expressions.interface import (
-    Constant,
     Environment,
     Expression,
     Input,
+    KnownValue,
     Value,
     Variable,
     common_shape,
     lifted,
 )
 from lamu.graphs.expressions.members import Indexed, Sliced
-from lamu.graphs.expressions.products import Scale, Scaled, StickBreaking, Sum, Times
+from lamu.graphs.expressions.products import Multiple, ScaleProduct, StickBreaking, Sum, Times
 
 __all__ = [
-    "Constant",
     "Environment",
     "Expression",
     "Indexed",
     "Input",
-    "Scale",
-    "Scaled",
+    "KnownValue",
+    "Multiple",
+    "ScaleProduct",
     "Sliced",
     "StickBreaking",
     "Sum",

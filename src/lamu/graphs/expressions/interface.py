@@ -12,7 +12,7 @@ from lamu.graphs.statistics import KINDS, Numbers, Series, Statistics, Vectors
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Constant", "Environment", "Expression", "Input", "Value", "Variable", "common_shape", "lifted"]
+__all__ = ["Environment", "Expression", "Input", "KnownValue", "Value", "Variable", "common_shape", "lifted"]
 
 
 S = TypeVar("S", bound=Statistics)
@@ -167,7 +167,7 @@ class Value(Expression):
 
 
 @record
-class Constant(Value):
+class KnownValue(Value):
     """Known numbers."""
 
     value: Any  # an array
@@ -202,4 +202,4 @@ def common_shape(parts: Iterable[Any]) -> tuple[int, ...] | None:
 
 def lifted(value: Any) -> Expression:
     """Returns an expression as it is, and anything else as a constant."""
-    return value if isinstance(value, Expression) else Constant(jnp.asarray(value, jnp.result_type(float)))
+    return value if isinstance(value, Expression) else KnownValue(jnp.asarray(value, jnp.result_type(float)))

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.expressions.interface import Constant, Environment, Expression, Input, lifted
+from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, lifted
 from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Series, Simplex, Statistics, Variances, Vectors
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Scale", "Scaled", "StickBreaking", "Sum", "Times", "product", "scaled", "total"]
+__all__ = ["Multiple", "ScaleProduct", "StickBreaking", "Sum", "Times", "product", "scaled", "total"]
 
 
 S = TypeVar("S", bound=Statistics)
@@ -64,9 +64,9 @@ class Times(Expression):
     def quadratic(self, weight: Array, at: Environment) -> Array:
         # Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form.
         weight = _reduced(weight, jnp.shape(self.first(at)))
-        if isinstance(self.right, Constant | Input):
+        if isinstance(self.right, KnownValue | Input):
             return self._of_known(self.left, self.right.first(at), weight, at)
-        if isinstance(self.left, Constant | Input):
+        if isinstance(self.left, KnownValue | Input):
             W = self.left.first(at)
             weighted = jnp.tensordot(weight, W[..., :, None] * W[..., None, :], jnp.ndim(weight))
         else:
@@ -118,7 +118,7 @@ class Sum(Expression):
 
 
 @record
-class Scaled(Expression):
+class Multiple(Expression):
     """Numbers or vectors times known numbers, entry by entry."""
 
     # \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2 \]
@@ -178,7 +178,7 @@ def _reduced(weight: Array, shape: tuple[int, ...]) -> Array:
     return jnp.sum(whole, axis=ones, keepdims=True) if ones else whole
 
 
-def scaled(left: Any, right: Any) -> Scaled:
+def scaled(left: Any, right: Any) -> Multiple:
     """Returns the product, entry by entry, of an expression with known numbers."""
     left, right = lifted(left), lifted(right)
     if left.names and right.names:
@@ -186,7 +186,7 @@ def scaled(left: Any, right: Any) -> Scaled:
             f"* takes known numbers on one side, and meets {', '.join(sorted(left.names))} and "
             f"{', '.join(sorted(right.names))}; write the product of two vectors as a @ b"
         )
-    return Scaled(left, right) if not left.names else Scaled(right, left)
+    return Multiple(left, right) if not left.names else Multiple(right, left)
 
 
 def product(left: Any, right: Any) -> Times:
@@ -200,7 +200,7 @@ def total(left: Any, right: Any) -> Sum:
 
 
 @record
-class Scale(Expression):
+class ScaleProduct(Expression):
     r"""A scale s, by its square, or a product of independent scales: \(E[s^{-2}]\) and \(E \log s^{-2}\)."""
 
     squares: Any  # variables of variances
@@ -222,22 +222,22 @@ class Scale(Expression):
             log, value = log - one.log, value * one.inverse
         return PositiveNumbers(log, value)
 
-    def __mul__(self, other: Any) -> Scale:
-        if isinstance(other, Scale):
+    def __mul__(self, other: Any) -> ScaleProduct:
+        if isinstance(other, ScaleProduct):
             both = self.names & other.names
             if both:
                 raise ValueError(
                     f"both scales depend on {', '.join(sorted(both))}; multiply independent ones, each of them once"
                 )
-            return Scale((*self.squares, *other.squares), self.by * other.by)
-        return Scale(self.squares, self.by * jnp.asarray(other, jnp.result_type(float)))
+            return ScaleProduct((*self.squares, *other.squares), self.by * other.by)
+        return ScaleProduct(self.squares, self.by * jnp.asarray(other, jnp.result_type(float)))
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> Scale:
+    def __neg__(self) -> ScaleProduct:
         raise TypeError(f"the scale {', '.join(sorted(self.names))} is positive, and has no minus; leave it out")
 
-    def __getitem__(self, index: Any) -> Scale:
+    def __getitem__(self, index: Any) -> ScaleProduct:
         mixed = any(square.shape not in ((), self.shape) for square in self.squares)
         if mixed or (isinstance(index, Expression) and jnp.ndim(self.by)):
             raise TypeError(
@@ -245,7 +245,7 @@ class Scale(Expression):
                 "HalfCauchy variables before they are multiplied"
             )
         by = jnp.broadcast_to(self.by, self.shape)[index] if jnp.ndim(self.by) else self.by
-        return Scale(tuple(square[index] if square.shape else square for square in self.squares), by)
+        return ScaleProduct(tuple(square[index] if square.shape else square for square in self.squares), by)
 
 
 @record

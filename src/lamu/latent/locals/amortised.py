@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.families import Gaussian
-from lamu.graphs.elimination import Eliminated, Independent, Local, Proposal, Reshaped, Rest
+from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal, Reshaped, Rest
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.statistics import Numbers, Vectors
@@ -276,7 +276,7 @@ class Amortised(Local):
 def proposal_of(belief: Belief, name: str, row: Row) -> Proposal:
     """Returns a belief about the vector of a latent's entries as one about the latent."""
     site = next(site for site in row.latent if site.name == name)
-    return Independent({name: Reshaped(belief, shape_of(site))})
+    return ProductProposal({name: Reshaped(belief, shape_of(site))})
 
 
 def _moments(belief: Belief, key: RandomKey) -> tuple[Array, Array]:

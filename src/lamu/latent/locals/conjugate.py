@@ -16,7 +16,7 @@ from lamu.graphs.elimination import Eliminated, ExactElimination, Local, Proposa
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, log_joint, shape_of
 from lamu.graphs.network import applications
-from lamu.graphs.program import Site
+from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, Numbers, Series, Vectors
 from lamu.latent.locals.amortised import Amortised, MeanField
 from lamu.latent.locals.encoder import encoded, first_encoder
@@ -244,11 +244,11 @@ class _Mixed(Proposal):
         return jax.tree.map(lambda leaf: leaf[number], self.beliefs).belief()
 
 
-def _site(name: str, row: Row) -> Site:
+def _site(name: str, row: Row) -> GraphSite:
     return next(site for site in row.latent if site.name == name)
 
 
-def _closed(name: str, row: Row) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
+def _closed(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite, ...]]:
     """Returns the sites that have x in closed form, with those of the categories they meet, and these categories."""
     latents = {site.name: site for site in row.latent}
     meeting = lambda site: latents.keys() & {site.name, *site.factor.names}
@@ -268,7 +268,7 @@ def _closed(name: str, row: Row) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
     return closed, tuple(others)
 
 
-def _open_to(name: str, site: Site) -> bool:
+def _open_to(name: str, site: GraphSite) -> bool:
     """Whether a site sees a latent through a network or a likelihood."""
     called = frozenset().union(*(call.names for call in applications(site.factor)))
     return name in (called if site.factor.exact else site.factor.names)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lamu.expectations import LeaveOneOut, MovingAverageBaseline, Relaxed, ScoreFunction
 from lamu.expectations.samplers import own_key
 from lamu.families import Bernoulli, Categorical
-from lamu.graphs.elimination import Eliminated, Independent, Local, Proposal, Rest
+from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal, Rest
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.statistics import Bits, Categories
@@ -341,7 +341,7 @@ class Enumerated(Local):
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the classifier's belief, or the label where the row has one."""
         logits, tie = self._logits(name, own, row, at)
-        return Independent({name: Categorical(jax.nn.log_softmax(logits + tie))})
+        return ProductProposal({name: Categorical(jax.nn.log_softmax(logits + tie))})
 
     def _logits(self, name: str, own: Params, row: Row, at: Environment) -> tuple[Array, Array]:
         """Returns log q(c | y) of the network, and what the row's label adds to it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.graphs.expressions import Constant, Environment, Expression, Variable
+from lamu.graphs.expressions import Environment, Expression, KnownValue, Variable
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import arguments
 from lamu.graphs.positive_factors import PoissonFactor
@@ -61,7 +61,7 @@ def _data(given: tuple[str, ...], row: Row, dtype: DTypeLike) -> tuple[Expressio
             if _counts(site.factor):  # of any size, and a network reads numbers of order one
                 value = jnp.log1p(jnp.maximum(value, 0))
             observed = row.observed.get(site.name)
-            data.append(Constant(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))
+            data.append(KnownValue(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))
     return tuple(data)
 
 

@@ -14,7 +14,7 @@ from lamu.families import Bernoulli, Gaussian
 from lamu.graphs.elimination import Rest
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, log_joint
-from lamu.graphs.program import LearnedPrior, Site
+from lamu.graphs.program import GraphSite, LearnedPrior
 from lamu.graphs.statistics import Bits, Numbers, Series, Vectors
 from lamu.latent.bounds import Joint
 from lamu.operators import Diagonal
@@ -30,7 +30,7 @@ class RowOfGraph(Joint):
     # of what is left, and the prior is flat.
 
     def __init__(self, name: str, row: Row, at: Environment, rest: Rest) -> None:
-        self.site: Site = next(site for site in row.latent if site.name == name)
+        self.site: GraphSite = next(site for site in row.latent if site.name == name)
         self.row, self.at, self.rest = row, at, rest
         self.known_prior = not self.site.factor.names & {site.name for site in row.latent}
 
@@ -96,7 +96,7 @@ def _entropies(precision: Array) -> Array:
     return (1 + math.log(2 * math.pi) - jnp.log(precision)) / 2
 
 
-def moments(site: Site, mean: Array, precision: Array) -> Any:
+def moments(site: GraphSite, mean: Array, precision: Array) -> Any:
     """Returns E_q[T(z)] of a mean-field Gaussian."""
     mean, variance = mean.reshape(site.shape or ()), (1 / precision).reshape(site.shape or ())
     if site.kind is Numbers:
@@ -104,7 +104,7 @@ def moments(site: Site, mean: Array, precision: Array) -> Any:
     return Vectors(mean, mean[:, None] * mean[None, :] + jnp.diag(variance))
 
 
-def natural(site: Site, mean: Array, precision: Array) -> Any:
+def natural(site: GraphSite, mean: Array, precision: Array) -> Any:
     """Returns λ of a mean-field Gaussian, as the statistics of z."""
     mean, precision = mean.reshape(site.shape or ()), precision.reshape(site.shape or ())
     second = -precision / 2

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.families import Gaussian
-from lamu.graphs.elimination import Eliminated, Independent, Local, Proposal, Rest
+from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal, Rest
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import applications
@@ -84,7 +84,7 @@ class Recurrent(Local):
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the belief about the whole path, each step at the steps before it."""
         shape = shape_of(next(one for one in row.latent if one.name == name))
-        return Independent({name: _PathBelief(self, name, own, row, at, shape)})
+        return ProductProposal({name: _PathBelief(self, name, own, row, at, shape)})
 
     def path(self, name: str, own: Params, row: Row, at: Environment, key: RandomKey) -> tuple[Array, Array, Array]:
         """Returns z of all steps as a vector, and mean and precision of the steps' beliefs at that path.
