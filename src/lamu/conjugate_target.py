@@ -8,14 +8,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
 from lamu.data.batch import Batch
 from lamu.target import Target
-from lamu.typing import Array, Belief, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
 
-__all__ = ["ConjugateTarget", "MessageTarget", "conjugate_target", "message_target"]
+__all__ = [
+    "ConjugateTarget",
+    "MessageTarget",
+    "conjugate_target",
+    "independent_groups",
+    "message_target",
+    "updated",
+]
 
 
 class ConjugateTarget(Target):
@@ -90,9 +101,31 @@ class MessageTarget(ConjugateTarget):
     def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
         """Returns beliefs to start from, by name."""
 
+    def held(self) -> dict[str, Any]:
+        """Returns the statistics of what is no part of a belief, by name; none by default."""
+        return {}
+
     @abstractmethod
+    def has_categories(self, batch: Batch) -> bool:
+        """Whether categories of rows are summed out, so that of several starts one may be much better than others."""
+
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Any:
+        """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
+        if self.has_categories(batch):
+            return self.product(best_start(self, key, batch, temperature))
+        return self.product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
+
+    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
+        """Returns zeros: the priors are factors of the target."""
+        return tree.zeros_like(belief.to_natural())
+
     def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns μ of beliefs, by name."""
+        """Returns μ of beliefs, by name, and the statistics of what is held."""
+        return {**self.held(), **{name: kind.under(beliefs[name]) for name, kind in self.kinds.items()}}
+
+    def statistics(self, mu: Statistics) -> dict[str, Any]:
+        """Returns μ by name, in records, and the statistics of what is held."""
+        return {**self.held(), **{name: kind(*jax.tree.leaves(mu[name])) for name, kind in self.kinds.items()}}
 
     @abstractmethod
     def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +155,79 @@ class MessageTarget(ConjugateTarget):
             batch: the rows.
         """
         del batch
+
+
+def independent_groups(names: Iterable[str], meetings: Iterable[Collection[str]]) -> tuple[tuple[str, ...], ...]:
+    """Returns variables in groups that none of the meetings brings together, in their order."""
+    # Given the latents of the rows, the variables of a group are independent: one step updates all of them.
+    groups: list[list[str]] = []
+    met = [set(meeting) for meeting in meetings]
+    for name in names:
+        beside = set().union(*(meeting for meeting in met if name in meeting))
+        group = next((group for group in groups if not beside & set(group)), None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    return tuple(tuple(group) for group in groups)
+
+
+def updated(
+    log_joint: Callable[[Any], Array],
+    statistics: Mapping[str, Any],
+    blocks: Iterable[tuple[str, ...]],
+    kinds: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Returns the beliefs after one update of all variables, group after group."""
+    beliefs: dict[str, Any] = {}
+    for names in blocks:
+        own = {name: statistics[name] for name in names}
+        slopes = jax.grad(lambda own, rest=statistics: log_joint({**rest, **own}))(own)
+        for name in names:
+            beliefs[name] = slopes[name].belief()
+            statistics = {**statistics, name: kinds[name].under(beliefs[name])}
+    return beliefs
+
+
+_STARTS, _SWEEPS, _ROWS = 16, 40, 2_000
+
+
+def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature: Any) -> dict[str, Any]:
+    """Returns the beliefs of the start whose bound is best after coordinate ascent on some rows, by name."""
+    # \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p]/T, \qquad
+    #    \mathcal L = E_q[\log p]/T + H(q) \]
+    #
+    # A step on a minibatch moves a component little once ρ has fallen, so that one that starts between two groups of
+    # rows stays there. Sixteen starts, forty sweeps over at most 2,000 rows.
+    rows = jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
+    T = jnp.asarray(temperature, batch.weight.dtype)
+
+    @jax.jit
+    def ascended(key: RandomKey) -> Any:
+        def energy(own: Any, statistics: Statistics) -> Any:
+            known = {**statistics, **own}
+            return rows.total(target.row_bounds(known, rows, T)) + target.shared_log_joint(known) / T
+
+        def sweep(_: Any, state: State) -> Any:
+            beliefs, value = state
+            statistics = target.moments(beliefs)
+            for number, names in enumerate(target.blocks):
+                own = {name: statistics[name] for name in names}
+                found, slopes = jax.value_and_grad(energy)(own, statistics)
+                if number == 0:
+                    entropy = [belief.entropy() for belief in beliefs.values()]
+                    value = jnp.asarray(sum(entropy, found), value.dtype)
+                new = {name: slopes[name].belief() for name in names}
+                beliefs = jax.tree.map(lambda made, old: made.astype(old.dtype), {**beliefs, **new}, beliefs)
+                statistics = {**statistics, **{name: target.kinds[name].under(beliefs[name]) for name in names}}
+            return beliefs, value
+
+        first = target.first_beliefs(key, rows, T)
+        return jax.lax.fori_loop(0, _SWEEPS, sweep, (first, jnp.asarray(-jnp.inf, T.dtype)))
+
+    beliefs, values = jax.lax.map(ascended, jax.random.split(key, _STARTS))
+    best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
+    return jax.tree.map(lambda leaf: leaf[best], beliefs)
 
 
 def conjugate_target(target: Any) -> ConjugateTarget:

@@ -36,10 +36,10 @@ from lamu.graphs.elimination import (
     trajectory,
 )
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
+from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite, LearnedPrior
-from lamu.typing import Array, Inputs, RandomKey, State
+from lamu.typing import Array, RandomKey, State
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
 
@@ -187,7 +187,7 @@ def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tupl
         values[site.name] = drawn_site(site, at, jax.random.fold_in(key, number))
         with lenient():
             known = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}
-        at = Environment({**at.statistics, **known})
+        at = at.having(known)
     return values, at
 
 
@@ -195,9 +195,4 @@ def drawn_site(site: GraphSite, at: Environment, key: RandomKey) -> Array:
     """Returns a draw of a variable of a row, given all that it depends on."""
     if isinstance(site.factor, Potential | LearnedPrior):
         return site.factor.sample(key, at)
-    zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics))
-
-    def log_density(x: Inputs) -> Array:
-        return log_joint((site,), Environment({**at.statistics, site.name: x}, at.inputs))
-
-    return jax.grad(log_density)(zero).belief().sample(key)
+    return own_natural(site, at).belief().sample(key)

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, log_joint, shape_of
+from lamu.graphs.joint import Row, dtype_of, own_natural, shape_of
 from lamu.graphs.network import applications
 from lamu.graphs.statistics import Numbers, Series, Vectors
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Belief, Inputs, Params, RandomKey, State
+from lamu.typing import Array, Belief, Params, RandomKey, State
 
 __all__ = [
     "ACCEPTED",
@@ -318,14 +318,9 @@ class Coordinate(Local):
     @staticmethod
     def _first(row: Row, at: Environment) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns λ and moments of the latents at their own priors, one after the other."""
-        natural, moments, zeros = {}, {}, row.zeros(at)
+        natural, moments, zeros, dtype = {}, {}, row.zeros(at), dtype_of(at, row.known)
         for site in row.latent:
-            here = row.environment(at, {**zeros, **moments})
-
-            def own(x: Inputs, site: Any = site, here: Environment = here) -> Array:
-                return log_joint((site,), Environment({**here.statistics, site.name: x}, here.inputs, here.temperature))
-
-            one = tree.scale(jax.grad(own)(zeros[site.name]), 1.0 / row.temperature)
+            one = own_natural(site, row.environment(at, {**zeros, **moments}), dtype, row.temperature)
             natural[site.name] = _tied({site.name: one}, row)[site.name]
             moments[site.name] = site.kind.under(natural[site.name].belief())
         return natural, moments

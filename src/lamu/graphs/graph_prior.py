@@ -13,7 +13,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Gaussian, Product
 from lamu.graphs.expressions import Environment
 from lamu.graphs.factor import Known
-from lamu.graphs.joint import dtype_of, in_dtype, log_joint, shape_of
+from lamu.graphs.joint import dtype_of, in_dtype, log_joint, own_natural
 from lamu.graphs.normal_factors import NormalFactor
 from lamu.graphs.program import GraphSite
 from lamu.operators import Diagonal, Scalar
@@ -104,8 +104,7 @@ class GraphPrior(Prior):
         with lenient():
             known = {s.name: s.kind.of(theta[s.name]) for s in self.sites if s.name in theta}
         at = {**known, **(self.expected or {})}
-        zero = site.kind.zeros(shape_of(site), dtype_of(params))
-        natural = jax.grad(lambda x: log_joint((site,), Environment({**at, site.name: x})))(zero)
+        natural: Any = own_natural(site, Environment(at), dtype_of(params))
         precision = -2.0 * natural.second
         return natural.first / precision, precision
 
@@ -121,13 +120,9 @@ class GraphPrior(Prior):
         drawn: dict[str, Any] = {}
         at = Environment({})
         for number, site in enumerate(self.sites):
-            zero = site.kind.zeros(site.shape, dtype_of(params))
-            slope = jax.grad(
-                lambda x, site=site, at=at: log_joint((site,), Environment({**at.statistics, site.name: x}))
-            )
-            drawn[site.name] = slope(zero).belief().sample(jax.random.fold_in(key, number))
+            drawn[site.name] = own_natural(site, at, dtype_of(params)).belief().sample(jax.random.fold_in(key, number))
             with lenient():
-                at = Environment({**at.statistics, site.name: site.kind.of(drawn[site.name])})
+                at = at.having({site.name: site.kind.of(drawn[site.name])})
         own = self.weights.sample(jax.random.fold_in(key, len(self.sites)), self._of_networks(params))
         beside = {name: part for name, part in params.items() if name not in drawn}
         return {**beside, **self.constraints.unconstrain(drawn), **(own if self.networks else {})}

@@ -21,9 +21,9 @@ from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories
 from lamu.record import record, static
-from lamu.typing import Array, DTypeLike
+from lamu.typing import Array, DTypeLike, Statistics
 
-__all__ = ["Row", "log_joint"]
+__all__ = ["Row", "log_joint", "own_natural"]
 
 
 def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
@@ -32,6 +32,13 @@ def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[s
     with lenient():  # the arguments of a factor broadcast as NumPy's do
         terms = [site.factor.log_density(at.statistics[site.name], at, known.get(site.name)) for site in sites]
     return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
+
+
+def own_natural(site: GraphSite, at: Environment, dtype: DTypeLike | None = None, temperature: Any = 1.0) -> Statistics:
+    """Returns λ of a variable given its arguments alone, over T."""
+    zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics) if dtype is None else dtype)
+    slope = jax.grad(lambda x: log_joint((site,), at.having({site.name: x})))(zero)
+    return tree.scale(slope, 1.0 / temperature)
 
 
 @record

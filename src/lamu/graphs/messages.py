@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from lamu import tree
-from lamu.conjugate_target import MessageTarget
+from lamu.conjugate_target import MessageTarget, independent_groups
 from lamu.constraints import Constraints
 from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch
@@ -23,29 +22,11 @@ from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import in_blocks, over_rows
-from lamu.graphs.start import best_start, first_beliefs, first_dispersions, likelihoods_of
+from lamu.graphs.start import first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories
-from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics
+from lamu.typing import Array, Data, Params, RandomKey
 
-__all__ = ["GraphMessages", "condensed", "independent_groups"]
-
-
-def independent_groups(sites: tuple[GraphSite, ...]) -> tuple[tuple[str, ...], ...]:
-    """Returns the shared variables in groups that no factor brings together, in the order of the program."""
-    # Given the latents of the rows, the variables of a group are independent: one step updates all of them.
-    beside: dict[str, set[str]] = {site.name: set() for site in sites if not site.in_rows}
-    for site in sites:
-        meeting = set(beside) & {site.name, *site.factor.names}
-        for name in meeting:
-            beside[name] |= meeting - {name}
-    groups: list[list[str]] = []
-    for name in beside:
-        group = next((g for g in groups if not beside[name] & set(g)), None)
-        if group is None:
-            groups.append([name])
-        else:
-            group.append(name)
-    return tuple(tuple(group) for group in groups)
+__all__ = ["GraphMessages", "condensed"]
 
 
 # \[ \sum_i w_i\, b(y_i) = \sum_j w'_j\, b(y'_j) \quad\text{for every quadratic } b, \qquad
@@ -201,9 +182,12 @@ class GraphMessages(MessageTarget):
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        names = {site.name for site in self.learned}
-        groups = (tuple(name for name in group if name in names) for group in independent_groups(self.sites))
-        return tuple(group for group in groups if group)
+        held = {site.name for site in self.shared} - set(self.kinds)
+        groups = independent_groups(
+            (site.name for site in self.shared), ({site.name, *site.factor.names} for site in self.sites)
+        )
+        free = (tuple(name for name in group if name not in held) for group in groups)
+        return tuple(group for group in free if group)
 
     @property
     def rows_add_up(self) -> bool:
@@ -233,10 +217,6 @@ class GraphMessages(MessageTarget):
 
     def product(self, beliefs: Mapping[str, Any]) -> Product:
         return Product(dict(beliefs))
-
-    def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns μ of beliefs about the shared variables, by name, and the statistics of what is held."""
-        return {**self.held(), **{site.name: site.kind.under(beliefs[site.name]) for site in self.learned}}
 
     def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
         """Returns T(θ) of values of the shared variables, by name; of networks and locals their weights."""
@@ -274,13 +254,7 @@ class GraphMessages(MessageTarget):
         shared, in_rows, known = in_dtype((self.shared, self.in_rows, known), batch.weight.dtype)
         return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known)
 
-    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
-        """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
-        if self._has_categories(batch):
-            return Product(best_start(self, key, batch, temperature))
-        return Product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
-
-    def _has_categories(self, batch: Batch) -> bool:
+    def has_categories(self, batch: Batch) -> bool:
         """Whether rows have latent categories, and nothing in them is drawn or taken by quadrature."""
         observed = {name.split(".")[0] for name in batch.y}
         latent = any(site.kind is Categories and site.name not in observed for site in self.in_rows)
@@ -290,14 +264,6 @@ class GraphMessages(MessageTarget):
     def first_dispersions(self, batch: Batch) -> Params:
         """Returns the dispersions that likelihoods learn, by the names of their targets, as they start."""
         return first_dispersions(self.in_rows, batch)
-
-    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
-        """Returns zeros: the priors are factors of the graph."""
-        return tree.zeros_like(belief.to_natural())
-
-    def statistics(self, mu: Any) -> dict[str, Any]:
-        """Returns μ by name, in records, and the statistics of what is held."""
-        return {**self.held(), **{site.name: site.kind(*jax.tree.leaves(mu[site.name])) for site in self.learned}}
 
     def at_values(self: G) -> G:
         """Returns the graph for shared variables whose values are known: no likelihood's expectation is taken.

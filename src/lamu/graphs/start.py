@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import tree
-from lamu.conjugate_target import MessageTarget
+from lamu.conjugate_target import updated
 from lamu.constraints import Constraints
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
@@ -17,7 +16,7 @@ from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of, value_of
+from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, own_natural, shape_of, value_of
 from lamu.graphs.network import Applied, arguments, first_weights
 from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import CategoricalFactor
@@ -27,9 +26,9 @@ from lamu.graphs.statistics import Categories, Numbers, Simplex, States, Vectors
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
-from lamu.typing import Belief, Data, DTypeLike, Inputs, Number, Params, RandomKey, State, Statistics
+from lamu.typing import Belief, Data, DTypeLike, Number, Params, RandomKey
 
-__all__ = ["best_start", "empty_components", "first_beliefs", "first_dispersions", "first_parameters", "likelihoods_of"]
+__all__ = ["empty_components", "first_beliefs", "first_dispersions", "first_parameters", "likelihoods_of"]
 
 
 _NOTHING = 1e-12  # of a weight at a point
@@ -126,47 +125,6 @@ class _RowsHeld:
         return name, self._fewer(both, lambda pi: pi)
 
 
-_STARTS, _SWEEPS, _ROWS = 16, 40, 2_000
-
-
-def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature: Any) -> dict[str, Any]:
-    """Returns the beliefs of the start whose bound is best after coordinate ascent on some rows, by name."""
-    # \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p]/T, \qquad
-    #    \mathcal L = E_q[\log p]/T + H(q) \]
-    #
-    # A step on a minibatch moves a component little once ρ has fallen, so that one that starts between two groups of
-    # rows stays there. Sixteen starts, forty sweeps over at most 2,000 rows.
-    rows = jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
-    T = jnp.asarray(temperature, batch.weight.dtype)
-
-    @jax.jit
-    def ascended(key: RandomKey) -> Any:
-        def energy(own: Any, statistics: Statistics) -> Any:
-            known = {**statistics, **own}
-            return rows.total(target.row_bounds(known, rows, T)) + target.shared_log_joint(known) / T
-
-        def sweep(_: Any, state: State) -> Any:
-            beliefs, value = state
-            statistics = target.moments(beliefs)
-            for number, names in enumerate(target.blocks):
-                own = {name: statistics[name] for name in names}
-                found, slopes = jax.value_and_grad(energy)(own, statistics)
-                if number == 0:
-                    entropy = [belief.entropy() for belief in beliefs.values()]
-                    value = jnp.asarray(sum(entropy, found), value.dtype)
-                new = {name: slopes[name].belief() for name in names}
-                beliefs = jax.tree.map(lambda made, old: made.astype(old.dtype), {**beliefs, **new}, beliefs)
-                statistics = {**statistics, **{name: target.kinds[name].under(beliefs[name]) for name in names}}
-            return beliefs, value
-
-        first = target.first_beliefs(key, rows, T)
-        return jax.lax.fori_loop(0, _SWEEPS, sweep, (first, jnp.asarray(-jnp.inf, T.dtype)))
-
-    beliefs, values = jax.lax.map(ascended, jax.random.split(key, _STARTS))
-    best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
-    return jax.tree.map(lambda leaf: leaf[best], beliefs)
-
-
 def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
     """Returns first parameters: all coordinates, those that are held at their values."""
     constraints = graph.constraints or Constraints()
@@ -253,7 +211,6 @@ def first_beliefs(
     count = batch.mask.shape[0]
     order = jax.random.permutation(local_key, count)
     keys = jax.random.split(jax.random.fold_in(local_key, 1), count)
-    by_name = {site.name: site for site in shared}
 
     def one(statistics: dict[str, Any], data: Data, place: Any, key: RandomKey) -> Any:
         # A factor without messages says nothing that a first belief could take in.
@@ -266,13 +223,7 @@ def first_beliefs(
         rows = jax.vmap(one, in_axes=(None, 0, 0, 0))(statistics, batch.y, order, keys)
         return (batch.total(rows) + log_joint(shared, Environment(statistics))) / temperature
 
-    beliefs: dict[str, Any] = {}
-    for block in blocks:
-        slopes = jax.grad(lambda own, rest=statistics: F({**rest, **own}))({name: statistics[name] for name in block})
-        for name in block:
-            beliefs[name] = slopes[name].belief()
-            statistics = {**statistics, name: by_name[name].kind.under(beliefs[name])}
-    return beliefs
+    return updated(F, statistics, blocks, {site.name: site.kind for site in shared})
 
 
 def _priors(
@@ -288,7 +239,7 @@ def _priors(
     for number, site in enumerate(shared):
         if site.name in given:
             continue
-        natural = _own(site, Environment(statistics), dtype, temperature)
+        natural = own_natural(site, Environment(statistics), dtype, temperature)
         belief = natural.belief()
         if site.kind in (Numbers, Vectors) or site.name in alike:
             if alike.get(site.name, 0.0) > 0.0:
@@ -321,7 +272,7 @@ def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> di
             log = zeros[site.name].log
             latent[site.name] = Simplex.of(jnp.full_like(log, 1.0 / log.shape[-1]))
             continue
-        natural = _own(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
+        natural = own_natural(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
         drawn = natural.belief().sample(jax.random.fold_in(key, number))
         # Below a category that has no value in this row, a latent has no prior, and counts nowhere.
         drawn = jnp.where(jnp.isfinite(drawn), drawn, jnp.zeros_like(drawn))
@@ -335,12 +286,3 @@ def _exemplar(place: Any, like: Any) -> Any:
     """Returns one-hot vectors in the first K places, and zeros in the others."""
     K = like.shape[-1]
     return jnp.broadcast_to(jax.nn.one_hot(place, K, dtype=like.dtype), like.shape)
-
-
-def _own(site: GraphSite, at: Environment, dtype: DTypeLike, temperature: Any) -> Any:
-    """Returns the natural parameters of a variable given its arguments alone."""
-
-    def own(x: Inputs) -> Any:
-        return log_joint((site,), Environment({**at.statistics, site.name: x}, at.inputs, at.temperature))
-
-    return tree.scale(jax.grad(own)(site.kind.zeros(shape_of(site), dtype)), 1.0 / temperature)

@@ -15,14 +15,12 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from numpyro.distributions import constraints as supports
 
-from lamu import tree
-from lamu.conjugate_target import MessageTarget
+from lamu.conjugate_target import MessageTarget, independent_groups, updated
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
-from lamu.graphs.start import best_start
 from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
 from lamu.programs.conjugacy import AFFINE, Verdict
 from lamu.programs.density import LogJoint, SiteBeliefs
@@ -159,16 +157,7 @@ class SiteMessages(MessageTarget):
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
         """The latent sites in groups that no factor brings together, in the order of the program."""
-        meeting = list(self._needs().values())
-        groups: list[list[str]] = []
-        for name in self.kinds:
-            free = (group for group in groups if not any(name in f and set(group) & set(f) for f in meeting))
-            group = next(free, None)
-            if group is None:
-                groups.append([name])
-            else:
-                group.append(name)
-        return tuple(tuple(group) for group in groups)
+        return independent_groups(self.kinds, self._needs().values())
 
     def _needs(self) -> dict[str, tuple[str, ...]]:
         """Returns the latent sites that each factor depends on."""
@@ -206,18 +195,10 @@ class SiteMessages(MessageTarget):
                 f"{asked} takes exact messages, and {why}; else use cvi(), which takes gradients at draws, or nuts()"
             )
 
-    def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns μ of beliefs about the latent sites, by name."""
-        return {name: kind.under(beliefs[name]) for name, kind in self._statistics.items()}
-
     def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
         """Returns T(θ) by name."""
         with lenient():
-            return {name: kind.of(theta[name]) for name, kind in self._statistics.items()}
-
-    @property
-    def _statistics(self) -> dict[str, Any]:
-        return self.kinds
+            return {name: kind.of(theta[name]) for name, kind in self.kinds.items()}
 
     def product(self, beliefs: Mapping[str, Any]) -> Product:
         """Returns the belief about all sites, its conjugate parts."""
@@ -225,11 +206,7 @@ class SiteMessages(MessageTarget):
 
     def statistics(self, mu: Any) -> dict[str, Any]:
         """Returns μ by name, in records."""
-        return {name: kind(*jax.tree.leaves(mu["conjugate"][name])) for name, kind in self._statistics.items()}
-
-    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
-        """Returns zeros: the priors are factors of the program."""
-        return tree.zeros_like(belief.to_natural())
+        return super().statistics(mu["conjugate"])
 
     def row_bounds(
         self, statistics: Mapping[str, Any], batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
@@ -266,7 +243,7 @@ class SiteMessages(MessageTarget):
             if factor in present:
                 groups.setdefault(needed, []).append(factor)
         total = jnp.zeros(shape, dtype)
-        centre = {name: AFFINE[kind].centre(statistics[name]) for name, kind in self._statistics.items()}
+        centre = {name: AFFINE[kind].centre(statistics[name]) for name, kind in self.kinds.items()}
         for needed, factors in groups.items():
 
             def f(theta: Params, given: Any, factors: Any = factors) -> Array:
@@ -275,7 +252,7 @@ class SiteMessages(MessageTarget):
                 with lenient():
                     return jnp.asarray(sum(found[factor] for factor in factors), dtype)
 
-            kinds = {name: self._statistics[name] for name in needed}
+            kinds = {name: self.kinds[name] for name in needed}
             others = {name: value for name, value in centre.items() if name not in needed}
             own = {name: statistics[name] for name in needed}
             total = total + expectation(f, kinds)(own, (arguments, jax.lax.stop_gradient(others)))
@@ -288,10 +265,12 @@ class SiteMessages(MessageTarget):
             TypeError: for a site whose messages have no closed form.
         """
         self.require_messages("svi()")
-        if self.joint.categories and self.has_rows:
-            return self.product(best_start(self, key, batch, temperature))
-        T = jnp.asarray(temperature, batch.weight.dtype)
-        return self.product(jax.jit(self.first_beliefs)(key, batch, T))
+        return super().first_belief(key, batch, temperature)
+
+    def has_categories(self, batch: Batch) -> bool:
+        """Whether the program has latent categories and rows."""
+        del batch
+        return bool(self.joint.categories) and self.has_rows
 
     def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
         """Returns beliefs about the latent sites to start from, by name: after one update of each.
@@ -311,13 +290,7 @@ class SiteMessages(MessageTarget):
             in_rows = jnp.sum(chosen * self.choice_bounds(statistics, batch), axis=0)
             return (batch.total(in_rows) + self.shared_log_joint(statistics)) / temperature
 
-        beliefs: dict[str, Any] = {}
-        for block in self.blocks:
-            slopes = jax.grad(lambda own, rest=statistics: F({**rest, **own}))({n: statistics[n] for n in block})
-            for name in block:
-                beliefs[name] = slopes[name].belief()
-                statistics = {**statistics, name: self.kinds[name].under(beliefs[name])}
-        return beliefs
+        return updated(F, statistics, self.blocks, self.kinds)
 
     # What a posterior is asked.
 

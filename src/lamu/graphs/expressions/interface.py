@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
@@ -29,6 +30,10 @@ class Environment:
     # Whether a row's bound alone is asked for, so that locals need not follow the other latents a second time for their
     # λ.
     values_only: bool = static(default=False)
+
+    def having(self, statistics: Mapping[str, Any]) -> Environment:
+        """Returns where further variables have statistics."""
+        return replace(self, statistics={**self.statistics, **statistics})
 
 
 class Expression:
