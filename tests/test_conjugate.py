@@ -124,11 +124,11 @@ def test_steps_by_hand_keep_single_precision() -> None:
 @pytest.mark.parametrize(
     ("model", "y", "words"),
     [
-        (lamu.ConjugateModel(Bernoulli(), Beta(1.0, 1.0)), [0, 2], "neither 0 nor 1"),
+        (lamu.ConjugateModel(Bernoulli(), Beta(1.0, 1.0)), [0, 2], "takes 0 and 1"),
         (lamu.ConjugateModel(Bernoulli(), Beta(1.0, 1.0)), [[0], [1]], "shape"),
-        (lamu.ConjugateModel(Categorical(2), Dirichlet(jnp.ones(2))), [0, 2], "no class"),
-        (COUNTS, [1.5], "no count"),
-        (lamu.ConjugateModel(Exponential(), Gamma(1.0, 1.0)), [0.0], "no waiting time"),
+        (lamu.ConjugateModel(Categorical(2), Dirichlet(jnp.ones(2))), [0, 2], "whole numbers from 0 to 1"),
+        (COUNTS, [1.5], "whole numbers from 0"),
+        (lamu.ConjugateModel(Exponential(), Gamma(1.0, 1.0)), [0.0], "numbers above 0"),
         (lamu.ConjugateModel(Normal(), NormalGamma(0.0, 1.0, 1.0, 1.0)), [[1.0]], "shape"),
     ],
 )

@@ -15,12 +15,11 @@ from jax.scipy.special import betainc, digamma, gammaln, xlogy
 from jax.scipy.stats import norm
 
 from lamu import tree
-from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record, static
 from lamu.supports import Classes, Counts, PositiveReal, Real, TwoClasses
-from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics, Targets
+from lamu.typing import Array, Belief, Number, Params, Statistics, Targets
 
 __all__ = [
     "Bernoulli",
@@ -50,10 +49,12 @@ class Observation(Likelihood, ABC):
     Attributes:
         family: the family of beliefs about θ that it is conjugate to.
         support: the values of a target, one of `lamu.supports`.
+        axes: of the targets.
     """
 
     family: ClassVar[type]
     support: Any = Real()
+    axes: ClassVar[int] = 1
 
     @abstractmethod
     def log_density(self, statistics: Statistics, y: Array) -> Array:
@@ -65,15 +66,6 @@ class Observation(Likelihood, ABC):
         """
 
     @abstractmethod
-    def distribution(self, params: Params, f: Array) -> Any:
-        """Returns p(y | θ) as a NumPyro distribution over rows.
-
-        Args:
-            params: nothing: an observation has no dispersions.
-            f: θ as rows `[batch, outputs]`.
-        """
-
-    @abstractmethod
     def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns mean, aleatoric and epistemic uncertainty of a new target under a belief.
 
@@ -81,13 +73,9 @@ class Observation(Likelihood, ABC):
         mutual information, in nats. Infinite where the moment does not exist.
         """
 
-    @abstractmethod
     def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Returns P(Y ≤ y) of a new target under a belief, for numbers."""
-
-    @abstractmethod
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError, in one sentence, if the targets cannot be of this observation."""
+        raise TypeError(f"{self.name} has no cdf, which is for numbers; use mean, the probabilities")
 
     # What follows.
 
@@ -122,55 +110,13 @@ class Observation(Likelihood, ABC):
         """Raises a TypeError: θ is no output of a network that could be linearised."""
         raise TypeError(f"{self.name} is an observation of a conjugate model; fit it with conjugate()")
 
-    def outputs(self, y: Targets) -> int:
-        """Returns the number of entries of θ."""
-        return 1
-
-    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns log p(y | θ), `[batch]`."""
-        with lenient():
-            return self.distribution(params, f).log_prob(y)
-
-    def mean(self, params: Params, f: Array) -> Array:
-        """Returns E[y | θ]; for classes the probabilities."""
-        if isinstance(self.support, Classes):
-            return f
-        with lenient():
-            return self.distribution(params, f).mean
-
-    def variance(self, params: Params, f: Array) -> Array:
-        """Returns Var[y | θ]."""
-        if isinstance(self.support, Classes):
-            return f * (1 - f)
-        with lenient():
-            return self.distribution(params, f).variance
-
-    def entropy(self, params: Params, f: Array) -> Array:
-        """Returns H[y | θ] in nats, `[batch]`, for classes."""
-        if not self.support.has_classes:
-            raise TypeError(f"{type(self).__name__} is about numbers; use variance")
-        p = f if isinstance(self.support, Classes) else jnp.concatenate([f, 1 - f], axis=1)
-        return -jnp.sum(jax.scipy.special.xlogy(p, p), axis=1)
-
-    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        with lenient():
-            return self.distribution(params, f).sample(key)
-
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns P(Y ≤ y | θ), for numbers."""
-        if self.support.has_classes:
-            raise TypeError(f"{type(self).__name__} has no cdf, which is for regression; use mean, the probabilities")
-        with lenient():
-            return self.distribution(params, f).cdf(y)
-
-
-def require_numbers(y: Targets, name: str, dimensions: int = 1) -> np.ndarray:
-    """Returns the targets as an array, or raises a ValueError for another number of axes."""
-    y = np.asarray(y)
-    if y.ndim != dimensions:
-        shape = "[batch]" if dimensions == 1 else "[batch, outputs]"
-        raise ValueError(f"the targets have shape {y.shape}; {name} takes an array of shape {shape}")
-    return y
+    def check(self, y: Targets) -> None:
+        """Raises a ValueError, in one sentence, if the targets cannot be of this observation."""
+        y = np.asarray(y)
+        if y.ndim != self.axes:
+            shape = "[batch]" if self.axes == 1 else "[batch, outputs]"
+            raise ValueError(f"the targets have shape {y.shape}; {self.name} takes an array of shape {shape}")
+        super().check(y)
 
 
 @record
@@ -204,17 +150,6 @@ class Bernoulli(Observation):
         """Returns the probability of one, the expected entropy and the mutual information in nats."""
         p, aleatoric, epistemic = _moments(jnp.stack([belief.alpha, belief.beta]))
         return p[0], aleatoric, epistemic
-
-    def cdf_under(self, belief: Belief, y: Array) -> Array:
-        """Raises a TypeError: a class has a probability."""
-        raise TypeError("Bernoulli has no cdf, which is for numbers; use mean, the probability of one")
-
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are zeros and ones, `[batch]`."""
-        y = require_numbers(y, "Bernoulli")
-        strange = ~((y == 0) | (y == 1))
-        if strange.any():
-            raise ValueError(f"the target {y[strange][0]!s} is neither 0 nor 1; use Categorical or Poisson for counts")
 
 
 @record
@@ -253,23 +188,9 @@ class Categorical(Observation):
 
         return CategoricalProbs(f)
 
-    def outputs(self, y: Targets) -> int:
-        return self.classes
-
     def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns the probabilities `[K]`, the expected entropy and the mutual information in nats."""
         return _moments(belief.concentration)
-
-    def cdf_under(self, belief: Belief, y: Array) -> Array:
-        """Raises a TypeError: a class has a probability."""
-        raise TypeError("Categorical has no cdf, which is for numbers; use mean, the probabilities")
-
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are classes, `[batch]`."""
-        y = require_numbers(y, "Categorical")
-        strange = (y != np.floor(y)) | (y < 0) | (y >= self.classes)
-        if strange.any():
-            raise ValueError(f"the target {y[strange][0]!s} is no class; Categorical takes 0 to {self.classes - 1}")
 
 
 def _moments(concentration: Array) -> tuple[Array, Array, Array]:
@@ -339,10 +260,6 @@ class NormalMean(Observation):
         mean, noise, spread = self.moments(belief)
         return norm.cdf((y - mean) / jnp.sqrt(noise + spread))
 
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are `[batch]`."""
-        require_numbers(y, "NormalMean")
-
 
 @record
 class Normal(Observation):
@@ -389,10 +306,6 @@ class Normal(Observation):
         a, b, count = belief.shape, belief.rate, belief.count
         return student_cdf((y - belief.location) / jnp.sqrt(b * (count + 1) / (a * count)), 2 * a)
 
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are `[batch]`."""
-        require_numbers(y, "Normal")
-
 
 @record
 class MultivariateNormal(Observation):
@@ -415,6 +328,7 @@ class MultivariateNormal(Observation):
     """
 
     family: ClassVar[type] = NormalWishart
+    axes: ClassVar[int] = 2
 
     def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns the quadratic in y with the expected statistics in it."""
@@ -445,10 +359,6 @@ class MultivariateNormal(Observation):
         away = y - jnp.broadcast_to(belief.location, y.shape)
         return student_cdf(away / jnp.broadcast_to(scale, y.shape), degrees)
 
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are `[batch, outputs]`."""
-        require_numbers(y, "MultivariateNormal", dimensions=2)
-
 
 def _over(numerator: Array, denominator: Array) -> Array:
     """Returns the quotient, infinite where the denominator is not positive: the moment does not exist."""
@@ -457,10 +367,12 @@ def _over(numerator: Array, denominator: Array) -> Array:
 
 
 def student_cdf(z: Array, degrees: Array) -> Array:
-    """Returns the distribution function of Student's t with so many degrees of freedom."""
-    degrees = jnp.broadcast_to(degrees, z.shape)
-    tail = betainc(degrees / 2, jnp.full_like(z, 0.5), degrees / (degrees + z**2)) / 2
-    return jnp.where(z > 0, 1 - tail, tail)
+    """Returns the distribution function of Student's t, by the incomplete beta function of the tail or the centre."""
+    degrees, half, square = jnp.broadcast_to(degrees, z.shape), jnp.full_like(z, 0.5), z**2
+    tail = betainc(degrees / 2, half, degrees / (degrees + square)) / 2
+    middle = betainc(half, degrees / 2, square / (degrees + square)) / 2
+    # Each loses its digits where the other keeps them.
+    return jnp.where(square < 1, 0.5 + jnp.sign(z) * middle, jnp.where(z < 0, tail, 1 - tail))
 
 
 @record
@@ -501,13 +413,6 @@ class Poisson(Observation):
         shape, p = (jnp.broadcast_to(v, least.shape) for v in (belief.shape, belief.rate / (belief.rate + 1)))
         return jnp.where(y < 0, 0.0, betainc(shape, least, p))
 
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are counts, `[batch]`."""
-        y = require_numbers(y, "Poisson")
-        strange = (y != np.floor(y)) | (y < 0)
-        if strange.any():
-            raise ValueError(f"the target {y[strange][0]!s} is no count; Poisson takes 0, 1, 2, ...")
-
 
 @record
 class Exponential(Observation):
@@ -540,16 +445,10 @@ class Exponential(Observation):
     def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
         """Returns b/(a − 1), E[1/θ²] and Var[1/θ]."""
         a, b = belief.shape, belief.rate
-        mean = jnp.where(a > 1, b / jnp.maximum(a - 1, jnp.finfo(b.dtype).tiny), jnp.inf)
-        square = jnp.where(a > 2, b * mean / jnp.maximum(a - 2, jnp.finfo(b.dtype).tiny), jnp.inf)
+        mean = _over(b, a - 1)
+        square = _over(b * mean, a - 2)
         return mean, square, jnp.where(a > 2, square - mean**2, jnp.inf)
 
     def cdf_under(self, belief: Belief, y: Array) -> Array:
         r"""Returns \(1 - (1 + y/b)^{-a}\)."""
         return -jnp.expm1(-belief.shape * jnp.log1p(jnp.maximum(y, 0.0) / belief.rate))
-
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are positive, `[batch]`."""
-        y = require_numbers(y, "Exponential")
-        if (y <= 0).any():
-            raise ValueError(f"the target {y[y <= 0][0]!s} is no waiting time; Exponential takes positive numbers")

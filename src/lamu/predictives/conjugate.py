@@ -16,7 +16,7 @@ from lamu.predictives.lazy import draw_in_chunks, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Belief, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Number, RandomKey, Rows, State, Targets
 
 __all__ = ["ConjugatePredictive", "ConjugateRule"]
 
@@ -115,10 +115,8 @@ class ConjugatePredictive(Predictive):
     def cdf(self, y: Targets) -> Array:
         return self.observation.cdf_under(self.belief, jnp.asarray(y, self.mean.dtype))
 
-    def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each target, by doubling and bisection: there need not be a variance."""
-        if not 0 < probability < 1:
-            raise ValueError(f"{probability!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+    def _quantile(self, probability: Number) -> Array:
+        # By doubling and bisection: there need not be a variance.
         return _quantile(self, probability)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
@@ -127,9 +125,7 @@ class ConjugatePredictive(Predictive):
         def draw(key: RandomKey) -> Array:
             theta_key, key = jax.random.split(key)
             f = tree.ravel(self.belief.sample(theta_key))[0][None]
-            one = lambda key: self.observation.sample(key, {}, f)[0]
-            drawn = jax.vmap(one)(row_keys(key, self.rows, first))
-            return drawn if self.support.has_classes else drawn.astype(f.dtype)
+            return jax.vmap(lambda key: self.observation.sample(key, {}, f)[0])(row_keys(key, self.rows, first))
 
         return draw_in_chunks(draw, jax.random.split(key, n))
 

@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jax.scipy.special import betainc, gammaln
+from jax.scipy.special import gammaln
 
 from lamu.bisection import bisect
 from lamu.data.batch import with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.likelihoods import Likelihood
+from lamu.observations import student_cdf
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks, row_keys
@@ -21,7 +22,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Real, Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, Params, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets
 
 __all__ = ["GaussianPredictive", "StudentPredictive", "StudentRule"]
 
@@ -233,16 +234,10 @@ class StudentPredictive(Predictive):
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 
     def cdf(self, y: Targets) -> Array:
-        return _cdf(self._standardised(y), self.freedom)
+        return student_cdf(self._standardised(y), self.freedom)
 
-    def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each output, by doubling and bisection: there need not be a variance.
-
-        Raises:
-            ValueError: for a probability outside (0, 1).
-        """
-        if not 0 < probability < 1:
-            raise ValueError(f"{probability!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+    def _quantile(self, probability: Number) -> Array:
+        # By doubling and bisection: there need not be a variance.
         z = _lower_quantile(self.freedom, jnp.asarray(min(probability, 1 - probability), self.freedom.dtype))
         return self.centre + self.width * (z if probability < 0.5 else -z)
 
@@ -267,16 +262,7 @@ def _lower_quantile(freedom: Array, tail: Array) -> Array:
     """Returns quantiles of Student's t below its median, of which loops outside of a program would be compiled anew."""
 
     def reach(_: Any, end: Array) -> Array:
-        return jnp.where(_cdf(end, freedom) > tail, 2 * end, end)
+        return jnp.where(student_cdf(end, freedom) > tail, 2 * end, end)
 
     end = jax.lax.fori_loop(0, 40, reach, -jnp.ones_like(freedom))
-    return bisect(lambda z: _cdf(z, freedom) < tail, (end, jnp.zeros_like(end)), steps=80)
-
-
-def _cdf(z: Array, freedom: Array) -> Array:
-    """Student's distribution function, by the incomplete beta function: of the tail, or of the centre near zero."""
-    half, square = jnp.full_like(freedom, 0.5), z**2
-    tail = betainc(freedom / 2, half, freedom / (freedom + square)) / 2
-    middle = betainc(half, freedom / 2, square / (freedom + square)) / 2
-    # Each loses its digits where the other keeps them.
-    return jnp.where(square < 1, 0.5 + jnp.sign(z) * middle, jnp.where(z < 0, tail, 1 - tail))
+    return bisect(lambda z: student_cdf(z, freedom) < tail, (end, jnp.zeros_like(end)), steps=80)
