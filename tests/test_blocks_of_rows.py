@@ -23,9 +23,9 @@ from lamu.predictives.conjugate import ConjugatePredictive
 from lamu.predictives.gaussian import StudentPredictive
 from lamu.predictives.graph import Completed, DrawnRows, DrawnVariable, drawn_rows
 from lamu.predictives.input_mixture import CompletedRows, InputMixture
-from lamu.predictives.lazy import row_keys
 from lamu.predictives.wrapper import Moved, OfTrials, PredictiveWrapper, at_positions
 from lamu.priors import Hierarchical, Scale
+from lamu.subkeys import row_keys
 
 N, FIRST, DRAWS = 9, 5, 4  # rows, the first of the second block, draws
 F = jnp.linspace(-0.1, 0.1, 3)[:, None, None]  # three members, which all rows share

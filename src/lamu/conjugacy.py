@@ -135,8 +135,7 @@ class ConjugateModel(ConjugateTarget):
         network = belief.factors["network"] if isinstance(belief, Product) else None
         if isinstance(network, self.observation.family):
             return self.observation.log_prob_under(network, jnp.asarray(batch.y))
-        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
-        return jax.nn.logsumexp(values, axis=0) - jnp.log(float(len(values)))
+        return super().row_log_prob(belief, batch, samples, key)
 
     @property
     def likelihood(self) -> Observation:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logsumexp
 
 from lamu import tree
 from lamu.data.batch import Batch
@@ -67,6 +68,11 @@ class ConjugateTarget(Target):
         self, statistics: Statistics, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
     ) -> Array:
         r"""Returns \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\) of every row, `[batch]` in nats."""
+
+    def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
+        """Returns the log density of every row, averaged over draws."""
+        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
+        return logsumexp(values, axis=0) - jnp.log(float(len(values)))
 
     @abstractmethod
     def shared_log_joint(self, statistics: Statistics) -> Array:

@@ -11,10 +11,11 @@ import numpy as np
 from jax.scipy.special import xlogy
 
 from lamu.predictives import Predictive
-from lamu.predictives.lazy import draw_in_chunks, row_keys
+from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive
 from lamu.record import record, static
 from lamu.scores.proper_scores import target
+from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey, Targets
 

@@ -33,6 +33,12 @@ class DataError(ValueError):
     """A table that cannot be used as it is: one sentence that quotes the value and says what to do."""
 
 
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Returns lines of words as a table, each column as wide as its longest word."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
 def plural(noun: str, items: Any) -> str:
     """Returns the noun, with an s unless there is exactly one item."""
     return noun if (items if isinstance(items, int) else len(items)) == 1 else f"{noun}s"

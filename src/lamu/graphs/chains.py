@@ -39,6 +39,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite, LearnedPrior
+from lamu.subkeys import row_keys
 from lamu.typing import Array, RandomKey, State
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
@@ -130,11 +131,7 @@ def chains_of_rows(
 
         return jax.lax.scan(kept_step, state, jnp.arange(warmup, warmup + draws))[1]
 
-    count = len(jax.tree.leaves(data)[0])
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(
-        jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
-    )
-    return jax.vmap(one)(dict(data), keys)
+    return jax.vmap(one)(dict(data), row_keys(key, len(jax.tree.leaves(data)[0]), first))
 
 
 def drawn_latents(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import jax.numpy as jnp
-
 from lamu.families import Gaussian, Product
 from lamu.graphs.network import applications
 from lamu.graphs.potential import AtMean, Potential
@@ -34,7 +32,8 @@ def statistics_under(sites: tuple[GraphSite, ...], beliefs: tuple[Any, ...]) -> 
             elif isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
                 mean = belief.mean.get(site.name)
                 if mean is not None and site.kind in (Numbers, Vectors):
-                    found[site.name] = _of_gaussian(site, mean, belief.precision.variance(belief.mean)[site.name])
+                    variance = belief.precision.variance(belief.mean)[site.name]
+                    found[site.name] = site.kind.under_independent(mean, variance)
     return found
 
 
@@ -52,10 +51,3 @@ def _open(site: GraphSite) -> frozenset[str]:
     if isinstance(site.factor, Potential) and isinstance(site.factor.expectation, AtMean):
         return site.factor.names
     return frozenset().union(*(call.names for call in applications(site.factor)))
-
-
-def _of_gaussian(site: GraphSite, mean: Any, variance: Any) -> Statistics:
-    if site.kind is Numbers:
-        return Numbers(mean, mean**2 + variance)
-    outer = mean[..., :, None] * mean[..., None, :]
-    return Vectors(mean, outer + variance[..., :, None] * jnp.eye(mean.shape[-1], dtype=mean.dtype))

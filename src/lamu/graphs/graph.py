@@ -13,7 +13,7 @@ from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.precision import unscaled
-from lamu.data.wording import nearest
+from lamu.data.wording import aligned, nearest
 from lamu.families import Product
 from lamu.families.location_scale import transformed
 from lamu.graphs.conditioning import fixed, statistics_under
@@ -71,8 +71,7 @@ def table(graph: Any, observed: Iterable[str] | None) -> str:
         factors = [s.name for s in graph.sites if any(call.of.name == network.name for call in applications(s.factor))]
         kind = type(network.network).__name__
         lines.append((network.name, "all rows", kind, ", ".join(factors), f"not in {', '.join(factors)}", "gradients"))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return aligned(lines)
 
 
 def _family(site: GraphSite) -> str:

@@ -24,6 +24,7 @@ from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories
+from lamu.subkeys import row_keys
 from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["GraphMessages", "condensed"]
@@ -172,9 +173,7 @@ class GraphMessages(MessageTarget):
         key = require_key(local, key)
         if key is None:
             return in_blocks(lambda data, natural: one(data, natural, None), data, natural)
-        count = len(jax.tree.leaves(data)[0])
-        numbers = jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
-        return in_blocks(one, data, natural, jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))
+        return in_blocks(one, data, natural, row_keys(key, len(jax.tree.leaves(data)[0]), first))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
         """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior."""

@@ -29,6 +29,7 @@ from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
+from lamu.subkeys import row_keys
 from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
 
 __all__ = [
@@ -187,9 +188,7 @@ def divergences_of_units(
             row = with_values(row, proposal.draw(of_draw)[0])
         return told
 
-    count = len(jax.tree.leaves(data)[0])
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count, dtype=jnp.int32))
-    return jax.jit(jax.vmap(one))(dict(data), keys)
+    return jax.jit(jax.vmap(one))(dict(data), row_keys(key, len(jax.tree.leaves(data)[0])))
 
 
 def idle_units(graph: Any, belief: Belief, rows: Batch) -> dict[str, tuple[int, int]]:

@@ -193,6 +193,11 @@ class Numbers(Statistics):
     def of(cls, value: Any) -> Numbers:
         return cls(value, value**2)
 
+    @classmethod
+    def under_independent(cls, mean: Array, variance: Array) -> Numbers:
+        """Returns E T of numbers of which mean and variance are known."""
+        return cls(mean, mean**2 + variance)
+
     @property
     def values(self) -> Any:
         return self.first, Diagonal(self.second)
@@ -220,6 +225,12 @@ class Vectors(Statistics):
     @classmethod
     def of(cls, value: Any) -> Vectors:
         return cls(value, value[..., :, None] * value[..., None, :])
+
+    @classmethod
+    def under_independent(cls, mean: Array, variance: Array) -> Vectors:
+        """Returns E T of vectors whose entries are independent of each other."""
+        outer = mean[..., :, None] * mean[..., None, :]
+        return cls(mean, outer + variance[..., :, None] * jnp.eye(mean.shape[-1], dtype=mean.dtype))
 
     @property
     def second(self) -> Array:

@@ -14,7 +14,7 @@ from scipy.special import expit, ndtr, ndtri, softmax
 
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
+from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural, shape_of
 from lamu.graphs.potential import Potential
 from lamu.graphs.queries import expected_statistics
 from lamu.graphs.statistics import Numbers
@@ -74,8 +74,7 @@ def _standard(site: Any, at: Environment, dtype: DTypeLike) -> bool:
     """Whether a latent is N(0, I) before the data: λ = (0, −1/2)."""
     if site.kind is not Numbers or not site.factor.conjugate or site.factor.names & set(at.statistics):
         return False
-    zeros = site.kind.zeros(shape_of(site), dtype)
-    found = jax.grad(lambda x: log_joint((site,), Environment({site.name: x})))(zeros)
+    found: Any = own_natural(site, Environment({}), dtype)
     return bool(np.allclose(found.first, 0.0) and np.allclose(found.second, -0.5))
 
 

@@ -12,11 +12,12 @@ from jax.scipy.special import digamma
 
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks, row_keys
+from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsRule, TangentOutputs, standard_normals
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.wrapper import at_positions
 from lamu.record import record, static
+from lamu.subkeys import row_keys
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets

@@ -12,9 +12,10 @@ from lamu.bisection import bisect
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
 from lamu.predictives.interface import Predictive, Prepared, quantile_in_support
-from lamu.predictives.lazy import draw_in_chunks, row_keys
+from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
+from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Number, RandomKey, Rows, State, Targets
 

@@ -17,9 +17,10 @@ from lamu.likelihoods import Likelihood
 from lamu.observations import student_cdf
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks, row_keys
+from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.subkeys import row_keys
 from lamu.supports import Real, Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets

@@ -11,9 +11,10 @@ from jax.scipy.special import logsumexp, xlogy
 
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks, row_keys
+from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Inputs, RandomKey, State, Targets
 

@@ -28,7 +28,6 @@ __all__ = [
     "predictive",
     "require_room",
     "room_for",
-    "row_keys",
 ]
 
 
@@ -90,11 +89,6 @@ def require_room(draws: int, size: int) -> None:
     fewer = memory.limit() // max(size, 1)
     instead = f"ask for {fewer:,} at a time, or for fewer rows" if fewer else "ask for fewer rows at a time"
     memory.demand(draws * size, f"a sample of {draws:,} draws", instead)
-
-
-def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:
-    """Returns a key for each of some rows, which depends on the key and the row's number alone."""
-    return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(rows))
 
 
 @once_a_shape

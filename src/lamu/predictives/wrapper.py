@@ -16,8 +16,9 @@ from jax.core import Tracer
 from lamu.bisection import bisect
 from lamu.likelihoods import Likelihood, PerPosition
 from lamu.predictives.interface import Predictive
-from lamu.predictives.lazy import draw_in_chunks, row_keys
+from lamu.predictives.lazy import draw_in_chunks
 from lamu.record import record, static
+from lamu.subkeys import row_keys
 from lamu.supports import Counts, Support, value_of
 from lamu.typing import Array, RandomKey, Targets
 

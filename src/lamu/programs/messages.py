@@ -297,9 +297,8 @@ class SiteMessages(MessageTarget):
     def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws."""
         if not self.has_rows:
-            return super().row_log_prob(belief, batch, samples, key)
-        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
-        return logsumexp(values, axis=0) - jnp.log(float(len(values)))
+            raise self._without_rows("log_prob")
+        return super().row_log_prob(belief, batch, samples, key)
 
     def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the categories of rows, by name."""

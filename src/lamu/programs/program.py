@@ -15,6 +15,7 @@ from lamu import tree
 from lamu.constraints import Constraints, TransformedBelief
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.wording import aligned
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Product
 from lamu.priors import Prior
@@ -312,8 +313,7 @@ class NumpyroProgram(SiteMessages):
                 family = _family([v for v in self.of_choices if v.site == name])[0]
             lines.append((name, family, ", ".join(v.factor for v in own), verdict, method))
         lines += [(name, "Categorical", "", "conjugate", "summed out") for name, _ in self.joint.categories]
-        widths = [max(len(line[i]) for line in lines) for i in range(5)]
-        return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
+        return aligned(lines)
 
 
 def total(terms: Mapping[str, Any], dtype: DTypeLike) -> Array:

@@ -98,10 +98,8 @@ def _entropies(precision: Array) -> Array:
 
 def moments(site: GraphSite, mean: Array, precision: Array) -> Any:
     """Returns E_q[T(z)] of a mean-field Gaussian."""
-    mean, variance = mean.reshape(site.shape or ()), (1 / precision).reshape(site.shape or ())
-    if site.kind is Numbers:
-        return Numbers(mean, variance + mean**2)
-    return Vectors(mean, mean[:, None] * mean[None, :] + jnp.diag(variance))
+    kind: Any = site.kind
+    return kind.under_independent(mean.reshape(site.shape or ()), (1 / precision).reshape(site.shape or ()))
 
 
 def natural(site: GraphSite, mean: Array, precision: Array) -> Any:
