@@ -35,7 +35,6 @@ __all__ = [
     "Vmp",
     "VmpState",
     "bound",
-    "checked",
     "cvi",
     "em",
     "in_each",
@@ -82,12 +81,26 @@ def in_each(state: S, step: Callable[[S], S]) -> S:
     return jax.tree.map(keep, state, jax.vmap(step)(state))
 
 
-def checked(tolerance: float, restarts: int) -> None:
-    """Raises a ValueError for a negative tolerance, or no restart."""
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the bound to stop at, or 0")
-    if restarts < 1:
-        raise ValueError(f"restarts={restarts!r} start nothing; ask for at least one")
+@record
+class CoordinateAscent(Runnable):
+    """Ascent from several starts side by side, over all rows."""
+
+    tolerance: float  # the rise of the bound, or of the log density, at which it stops, in nats a row
+    restarts: int = static(default=1)  # how many starts
+
+    def __post_init__(self) -> None:
+        if not self.tolerance >= 0:
+            raise ValueError(f"tolerance={self.tolerance!r} is negative; give the rise of the bound to stop at, or 0")
+        if self.restarts < 1:
+            raise ValueError(f"restarts={self.restarts!r} start nothing; ask for at least one")
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(batching="full")
+
+    def least(self, value: Array, batch: Batch) -> Array:
+        """Returns the rise below which a run has settled: what rounding alone makes of so large a sum is none."""
+        return self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
 
 
 @record
@@ -104,17 +117,10 @@ class VmpState:
 
 
 @record
-class Vmp(Runnable):
+class Vmp(CoordinateAscent):
     """The algorithm that `vmp` makes."""
 
-    tolerance: float  # the rise of the bound at which it stops, in nats a row
-    restarts: int = static(default=1)  # how many starts
-
     exact: ClassVar[bool] = True  # whether every message must be
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(batching="full")
 
     @property
     def choices(self) -> Choices:
@@ -163,9 +169,7 @@ class Vmp(Runnable):
         if not graph.blocks:
             value = bound(objective, beliefs, batch, dispersions).astype(value.dtype)
         dispersions = self._dispersions(objective, statistics, batch, dispersions)
-        # What rounding alone makes of so large a sum is no rise.
-        least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        settled = jnp.abs(value - state.bound) <= least
+        settled = jnp.abs(value - state.bound) <= self.least(value, batch)
         return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Any) -> Any:
@@ -262,17 +266,12 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
         >>> round(float(posterior.mean["network"]["mean"]), 1)
         3.0
     """
-    checked(tolerance, restarts)
     return Vmp(tolerance, restarts)
 
 
 @record
 class Ncvmp(Vmp):
     """The algorithm that `ncvmp` makes."""
-
-    # `tolerance`: the change of the bound at which it stops, in nats a row.
-    #
-    # `restarts`: how many starts.
 
     learning_rate: float = 0.5
 
@@ -348,7 +347,6 @@ def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1
     """
     if not 0.0 < learning_rate <= 1.0:
         raise ValueError(f"learning_rate={learning_rate!r} is no rate of the rule; give a number above 0, at most 1")
-    checked(tolerance, restarts)
     return Ncvmp(tolerance, restarts, float(learning_rate))
 
 
@@ -363,15 +361,8 @@ class EmState:
 
 
 @record
-class Em(Runnable):
+class Em(CoordinateAscent):
     """The algorithm that `em` makes."""
-
-    tolerance: float  # the rise of the log density at which it stops, in nats a row
-    restarts: int = static(default=1)  # how many starts
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(batching="full")
 
     @property
     def choices(self) -> Choices:
@@ -406,8 +397,7 @@ class Em(Runnable):
                 **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
             }
         rise = value - state.log_density
-        least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        return EmState(theta, value, rise, rise <= least)
+        return EmState(theta, value, rise, rise <= self.least(value, batch))
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the point θ of the best restart.
@@ -470,7 +460,6 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
         >>> round(float(posterior.mean["network"]["rate"]), 4)
         3.0
     """
-    checked(tolerance, restarts)
     return Em(tolerance, restarts)
 
 
