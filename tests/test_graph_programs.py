@@ -14,8 +14,9 @@ from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, Inverse
 from lamu.graphs.expressions import Environment, Indexed, KnownValue, Variable
 from lamu.graphs.joint import log_joint
 from lamu.graphs.program import GraphSite
-from lamu.graphs.statistics import KINDS, kind_of
+from lamu.graphs.statistics import KINDS, Variances, kind_of
 from lamu.operators import Diagonal
+from lamu.record import decode, encode
 from tests.for_each import for_each
 
 RANDOM = np.random.default_rng(1)
@@ -342,3 +343,12 @@ def test_names_of_latents() -> None:
     ):
         with pytest.raises(ValueError, match=r"restarts=0|tolerance=-1.0"):
             wrong()
+
+
+def test_expressions_in_files_of_earlier_versions_are_read() -> None:
+    variable = {"name": "s", "sort": "Reciprocal", "size": {"tuple": []}}
+    scale = {"squares": {"tuple": [{"record": "graphs.Variable", "fields": variable}]}, "by": 2.0}
+    read = decode({"record": "graphs.Scale", "fields": scale}, {})
+    assert read.squares[0].kind is Variances and read.by == 2.0
+    known = decode({"record": "graphs.Constant", "fields": {"value": 1.5}}, {})
+    assert decode(encode(known, {}), {}).first(None) == 1.5

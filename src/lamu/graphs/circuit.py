@@ -70,8 +70,8 @@ def levels(entries: int, components: int) -> list[tuple[int, int, int]]:
 class CircuitFactor(Factor):
     """Zeros and ones by sums and products. Use `Circuit`."""
 
-    chance: Any  # of the leaves
-    weights: Any  # of the sums, a level each
+    chance: Expression  # of the leaves
+    weights: tuple[Expression, ...]  # of the sums, a level each
 
     kind = Observed
     support = TwoClasses()
@@ -86,7 +86,7 @@ class CircuitFactor(Factor):
     @property
     def shape(self) -> tuple[int, ...]:
         # The D entries.
-        return self.chance.shape[:-1]
+        return (self.chance.shape or ())[:-1]
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the row, or its bound.
@@ -96,9 +96,10 @@ class CircuitFactor(Factor):
         value = leaves if observed is None else jnp.where(observed[:, None], leaves, jnp.zeros_like(leaves))
         value = value / T
         for weight in self.weights:
-            pairs = weight.shape[0]
+            log = weight.of_kind(Simplex, at).log
+            pairs = len(log)
             products = value[0 : 2 * pairs : 2] + value[1 : 2 * pairs : 2]
-            sums = jax.nn.logsumexp(weight.of_kind(Simplex, at).log / T + products[:, None, :], axis=-1)
+            sums = jax.nn.logsumexp(log / T + products[:, None, :], axis=-1)
             odd = value[2 * pairs :]
             value = jnp.concatenate([sums, odd]) if len(odd) else sums
         return T * value[0, 0]

@@ -56,8 +56,8 @@ class Applied(Value):
     # A network is not affine in anything: for a belief about an input whose statistics are no value's, this is f at the
     # expected input. A latent of a row that it depends on needs a `Local` that draws it.
 
-    of: Any  # the network
-    inputs: Any  # x
+    of: NetworkSite
+    inputs: tuple[Expression, ...]  # x
 
     @property
     def names(self) -> frozenset[str]:
@@ -82,7 +82,7 @@ class Applied(Value):
 class Exp(Expression):
     r"""\(e^f\) of a network's outputs: precisions, whose logarithm is the network's."""
 
-    of: Any  # f
+    of: Expression  # f
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns those of precisions.

@@ -76,8 +76,8 @@ def _mean(mean: Any) -> Expression:
 class NormalFactor(Factor):
     """Numbers with a mean and a precision. Use `Normal`."""
 
-    mean: Any  # m
-    precision: Any
+    mean: Expression  # m
+    precision: Expression
 
     kind = Numbers
 
@@ -103,7 +103,7 @@ class NormalFactor(Factor):
 class LocatedNormal(Factor):
     r"""Numbers whose mean and precision are one variable, \(\tfrac12(E\log\tau - \log 2\pi - E\tau(x - m)^2)\)."""
 
-    of: Any  # the variable
+    of: Expression  # the variable
 
     kind = Numbers
 
@@ -162,8 +162,8 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
 class MultivariateNormalFactor(Factor):
     """A vector with a mean and a precision matrix. Use `MultivariateNormal`."""
 
-    mean: Any  # m
-    precision: Any
+    mean: Expression  # m
+    precision: Expression
 
     kind = Vectors
     misses = False
@@ -186,7 +186,7 @@ class MultivariateNormalFactor(Factor):
 class LocatedMultivariateNormal(Factor):
     """A vector whose mean and precision matrix are one variable. Use `MultivariateNormal`."""
 
-    of: Any  # the variable
+    of: Expression  # the variable
 
     kind = Vectors
     misses = False

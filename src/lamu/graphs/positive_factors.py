@@ -62,8 +62,8 @@ def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
 class GammaFactor(Factor):
     """PositiveNumbers numbers. Use `Gamma`."""
 
-    a: Any  # the shape
-    rate: Any  # b
+    a: Array  # the shape
+    rate: Expression  # b
 
     kind = PositiveNumbers
     support = PositiveReal()
@@ -77,8 +77,8 @@ class GammaFactor(Factor):
 class InverseGammaFactor(Factor):
     """Variances. Use `InverseGamma`."""
 
-    a: Any  # the shape
-    scale: Any  # b
+    a: Array  # the shape
+    scale: Expression  # b
 
     kind = Variances
     support = PositiveReal()
@@ -161,7 +161,7 @@ def Poisson(rate: Any) -> PoissonFactor:
 class PoissonFactor(Factor):
     """Counts. Use `Poisson`."""
 
-    rate: Any  # r
+    rate: Expression  # r
 
     kind = Observed
     support = Counts()

@@ -56,7 +56,7 @@ def Bernoulli(probability: Any) -> BernoulliFactor:
 class BernoulliFactor(Factor):
     """Zeros and ones. Use `Bernoulli`."""
 
-    probability: Any  # p
+    probability: Expression  # p
 
     kind = Bits
     support = TwoClasses()
@@ -105,7 +105,7 @@ def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
 class BernoulliLogitsFactor(Factor):
     """Zeros and ones with log odds. Use `BernoulliLogits`."""
 
-    logits: Any  # f
+    logits: Expression  # f
 
     kind = Bits
     support = TwoClasses()
@@ -169,7 +169,7 @@ def Categorical(probabilities: Any) -> CategoricalFactor:
 class CategoricalFactor(Factor):
     """One of K categories. Use `Categorical`."""
 
-    probabilities: Any
+    probabilities: Expression
 
     kind = Categories
 
@@ -233,8 +233,8 @@ def Beta(a: Any, b: Any) -> BetaFactor:
 class BetaFactor(Factor):
     """Probabilities, each of one event. Use `Beta`."""
 
-    a: Any  # of the event
-    b: Any  # of its complement
+    a: Array  # of the event
+    b: Array  # of its complement
 
     kind = Chance
     support = UnitInterval()
@@ -282,7 +282,7 @@ def Dirichlet(concentration: Any) -> DirichletFactor:
 class DirichletFactor(Factor):
     """Probabilities that sum to one. Use `Dirichlet`."""
 
-    concentration: Any
+    concentration: Array
 
     kind = Simplex
     misses = False

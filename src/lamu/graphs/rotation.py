@@ -103,8 +103,7 @@ class Rotation:
             return self._only_in_product(expression.left) and self._only_in_product(expression.right)
         if isinstance(expression, Times):
             sides = (expression.left, expression.right)
-            named = all(isinstance(side, Variable) for side in sides)
-            if named and tuple(side.name for side in sides) == (self.loadings, self.latent):
+            if [side.name for side in sides if isinstance(side, Variable)] == [self.loadings, self.latent]:
                 return True
         return not {self.loadings, self.latent} & expression.names
 

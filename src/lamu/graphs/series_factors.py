@@ -85,10 +85,10 @@ def GaussianChain(
 class GaussianChainFactor(Factor):
     """A series of vectors. Use `GaussianChain`."""
 
-    transition: Any
-    precision: Any  # Q
-    first_mean: Any  # m₁
-    first_precision: Any  # P₁
+    transition: Array
+    precision: Expression  # Q
+    first_mean: Array  # m₁
+    first_precision: Array  # P₁
     steps: int = static()  # T
     is_matrix: bool = static()  # whether Q is a matrix, and not a diagonal
     is_associative: bool = static(default=False)  # whether the recursions are associative scans
@@ -171,8 +171,8 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
 class MarkovFactor(Factor):
     """A series of categories. Use `Markov`."""
 
-    initial: Any
-    transition: Any  # P
+    initial: Expression
+    transition: Expression  # P
     steps: int = static()  # T
     is_associative: bool = static(default=False)  # whether the recursions are associative scans
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.expressions import Environment
+from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument, require_inside
 from lamu.graphs.statistics import Observed, Simplex
 from lamu.record import record
@@ -53,8 +53,8 @@ def Words(share: Any, topic: Any) -> WordsFactor:
 class WordsFactor(Factor):
     """The words of a document. Use `Words`."""
 
-    share: Any
-    topic: Any
+    share: Expression
+    topic: Expression
 
     kind = Observed
     affine = False
@@ -87,9 +87,9 @@ class WordsFactor(Factor):
 class WordsInVocabulary(Factor):
     """The words of a document at known topics, which are a table of the vocabulary."""
 
-    share: Any
-    probability: Any  # of every word in every topic over its largest, `[V, K]`
-    top: Any  # the logarithms of the largest, `[V]`
+    share: Expression
+    probability: Array  # of every word in every topic over its largest, `[V, K]`
+    top: Array  # the logarithms of the largest, `[V]`
 
     kind = Observed
     affine = False
@@ -115,9 +115,9 @@ class WordsInVocabulary(Factor):
 class WordsInTopics(Factor):
     """The words of one document, a function of its shares alone: two products in a step of an iteration."""
 
-    share: Any
-    probability: Any  # of every word in every topic over its largest, `[K, words]`
-    top: Any  # the logarithms of the largest, `[words]`
+    share: Expression
+    probability: Array  # of every word in every topic over its largest, `[K, words]`
+    top: Array  # the logarithms of the largest, `[words]`
 
     kind = Observed
     affine = False

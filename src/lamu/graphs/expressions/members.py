@@ -21,8 +21,8 @@ S = TypeVar("S", bound=Statistics)
 class Indexed(Expression):
     r"""The member of a plate that a category picks, \(x_z\)."""
 
-    of: Any  # the plate, a variable (or what is picked of it)
-    by: Any  # the category: a variable, or an input of whole numbers
+    of: Expression  # the plate, a variable (or what is picked of it)
+    by: Expression  # the category: a variable, or an input of whole numbers
 
     def __post_init__(self) -> None:
         if not isinstance(self.by, Variable) and self.by.names:
@@ -73,7 +73,7 @@ class Sliced(Expression):
     # Of vectors and series it takes entries too, `w[0]`, `w[1:3]`, `x[:, 0]`, whose moments are those of the vector.
     # All else is taken as a whole: a part of probabilities that sum to one is none.
 
-    of: Any  # the plate
+    of: Expression  # the plate
     index: Any = static()  # a whole number, a slice, or several
 
     def __post_init__(self) -> None:
@@ -134,7 +134,8 @@ class Sliced(Expression):
             *members, entries = index
             outer = plate.outer[(*members, slice(None), slice(None))][..., entries, :][..., :, entries]
             return Vectors(plate.first[index], outer)
-        members = _expanded(self._at, len(self.of.shape))[: len(self.of.shape) - type(plate).events]
+        axes = len(self.of.shape or ())
+        members = _expanded(self._at, axes)[: axes - type(plate).events]
         return jax.tree.map(lambda leaf: leaf[members], plate)
 
 

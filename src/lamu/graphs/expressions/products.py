@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
-import numpy as np
 
-from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, lifted
+from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, common_shape, lifted
 from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Series, Simplex, Statistics, Variances, Vectors
 from lamu.record import record
 from lamu.typing import Array
@@ -24,8 +23,8 @@ class Times(Expression):
 
     # \[ E[(Wz)_d] = E[w_d]^\top E[z], \qquad E[(Wz)_d^2] = \mathrm{tr}\, E[w_d w_d^\top] E[z z^\top] \]
 
-    left: Any  # W `[..., K]`
-    right: Any  # z `[K]`
+    left: Expression  # W `[..., K]`
+    right: Expression  # z `[K]`
 
     def __post_init__(self) -> None:
         both = self.left.names & self.right.names
@@ -84,8 +83,8 @@ class Times(Expression):
 class Sum(Expression):
     r"""The sum of two independent numbers or vectors, \(E[(a+b)^2] = E[a^2] + 2 E[a] E[b] + E[b^2]\)."""
 
-    left: Any
-    right: Any  # b
+    left: Expression
+    right: Expression  # b
 
     def __post_init__(self) -> None:
         both = self.left.names & self.right.names
@@ -123,8 +122,8 @@ class Multiple(Expression):
 
     # \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2 \]
 
-    by: Any  # c, an array or an input
-    of: Any  # f
+    by: Expression  # c, which depends on no variable
+    of: Expression  # f
 
     def __post_init__(self) -> None:
         _require_numbers(self.of, "*")
@@ -145,6 +144,7 @@ class Multiple(Expression):
         if self.of.kinds() == (Statistics,):
             return kind.of(self.first(at))
         c, of = self.by.first(at), self.of.of_kind(kind, at)
+        assert isinstance(of, Numbers | Vectors | Series)
         if kind is Vectors and isinstance(of, Vectors | Series):
             first = c * of.first
             c = jnp.broadcast_to(c, first.shape)
@@ -203,13 +203,13 @@ def total(left: Any, right: Any) -> Sum:
 class ScaleProduct(Expression):
     r"""A scale s, by its square, or a product of independent scales: \(E[s^{-2}]\) and \(E \log s^{-2}\)."""
 
-    squares: Any  # variables of variances
+    squares: tuple[Expression, ...]  # variables of variances
     by: Any = 1.0  # a known factor
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...] | None:
         # The shape that all factors are broadcast to.
-        return np.broadcast_shapes(jnp.shape(self.by), *(square.shape for square in self.squares))
+        return common_shape((jnp.asarray(self.by), *self.squares))
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         return (PositiveNumbers,)
