@@ -17,7 +17,7 @@ from lamu.families import Dirichlet, Gamma, NormalGamma
 
 RANDOM = np.random.default_rng(4)
 A, Q, R = np.array([[1.0, 0.5], [0.0, 0.9]]), np.diag([2.0, 3.0]), 4.0  # Q and R are precisions
-RATES = graphs.expressions.Constant(jnp.array([0.5, 3.0]))
+RATES = graphs.expressions.KnownValue(jnp.array([0.5, 3.0]))
 C, FIRST = np.array([1.0, 0.3]), 0.5
 
 
