@@ -31,7 +31,7 @@ from lamu.priors import gaussian_belief
 from lamu.priors.belief import in_structure
 from lamu.record import record
 from lamu.target import weights_belief
-from lamu.typing import Array, Belief, Data, Number, Params
+from lamu.typing import Belief, Data, Number, Params
 
 __all__ = ["Site", "additive", "belief_of", "dispersion", "prior_values", "row_statistics", "shifted", "site"]
 
@@ -188,15 +188,11 @@ def _require_positive(precision: Any, mean: Params, words: str) -> None:
     if isinstance(precision, Dense):
         least, where = float(np.linalg.eigvalsh(np.asarray(precision.matrix)).min()), "the precision's least eigenvalue"
     else:
-        leaves = {path: float(jnp.min(leaf)) for path, leaf in _by_path(precision.diagonal(mean)).items()}
+        leaves = {path: float(jnp.min(leaf)) for path, leaf in tree.by_path(precision.diagonal(mean)).items()}
         path = min(leaves, key=lambda name: leaves[name])
         least, where = leaves[path], f"the precision of the leaf {path!r}"
     if not least > 0:
         raise ValueError(f"{words} is no belief, {where} would be {least:.6g}; subtract only what was added")
-
-
-def _by_path(params: Params) -> dict[str, Array]:
-    return dict(zip(tree.paths(params), jax.tree.leaves(params), strict=True))
 
 
 def dispersion(posterior: Posterior) -> Params:

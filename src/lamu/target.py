@@ -318,9 +318,7 @@ class Target(ABC):
         """Returns all coordinates, the frozen ones put beside the free ones."""
         if self.frozen is None:
             return coordinates
-        return jax.tree.map(
-            lambda free, held: held if free is None else free, coordinates, self.frozen, is_leaf=_is_none
-        )
+        return tree.merged(coordinates, self.frozen)
 
     def freeze(self: T, params: Params, *patterns: str) -> T:
         """Returns the target with the coordinates whose path matches a pattern held at the given values.

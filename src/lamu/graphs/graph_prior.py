@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
 from lamu.families import Gaussian, Product
@@ -21,7 +22,7 @@ from lamu.priors import Normal, Prior
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["GraphPrior", "completed", "supports"]
+__all__ = ["GraphPrior", "supports"]
 
 
 @record
@@ -52,7 +53,7 @@ class GraphPrior(Prior):
 
     def of_variables(self, params: Params) -> Array:
         """Returns the log density of the shared variables in nats, without Jacobian and networks."""
-        theta = self.constraints.constrain(completed(params, self.frozen))[0]
+        theta = self.constraints.constrain(params if self.frozen is None else tree.merged(params, self.frozen))[0]
         with lenient():
             statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites} | (self.expected or {})
         return log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
@@ -126,13 +127,6 @@ class GraphPrior(Prior):
         own = self.weights.sample(jax.random.fold_in(key, len(self.sites)), self._of_networks(params))
         beside = {name: part for name, part in params.items() if name not in drawn}
         return {**beside, **self.constraints.unconstrain(drawn), **(own if self.networks else {})}
-
-
-def completed(free: Params, frozen: Params | None) -> Params:
-    """Returns free coordinates and those that are held in one tree."""
-    if frozen is None:
-        return free
-    return jax.tree.map(lambda a, b: b if a is None else a, free, frozen, is_leaf=lambda leaf: leaf is None)
 
 
 def supports(sites: tuple[GraphSite, ...]) -> tuple[tuple[str, Any], ...]:

@@ -55,8 +55,8 @@ class Belief(Prior):
 
     def check(self, params: Params) -> None:
         """Raises a ValueError if the belief is about a leaf that the parameters lack, or have in another shape."""
-        shapes = {path: jnp.shape(leaf) for path, leaf in _by_path(params).items()}
-        for path, leaf in _by_path(_like(self.belief)).items():
+        shapes = {path: jnp.shape(leaf) for path, leaf in tree.by_path(params).items()}
+        for path, leaf in tree.by_path(_like(self.belief)).items():
             if path not in shapes:
                 raise ValueError(
                     f"the prior is a belief about {path!r}, which the network lacks; its leaves are {', '.join(shapes)}"
@@ -97,7 +97,7 @@ class Belief(Prior):
 
     def given(self, frozen: Params) -> Prior:
         """Returns itself where the belief is about the free leaves alone, as after a fit with the same ones frozen."""
-        known = set(_by_path(_like(self.belief)))
+        known = set(tree.by_path(_like(self.belief)))
         return super().given(frozen) if known & set(tree.paths(frozen)) or self.rest is not None else self
 
     def sample(self, key: RandomKey, params: Params) -> Params:
@@ -109,7 +109,7 @@ class Belief(Prior):
 
     def _split(self, params: Params) -> tuple[Params, Params]:
         """The weights that the belief is about, and the others."""
-        known = _by_path(_like(self.belief))
+        known = tree.by_path(_like(self.belief))
         ours = tree.map_with_path(lambda path, leaf: leaf if path in known else None, params)
         return ours, tree.map_with_path(lambda path, leaf: None if path in known else leaf, params)
 
@@ -197,7 +197,3 @@ def _require_density(belief: Any) -> None:
 def _like(belief: Any) -> Any:
     """The shapes of a point of the belief's space."""
     return jax.eval_shape(belief.sample, jax.random.key(0))
-
-
-def _by_path(params: Params) -> dict[str, Any]:
-    return dict(zip(tree.paths(params), jax.tree.leaves(params), strict=True))

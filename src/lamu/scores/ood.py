@@ -160,7 +160,7 @@ def _features(posterior: Posterior, x: Inputs) -> np.ndarray:
 @partial(jax.jit, static_argnums=4)
 def _gradients(model: Any, state: State, free: Any, held: Any, outputs: int, x: Array) -> Array:
     def first(free: Any, row: Array) -> Array:
-        whole = jax.tree.map(lambda a, b: b if a is None else a, free, held, is_leaf=lambda leaf: leaf is None)
+        whole = tree.merged(free, held)
         return model.outputs({"network": whole, "likelihood": {}}, state, row[None])[0][0, 0]
 
     def of_row(row: Array) -> Array:
