@@ -33,6 +33,7 @@ from lamu.typing import Array, Belief, DTypeLike
 
 __all__ = [
     "KINDS",
+    "OF_FAMILY",
     "Bits",
     "Categories",
     "Chance",
@@ -522,16 +523,16 @@ KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances}
 
 # The kinds of variables that a belief of a family can be the prior of.
 _PRIORS = (Vectors, PositiveNumbers, Variances, Precisions, Located, LocatedVectors, Simplex, Chance)
-_OF_FAMILY: dict[type, type[Statistics]] = {kind.family: kind for kind in _PRIORS}
+OF_FAMILY: dict[type, type[Statistics]] = {kind.family: kind for kind in _PRIORS}
 
 
 def kind_of(belief: Belief) -> type[Statistics]:
     """Returns the statistics of a belief's variables."""
     if isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
         return Numbers
-    kind = _OF_FAMILY.get(type(belief))
+    kind = OF_FAMILY.get(type(belief))
     if kind is None:
-        known = ", ".join(family.__name__ for family in _OF_FAMILY)
+        known = ", ".join(family.__name__ for family in OF_FAMILY)
         raise TypeError(
             f"a {type(belief).__name__} is no prior of a graph's variable; give one of {known}, or a factor such as "
             "graphs.Normal(0.0, precision=1.0)"

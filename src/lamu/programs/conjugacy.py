@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from lamu.dtype_policy import lenient
-from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, Wishart
+from lamu.families import Dirichlet, Wishart
 from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
 from lamu.record import record, static
 from lamu.typing import Array, Statistics
@@ -69,10 +69,15 @@ def _matrix(natural: Array) -> tuple[Array, Array]:
     return natural[..., 0], half + jnp.swapaxes(half, -1, -2)
 
 
+def _of_numbers(kind: Any) -> Statistic:
+    """Returns T of one number with two statistics."""
+    return Statistic(kind.family, lambda theta: jnp.stack(jax.tree.leaves(kind.of(theta))), 0, _pair)
+
+
 CANDIDATES = {
-    "Gamma": Statistic(Gamma, lambda t: jnp.stack([jnp.log(t), t]), 0, _pair),
-    "InverseGamma": Statistic(InverseGamma, lambda t: jnp.stack([jnp.log(t), 1.0 / t]), 0, _pair),
-    "Beta": Statistic(Beta, lambda t: jnp.stack([jnp.log(t), jnp.log1p(-t)]), 0, _pair),
+    "Gamma": _of_numbers(PositiveNumbers),
+    "InverseGamma": _of_numbers(Variances),
+    "Beta": _of_numbers(Chance),
     "Dirichlet": Statistic(Dirichlet, jnp.log, 1, lambda natural: natural),
     "Wishart": Statistic(Wishart, _of_matrix, 2, _matrix),
 }

@@ -21,7 +21,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
-from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
+from lamu.graphs.statistics import OF_FAMILY, Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
 from lamu.programs.conjugacy import AFFINE, Verdict
 from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.typing import Array, Belief, Params, RandomKey, Statistics
@@ -29,13 +29,7 @@ from lamu.typing import Array, Belief, Params, RandomKey, Statistics
 __all__ = ["SiteMessages", "expectation"]
 
 P = TypeVar("P", bound="SiteMessages")
-_KINDS = {
-    "Gamma": PositiveNumbers,
-    "InverseGamma": Variances,
-    "Beta": Chance,
-    "Dirichlet": Simplex,
-    "Wishart": Precisions,
-}
+_KINDS = {family.__name__: kind for family, kind in OF_FAMILY.items()}
 
 
 def expectation(f: Callable[[Any, Any], Array], kinds: Mapping[str, type]) -> Callable[[Any, Any], Array]:
