@@ -17,7 +17,7 @@ from jax.scipy.special import logsumexp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.target import Target
+from lamu.target import ConstrainedTarget, Target
 from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
 
 __all__ = [
@@ -79,7 +79,7 @@ class ConjugateTarget(Target):
         """Returns the log density of what all rows share in nats; zero where the prior enters the belief exactly."""
 
 
-class MessageTarget(ConjugateTarget):
+class MessageTarget(ConjugateTarget, ConstrainedTarget):
     """What coordinate ascent asks of a target: variables by name, each with a family of its own."""
 
     expansion: Any = None  # moves along what the likelihood does not see after a sweep, or None
@@ -140,10 +140,6 @@ class MessageTarget(ConjugateTarget):
     @abstractmethod
     def product(self, beliefs: Mapping[str, Any]) -> Any:
         """Returns the belief about all variables."""
-
-    @abstractmethod
-    def of_theta(self) -> Any:
-        """Returns the target whose coordinates are θ itself."""
 
     def fitted_to(self, rows: Any) -> Any:
         """Returns the target of a point that was fitted to so many rows; itself where that tells nothing.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -22,10 +21,9 @@ from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
-from lamu.families.location_scale import transformed
 from lamu.priors import Prior
 from lamu.record import record, static
-from lamu.target import Target
+from lamu.target import ConstrainedTarget
 from lamu.typing import Array, Data, Inputs, Params, RandomKey, State
 
 __all__ = ["Density", "LogDensity", "nothing"]
@@ -99,7 +97,7 @@ class FlatPrior(Prior):
 
 
 @record
-class Density(Target):
+class Density(ConstrainedTarget):
     r"""A log density over a pytree. Use `lamu.LogDensity`, which checks its parts.
 
     Attributes:
@@ -135,11 +133,6 @@ class Density(Target):
         """No: the one row has no content."""
         return False
 
-    @property
-    def transforms(self) -> bool:
-        """Whether there are constraints."""
-        return bool(self.constraints.table)
-
     def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
         """Returns where runs start, as real numbers, and the empty state."""
         start = self.theta if self.draw is None else self.draw(key)
@@ -165,10 +158,6 @@ class Density(Target):
         value = value * jnp.asarray(power, value.dtype)
         return value + volume.astype(value.dtype) if self.transforms else value
 
-    def log_volume(self, params: Params) -> Array:
-        """Returns the log of the Jacobian's determinant at u, in nats."""
-        return self.constraints.constrain(self.complete(params["network"]))[1]
-
     def read(self, data: Data) -> Arrays:
         """Returns one row of no content."""
         rows = data if isinstance(data, Arrays) else Arrays.of(nothing() if data is None else data)
@@ -176,37 +165,9 @@ class Density(Target):
             raise ValueError(f"a density has no data, and was given {rows.count} rows; give None")
         return rows
 
-    def rows(self, data: Data) -> Arrays:
-        """Returns one row of no content."""
-        return self.read(data)
-
     def inputs(self, x: Inputs) -> NoReturn:
         """Raises a TypeError: a density predicts nothing."""
         raise TypeError("a density has no targets to predict; use posterior.sample(key, n) and posterior.belief")
-
-    def unconstrained(self, params: Params) -> Params:
-        """Returns θ as the real numbers that algorithms see."""
-        return {**params, "network": self.constraints.unconstrain(params["network"])}
-
-    def constrained(self, posterior: Any) -> Any:
-        """Returns a posterior about θ: draws, beliefs and the model are those of the density as it was written.
-
-        A posterior that was mapped before comes back as it is.
-
-        Args:
-            posterior: what an algorithm made.
-
-        Examples:
-            >>> import jax.numpy as jnp, lamu
-            >>> density = lamu.LogDensity(lambda sigma: -sigma, 1.0, constraints={"*": "positive"})
-            >>> posterior = lamu.fit(density, None, lamu.algorithms.map_estimate(), steps=20).posterior
-            >>> round(float(density.constrained(posterior).mean["network"]), 3)  # the mode of log sigma
-            1.0
-        """
-        if not posterior.model.constraints.table:
-            return posterior
-        model = replace(posterior.model, constraints=Constraints(), start=None)
-        return replace(posterior, model=model, belief=transformed(posterior.belief, posterior.model.constraints))
 
 
 def nothing() -> tuple[np.ndarray, np.ndarray]:

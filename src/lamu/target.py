@@ -20,17 +20,19 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import elsewhere
 from lamu.families import PartialBelief, Product
+from lamu.families.location_scale import transformed
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
 from lamu.supports import Support
 from lamu.typing import Array, Data, Inputs, Number, Params, RandomKey, Rows, State
 
-__all__ = ["Target", "require_target", "same", "same_structure", "weights_belief"]
+__all__ = ["ConstrainedTarget", "Target", "require_target", "same", "same_structure", "weights_belief"]
 
 T = TypeVar("T", bound="Target")
 
@@ -471,6 +473,61 @@ def weights_belief(posterior: Any) -> Any:
     """
     belief = posterior.belief
     return belief.factors["network"] if isinstance(belief, Product) else belief
+
+
+class ConstrainedTarget(Target):
+    r"""A target whose parameters θ = g(u) come of coordinates u that may be any real numbers.
+
+    Attributes:
+        constraints: g, by path.
+    """
+
+    constraints: Any
+
+    @property
+    def transforms(self) -> bool:
+        """Whether some parameter is constrained."""
+        return bool(self.constraints and self.constraints.table)
+
+    def theta(self, params: Params) -> Params:
+        """Returns θ, the frozen ones among them.
+
+        Args:
+            params: the free coordinates.
+        """
+        return self.constraints.constrain(self.complete(params["network"]))[0]
+
+    def log_volume(self, params: Params) -> Array:
+        return self.constraints.constrain(self.complete(params["network"]))[1]
+
+    def rows(self, data: Data) -> Any:
+        return self.read(data)
+
+    def unconstrained(self, params: Params) -> Params:
+        return {**params, "network": self.constraints.unconstrain(params["network"])}
+
+    def of_theta(self) -> Any:
+        """Returns the target whose coordinates are θ itself, for a posterior about θ."""
+        frozen = None if self.frozen is None else self.constraints.constrain(self.frozen)[0]
+        return replace(self, constraints=Constraints(), frozen=frozen, start=None)
+
+    def constrained(self, posterior: Any) -> Any:
+        """Returns a posterior about θ; one that was mapped before comes back as it is.
+
+        Args:
+            posterior: what an algorithm made.
+
+        Examples:
+            >>> import jax.numpy as jnp, lamu
+            >>> density = lamu.LogDensity(lambda sigma: -sigma, 1.0, constraints={"*": "positive"})
+            >>> posterior = lamu.fit(density, None, lamu.algorithms.map_estimate(), steps=20).posterior
+            >>> round(float(density.constrained(posterior).mean["network"]), 3)  # the mode of log sigma
+            1.0
+        """
+        model = posterior.model
+        if not model.transforms:
+            return posterior
+        return replace(posterior, model=model.of_theta(), belief=transformed(posterior.belief, model.constraints))
 
 
 def require_target(model: Any) -> None:

@@ -15,7 +15,6 @@ from lamu.data.batch import Batch
 from lamu.data.precision import unscaled
 from lamu.data.wording import aligned, nearest
 from lamu.families import Product
-from lamu.families.location_scale import transformed
 from lamu.graphs.conditioning import fixed, statistics_under
 from lamu.graphs.elimination import require_summed
 from lamu.graphs.factor import Known
@@ -213,11 +212,6 @@ class Graph(GraphMessages):
         return "a graph"
 
     @property
-    def transforms(self) -> bool:
-        """Whether some variable is constrained."""
-        return bool(self.constraints and self.constraints.table)
-
-    @property
     def identified(self) -> bool:
         """Whether no factor brings two variables together, and rows have no latents whose categories change places."""
         inner = {site.name for site in self.in_rows} & frozenset().union(*(s.factor.names for s in self.in_rows))
@@ -255,14 +249,6 @@ class Graph(GraphMessages):
         own = likelihoods_of(self.in_rows)
         return {name: own[name].dispersion_information(part) for name, part in dispersions.items()}
 
-    def theta(self, params: Params) -> Params:
-        """Returns the shared variables by name, of coordinates.
-
-        Args:
-            params: the free coordinates.
-        """
-        return (self.constraints or Constraints()).constrain(self.complete(params["network"]))[0]
-
     def values_of(self, params: Params) -> dict[str, Any]:
         """Returns T(θ) by name with all that is learned beside it: weights, what locals learn, dispersions.
 
@@ -292,21 +278,12 @@ class Graph(GraphMessages):
         values = values if self.temperature is None else values * jnp.asarray(T, values.dtype)
         return values, state if step is None else {"step": step + 1}
 
-    def log_volume(self, params: Params) -> Array:
-        """Returns the log of the determinant of the Jacobian of θ in the coordinates, in nats."""
-        return (self.constraints or Constraints()).constrain(self.complete(params["network"]))[1]
-
-    def unconstrained(self, params: Params) -> Params:
-        """Returns θ as the real numbers that samplers see."""
-        return {**params, "network": (self.constraints or Constraints()).unconstrain(params["network"])}
-
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
-        constraints, belief = posterior.model.constraints, posterior.belief
-        network = belief.factors.get("network") if isinstance(belief, Product) else None
-        if not constraints.table or isinstance(network, Product):  # as algorithms in λ make it
-            return posterior
-        return replace(posterior, model=posterior.model.of_theta(), belief=transformed(belief, constraints))
+        belief = posterior.belief
+        if isinstance(belief, Product) and isinstance(belief.factors.get("network"), Product):
+            return posterior  # as algorithms in λ make it
+        return super().constrained(posterior)
 
     def under_prior(self, prior: Any) -> Graph:
         """Returns the graph with other beliefs about its variables before the data.
@@ -322,11 +299,6 @@ class Graph(GraphMessages):
 
     def fitted_to(self, rows: Any) -> Graph:
         return replace(self, fitted_rows=rows)
-
-    def of_theta(self) -> Graph:
-        """Returns the graph whose coordinates are θ itself, for a posterior about θ."""
-        frozen = None if self.frozen is None else (self.constraints or Constraints()).constrain(self.frozen)[0]
-        return replace(self, constraints=Constraints(), frozen=frozen, start=None)
 
     def read(self, data: Data) -> Any:
         """Returns the data, arrays by name, as rows.
@@ -345,9 +317,6 @@ class Graph(GraphMessages):
         if isinstance(rows, Arrays) and any(local.random for local in (self.local or {}).values()):
             require_observed(rows, self.in_rows)
         return rows
-
-    def rows(self, data: Data) -> Arrays:
-        return self.read(data)
 
     def inputs(self, x: Inputs) -> Any:
         """Returns rows of which NaN is asked for, checked; a number of new rows as it is."""

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from lamu.conjugate_target import MessageTarget, independent_groups
-from lamu.constraints import Constraints
 from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
@@ -89,7 +88,6 @@ class GraphMessages(MessageTarget):
     local: Any  # a local by the name of a latent, or None
     columns: tuple[str, ...]  # the names of the inputs
     networks: tuple[NetworkSite, ...]
-    constraints: Constraints | None  # how the parameters come of coordinates
     given: Any  # statistics under a belief, by name, of variables that are held
 
     @property
@@ -236,7 +234,7 @@ class GraphMessages(MessageTarget):
                 f"no belief about the weights of the network {free[0]!r} has a closed form; learn them by another "
                 f'algorithm beside this one, blocks({{"{free[0]}/*": ivon(), "*": svi()}}), or all by adam() or ivon()'
             )
-        return self.values((self.constraints or Constraints()).constrain(frozen)[0])
+        return self.values(self.constraints.constrain(frozen)[0])
 
     def first_beliefs(
         self, key: RandomKey, batch: Batch, temperature: Any = 1.0, given: Mapping[str, Any] | None = None

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.conjugate_target import updated
-from lamu.constraints import Constraints
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Point, Product
@@ -127,7 +126,7 @@ class _RowsHeld:
 
 def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
     """Returns first parameters: all coordinates, those that are held at their values."""
-    constraints = graph.constraints or Constraints()
+    constraints = graph.constraints
     frozen = {name: part for name, part in (graph.frozen or {}).items() if jax.tree.leaves(part)}
     weights, own = _fresh(graph, key, batch)
     held = graph.values(constraints.constrain(frozen)[0])

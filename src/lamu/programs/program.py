@@ -17,7 +17,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.wording import aligned
 from lamu.dtype_policy import lenient
-from lamu.families import Draws, Product
+from lamu.families import Product
 from lamu.priors import Prior
 from lamu.programs.conjugacy import Verdict, verdicts
 from lamu.programs.density import LogJoint, SiteBeliefs
@@ -156,11 +156,6 @@ class NumpyroProgram(SiteMessages):
         return self.joint.plate is not None
 
     @property
-    def transforms(self) -> bool:
-        """Whether some site is constrained."""
-        return bool(self.constraints.table)
-
-    @property
     def identified(self) -> bool:
         """Whether no category was summed out, whose values might change places."""
         return not self.joint.categories
@@ -197,10 +192,6 @@ class NumpyroProgram(SiteMessages):
         """Returns the density of what stands outside the rows, with the Jacobian, in nats."""
         return self.free_prior.log_prob(params["network"])
 
-    def log_volume(self, params: Params) -> Array:
-        """Returns the log of the Jacobian's determinant at the coordinates, in nats."""
-        return self.constraints.constrain(self.complete(params["network"]))[1]
-
     def read(self, data: Data) -> Arrays:
         """Returns the rows that the program was read with, or others of the same arguments.
 
@@ -223,41 +214,22 @@ class NumpyroProgram(SiteMessages):
             return self.given_rows.data
         return Arrays.named(data, self.given_rows.names)
 
-    def rows(self, data: Data) -> Arrays:
-        return self.read(data)
-
     def inputs(self, x: Inputs) -> NoReturn:
         """Raises a TypeError: a program predicts by NumPyro's own handlers."""
         raise TypeError(
             'a NumPyro program predicts with numpyro.infer.Predictive(program, posterior.sample(key, n)["network"])'
         )
 
-    def unconstrained(self, params: Params) -> Params:
-        """Returns θ as the real numbers that algorithms see."""
-        return {**params, "network": self.constraints.unconstrain(params["network"])}
-
-    def of_theta(self) -> NumpyroProgram:
-        """Returns the program whose coordinates are θ itself, for a posterior about θ."""
-        return replace(self, constraints=Constraints(), start=None)
-
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
         belief, constraints = posterior.belief, posterior.model.constraints
         network = belief.factors.get("network") if isinstance(belief, Product) else None
-        if not constraints.table and not isinstance(network, Product):
-            return posterior
-        if isinstance(network, Product):
-            parts = dict(network.factors)
-            if "normal" in parts:
-                parts["normal"] = TransformedBelief(parts["normal"], constraints)
-            mapped: Any = Product({**belief.factors, "network": SiteBeliefs(Product(parts))})
-        elif isinstance(belief, Draws):
-            network = jax.jit(lambda u: constraints.constrain(u)[0])(belief.samples["network"])
-            mapped = replace(belief, samples={**belief.samples, "network": network})
-        elif isinstance(belief, Product):
-            mapped = Product({**belief.factors, "network": TransformedBelief(belief.factors["network"], constraints)})
-        else:
-            mapped = TransformedBelief(belief, constraints, part="network")
+        if not isinstance(network, Product):
+            return super().constrained(posterior)
+        parts = dict(network.factors)
+        if "normal" in parts:
+            parts["normal"] = TransformedBelief(parts["normal"], constraints)
+        mapped = Product({**belief.factors, "network": SiteBeliefs(Product(parts))})
         return replace(posterior, model=posterior.model.of_theta(), belief=mapped)
 
     # Conjugacy.
