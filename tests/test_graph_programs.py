@@ -352,4 +352,4 @@ def test_expressions_in_files_of_earlier_versions_are_read() -> None:
     assert read.squares[0].kind is Variances
     assert read.by == 2.0
     known = decode({"record": "graphs.Constant", "fields": {"value": 1.5}}, {})
-    assert decode(encode(known, {}), {}).first(Environment({})) == 1.5
+    assert decode(encode(known, {}), {}).value == 1.5

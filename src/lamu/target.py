@@ -489,14 +489,6 @@ class ConstrainedTarget(Target):
         """Whether some parameter is constrained."""
         return bool(self.constraints and self.constraints.table)
 
-    def theta(self, params: Params) -> Params:
-        """Returns θ, the frozen ones among them.
-
-        Args:
-            params: the free coordinates.
-        """
-        return self.constraints.constrain(self.complete(params["network"]))[0]
-
     def log_volume(self, params: Params) -> Array:
         return self.constraints.constrain(self.complete(params["network"]))[1]
 

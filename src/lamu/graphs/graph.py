@@ -170,7 +170,7 @@ class Graph(GraphMessages):
     expansion: Any = None
     columns: tuple[str, ...] = static(default=())
     networks: tuple[NetworkSite, ...] = ()
-    constraints: Constraints | None = None
+    constraints: Any = None  # a `Constraints`
     frozen: Params | None = None
     start: Any = None
     given: Any = None
@@ -248,6 +248,14 @@ class Graph(GraphMessages):
     def dispersion_information(self, dispersions: Params) -> Params:
         own = likelihoods_of(self.in_rows)
         return {name: own[name].dispersion_information(part) for name, part in dispersions.items()}
+
+    def theta(self, params: Params) -> Params:
+        """Returns the shared variables by name, of coordinates.
+
+        Args:
+            params: the free coordinates.
+        """
+        return self.constraints.constrain(self.complete(params["network"]))[0]
 
     def values_of(self, params: Params) -> dict[str, Any]:
         """Returns T(θ) by name with all that is learned beside it: weights, what locals learn, dispersions.
