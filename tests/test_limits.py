@@ -176,18 +176,18 @@ def test_the_process_is_the_limit_of_cauchy_networks() -> None:
     [
         (lambda: NNGP(0), "a depth of 0 is no number"),
         (lambda: NNGP(activation="tanh"), "activation 'tanh'; choose 'relu' or 'erf'"),
-        (lambda: NNGP(gain=-1.0), "gain=-1.0 is not positive"),
+        (lambda: NNGP(gain=-1.0), "the gain -1.0 is not positive"),
         (lambda: NNGP().kernel(X[0]), r"shape \(3,\); give rows"),
         (lambda: NNGP().kernel(X, X[:, 1:]), "have 3 and 2 features"),
         (lambda: NNGP().regression(X, jnp.zeros(3), 0.1), r"shape \(3,\) for 4 inputs"),
-        (lambda: NNGP().regression(X, jnp.zeros(4), 0.0), "noise=0.0 is not positive"),
+        (lambda: NNGP().regression(X, jnp.zeros(4), 0.0), "the noise 0.0 is not positive"),
         (
             lambda: NNGP().regression(jnp.ones((9, 3), jnp.float32), jnp.zeros(9), 1e-9),
             "not positive definite in float32",
         ),
         (lambda: StableProcess(2.0), "index=2.0 is not between 0 and 2"),
         (lambda: StableProcess(activation="step"), "unknown activation 'step'"),
-        (lambda: StableProcess(scale=0.0), "scale=0.0 is not positive"),
+        (lambda: StableProcess(scale=0.0), "the scale 0.0 is not positive"),
     ],
 )
 def test_mistakes_are_said_in_a_sentence(make: Any, words: str) -> None:

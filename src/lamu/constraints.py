@@ -21,7 +21,9 @@ from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Constraints", "TransformedBelief"]
 
-_NAMES = ("real", "positive", "unit_interval", "simplex", "ordered", "positive_definite")
+# The names of constraints, and NumPyro's attributes.
+_NAMES = {name: name for name in ("real", "positive", "unit_interval", "simplex", "positive_definite")}
+_NAMES["ordered"] = "ordered_vector"
 _CENTRE = 1024  # draws of the mean of an image: to a thirtieth of a standard deviation
 
 
@@ -212,15 +214,7 @@ def _opened(kept: Any) -> Any:
         if math.isinf(upper):
             return constraints.greater_than(lower)
         return constraints.less_than(upper) if math.isinf(lower) else constraints.interval(lower, upper)
-    table: dict[str, Any] = {
-        "real": None,
-        "positive": constraints.positive,
-        "unit_interval": constraints.unit_interval,
-        "simplex": constraints.simplex,
-        "ordered": constraints.ordered_vector,
-        "positive_definite": constraints.positive_definite,
-    }
-    return table[kept]
+    return None if kept == "real" else getattr(constraints, _NAMES[kept])
 
 
 def _words(constraint: Any) -> str:

@@ -13,6 +13,7 @@ from jax.scipy.special import gammaln
 from lamu.dtype_policy import full_products
 from lamu.networks.multilayer import ACTIVATIONS, require_activation
 from lamu.record import record, static
+from lamu.supports import require_positive
 from lamu.typing import Array, Inputs, Number, RandomKey
 
 __all__ = ["NNGP", "GaussianRegression", "StableProcess"]
@@ -97,7 +98,7 @@ class NNGP:
         if self.activation not in EXPECTATIONS:
             raise ValueError(f"no kernel is known for the activation {self.activation!r}; choose {_choices()}")
         for name, value in (("gain", self.gain), ("bias", self.bias)):
-            _require_positive(name, value)
+            require_positive(name, value, "give a standard deviation")
 
     @full_products
     def kernel(self, x: Array, z: Array | None = None) -> Array:
@@ -145,7 +146,7 @@ class NNGP:
             ValueError: for targets without a row for each input, a noise that is not positive, or a covariance that is
                 not positive definite in its precision.
         """
-        _require_positive("noise", noise)
+        require_positive("noise", noise, "give a standard deviation")
         rows, targets = _rows(x), jnp.asarray(y)
         if targets.ndim not in (1, 2) or targets.shape[0] != rows.shape[0]:
             raise ValueError(
@@ -229,11 +230,6 @@ def _rows(x: Inputs) -> Array:
     return floating.reshape(x.shape[0], -1)
 
 
-def _require_positive(name: str, value: Any) -> None:
-    if not isinstance(value, Tracer) and not 0.0 < value < float("inf"):
-        raise ValueError(f"{name}={value!r} is not positive and finite; give a standard deviation")
-
-
 def _choices() -> str:
     return " or ".join(repr(name) for name in EXPECTATIONS)
 
@@ -287,8 +283,7 @@ class StableProcess:
             )
         require_activation(self.activation)
         for name, value in (("scale", self.scale), ("weight", self.weight), ("bias", self.bias)):
-            if not isinstance(value, Tracer) and not 0.0 < value < float("inf"):
-                raise ValueError(f"{name}={value!r} is not positive and finite; give a scale")
+            require_positive(name, value, "give a scale")
 
     def sample(self, key: RandomKey, n: int, x: Array, terms: int = 2000) -> tuple[Array, Array]:
         r"""Returns draws of the functions, and the share of every unit in the variance of the output.
@@ -305,9 +300,7 @@ class StableProcess:
         Returns:
             The functions `[n, N]`, and the shares \(\Gamma_j^{-2/\alpha} / \sum_i \Gamma_i^{-2/\alpha}\), `[n, terms]`.
         """
-        x = jnp.asarray(x)
-        floating = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
-        rows = floating.reshape(x.shape[0], -1)
+        rows = _rows(x)
 
         def draw(key: RandomKey) -> tuple[Array, Array]:
             times, signs, kernel, biases = jax.random.split(key, 4)

@@ -8,13 +8,13 @@ whole numbers, and which values `lamu.fit` refuses.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu.record import record, static
 from lamu.typing import Array, Targets
@@ -33,11 +33,12 @@ __all__ = [
     "Support",
     "TwoClasses",
     "UnitInterval",
+    "require_positive",
     "value_of",
 ]
 
 
-class Support(ABC):
+class Support:
     """A set of values that a target can take.
 
     Attributes:
@@ -47,6 +48,9 @@ class Support(ABC):
         ordered: whether values have an order, so that a distribution function and quantiles exist.
         circular: whether a target is an angle in radians, where π and −π are the same.
         lower, upper: between which ends numbers lie.
+        values: the values in words, for messages: "whole numbers from 0".
+        task: what `lamu fit --task` calls it: "regression", "binary" or "classes".
+        advice: what to do about a target outside, for messages.
         affine: whether a shifted and scaled target is one of the same support, so that `Model.standardised` may
             standardise it.
 
@@ -61,16 +65,11 @@ class Support(ABC):
     ordered: bool = True
     circular: bool = False
     affine: bool = False
-
-    @property
-    def lower(self) -> float:
-        """The lower end of the numbers."""
-        return -math.inf
-
-    @property
-    def upper(self) -> float:
-        """The upper end of the numbers."""
-        return math.inf
+    lower: float | Any = -math.inf
+    upper: float | Any = math.inf
+    values: str | Any
+    task: str = "regression"
+    advice: str = "leave the row out, or take another likelihood"
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -82,19 +81,13 @@ class Support(ABC):
             return "accuracy", "nll", "ece"
         return ("rmse", "nll", "coverage") if self.ordered else ("nll",)
 
-    @property
-    def task(self) -> str:
-        """What `lamu fit --task` calls it: "regression", "binary" or "classes"."""
-        return "regression"
-
-    @property
-    @abstractmethod
-    def values(self) -> str:
-        """The values in words, for messages: "whole numbers from 0"."""
-
-    @abstractmethod
     def contains(self, y: Targets) -> Any:
-        """Returns which targets are in the support, an array of Booleans like `y`."""
+        """Returns which targets are in the support, an array of Booleans like `y`.
+
+        Unless overridden, those that are finite, between the ends, and whole where all are.
+        """
+        inside = np.isfinite(y) & np.greater_equal(y, self.lower) & np.less_equal(y, self.upper)
+        return inside & np.equal(np.floor(np.asarray(y, float)), y) if self.discrete else inside
 
     def check(self, y: Targets, name: str) -> None:
         """Raises a ValueError, which names the first row at fault, unless every target is in the support.
@@ -118,11 +111,6 @@ class Support(ABC):
             raise ValueError(
                 f"the target in row {row} is {y[~inside].ravel()[0]!s}, and {name} takes {self.values}; {self.advice}"
             )
-
-    @property
-    def advice(self) -> str:
-        """What to do about a target outside, for messages."""
-        return "leave the row out, or take another likelihood"
 
     def probabilities(self, mean: Any) -> Any:
         """Returns the probabilities of the classes, `[N, classes]`.
@@ -197,14 +185,8 @@ class Real(Support):
     """
 
     affine = True
-
-    @property
-    def values(self) -> str:
-        return "finite numbers"
-
-    def contains(self, y: Targets) -> Any:
-        """Returns whether the targets are finite."""
-        return np.isfinite(y)
+    values = "finite numbers"
+    advice = "leave the row out; classes go with Categorical or Bernoulli once they are encoded as integers"
 
 
 @record
@@ -222,9 +204,7 @@ class PositiveReal(Support):
 
     zero: bool = static(default=False)
 
-    @property
-    def lower(self) -> float:
-        return 0.0
+    lower = 0.0
 
     @property
     def values(self) -> str:
@@ -266,10 +246,6 @@ class Interval(Support):
             return "finite numbers" if math.isinf(self.most) else f"numbers up to {self.most:g}"
         return f"numbers from {self.least:g}" + ("" if math.isinf(self.most) else f" to {self.most:g}")
 
-    def contains(self, y: Targets) -> Any:
-        """Returns whether the targets are finite and between the ends."""
-        return np.isfinite(y) & np.greater_equal(y, self.least) & np.less_equal(y, self.most)
-
 
 @record
 class UnitInterval(Support):
@@ -281,17 +257,9 @@ class UnitInterval(Support):
         [False, True]
     """
 
-    @property
-    def lower(self) -> float:
-        return 0.0
-
-    @property
-    def upper(self) -> float:
-        return 1.0
-
-    @property
-    def values(self) -> str:
-        return "numbers strictly between 0 and 1"
+    lower = 0.0
+    upper = 1.0
+    values = "numbers strictly between 0 and 1"
 
     def contains(self, y: Targets) -> Any:
         """Returns whether the targets lie between zero and one."""
@@ -310,14 +278,7 @@ class Circle(Support):
 
     circular = True
     ordered = False
-
-    @property
-    def values(self) -> str:
-        return "angles in radians"
-
-    def contains(self, y: Targets) -> Any:
-        """Returns whether the targets are finite."""
-        return np.isfinite(y)
+    values = "angles in radians"
 
 
 @record
@@ -336,10 +297,7 @@ class Counts(Support):
     most: int | None = static(default=None)
 
     discrete = True
-
-    @property
-    def lower(self) -> float:
-        return 0.0
+    lower = 0.0
 
     @property
     def upper(self) -> float:
@@ -348,11 +306,6 @@ class Counts(Support):
     @property
     def values(self) -> str:
         return "whole numbers from 0" + ("" if self.most is None else f" to {self.most}")
-
-    def contains(self, y: Targets) -> Any:
-        """Returns whether the targets are whole numbers in the range."""
-        inside = np.isfinite(y) & np.equal(np.floor(np.asarray(y, float)), y) & np.greater_equal(y, 0)
-        return inside if self.most is None else inside & np.less_equal(y, self.most)
 
 
 @record
@@ -369,21 +322,12 @@ class TwoClasses(Support):
     has_classes = True
     discrete = True
     ordered = False
-
-    @property
-    def task(self) -> str:
-        return "binary"
-
-    @property
-    def values(self) -> str:
-        return "0 and 1"
-
-    @property
-    def advice(self) -> str:
-        return (
-            "encode the two classes, for instance with names, y = np.unique(y, return_inverse=True), or use "
-            "Categorical if there are more"
-        )
+    task = "binary"
+    values = "0 and 1"
+    advice = (
+        "encode the two classes, for instance with names, y = np.unique(y, return_inverse=True), or use "
+        "Categorical if there are more"
+    )
 
     def contains(self, y: Targets) -> Any:
         """Returns whether the targets are zero or one."""
@@ -413,13 +357,8 @@ class Signs(TwoClasses):
         [True, False, True]
     """
 
-    @property
-    def values(self) -> str:
-        return "-1 and 1"
-
-    @property
-    def advice(self) -> str:
-        return "encode the two classes as -1 and 1, for instance 2 * y - 1, or take a link other than Tanh"
+    values = "-1 and 1"
+    advice = "encode the two classes as -1 and 1, for instance 2 * y - 1, or take a link other than Tanh"
 
     def contains(self, y: Targets) -> Any:
         return np.equal(y, -1) | np.equal(y, 1)
@@ -461,18 +400,13 @@ class Classes(Support):
     has_classes = True
     discrete = True
     ordered = False
-
-    @property
-    def task(self) -> str:
-        return "classes"
+    task = "classes"
 
     @property
     def values(self) -> str:
         return f"whole numbers from 0 to {self.number - 1}"
 
-    @property
-    def advice(self) -> str:
-        return "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
+    advice = "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
 
     def contains(self, y: Targets) -> Any:
         """Returns whether the targets are numbers of classes."""
@@ -597,3 +531,21 @@ def value_of(y: Targets) -> Any:
         ([3.0], [1.0])
     """
     return y["value"] if isinstance(y, Mapping) and "value" in y else y
+
+
+def require_positive(name: str, value: Any, advice: str) -> None:
+    """Raises a ValueError unless a number is positive and finite; None and traced values pass.
+
+    Args:
+        name: what the number is, for the message.
+        value: the number.
+        advice: what to give instead.
+
+    Examples:
+        >>> from lamu.supports import require_positive
+        >>> require_positive("scale", 1.0, "give a standard deviation")
+    """
+    if value is None or isinstance(value, Tracer):
+        return
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"the {name} {value} is not positive and finite; {advice}")
