@@ -78,7 +78,7 @@ def test_likelihood_is_one_and_survives_disk_and_jit(likelihood) -> None:
 
 @for_each("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_scale_must_be_positive_and_finite(scale: float) -> None:
-    with pytest.raises(ValueError, match=f"noise scale {scale}"):
+    with pytest.raises(ValueError, match=f"the scale {scale}"):
         Gaussian(scale)
     with pytest.raises(ValueError, match=f"the scale {scale}"):
         Scaled(Gaussian(), 0.0, scale)
@@ -98,7 +98,7 @@ def test_scale_may_be_traced() -> None:
         (Gaussian(), ["red", "blue"], r"'red'.*not a number.*encoded"),
         (Gaussian(), np.zeros((4, 1)), r"\(4, 1\).*y\[:, 0\]"),
         (Gaussian(), np.zeros((4, 1, 2)), r"\(4, 1, 2\)"),
-        (Gaussian(), [0.0, np.nan, np.inf], r"2 of the targets.*nan, in row 1"),
+        (Gaussian(), [0.0, np.nan, np.inf], r"the target in row 1 is nan, and Gaussian takes finite numbers"),
         (Bernoulli(), [0, 1, 2], r"the target in row 2 is 2, and Bernoulli takes 0 and 1; encode"),
         (Bernoulli(), [-1, 1], r"the target in row 0 is -1"),
         (Bernoulli(), [0.0, 0.5], r"the target in row 1 is 0.5"),
@@ -151,7 +151,7 @@ def test_scale_may_be_traced() -> None:
         (Tobit(), [0.0, -1.0], r"the target in row 1 is -1.0, and Tobit takes numbers from 0"),
         (PlackettLuce(3), [[0, 1, 2], [0, 0, 1]], r"row 1 is 0, and PlackettLuce takes orders of the numbers 0 to 2"),
         (MultivariateGaussian(np.eye(2)), np.zeros((4, 3)), r"3 outputs, and the covariance 2"),
-        (Scaled(Gaussian(), 0.0, 1.0), [0.0, np.nan], r"not finite"),
+        (Scaled(Gaussian(), 0.0, 1.0), [0.0, np.nan], r"row 1 is nan"),
         (Scaled(Gaussian(), np.zeros(3), 1.0), np.zeros((4, 2)), r"shift has 3 values.*2 outputs"),
         (Scaled(Gaussian(), 0.0, np.ones(2)), np.zeros(4), r"scale has 2 values.*1 outputs"),
     ],

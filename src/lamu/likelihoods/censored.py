@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 
-from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion, Scale, require_positive
+from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods.wrapper import LikelihoodWrapper
@@ -27,7 +27,7 @@ _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 
 
 @record
-class Tobit(Scale):
+class Tobit(LearnedScale):
     r"""The Tobit model: one or two limits, the same for all rows, at which targets pile up. Log-concave in f.
 
     A target at a limit has the probability of everything beyond it, another one the normal density. Mean, variance,
@@ -60,24 +60,12 @@ class Tobit(Scale):
     def __post_init__(self) -> None:
         if not self.lower < self.upper:
             raise ValueError(f"the limits {self.lower} and {self.upper} are out of order; give the lower one first")
-        require_positive("scale", self.scale, "give σ above 0, or leave it out to learn it")
+        super().__post_init__()
 
     @property
     def support(self) -> Interval:
         """The numbers between the limits."""
         return Interval(self.lower, self.upper)
-
-    @property
-    def given(self) -> Number | None:
-        return self.scale
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.scale_prior
-
-    def guess(self, y: Array) -> Array:
-        """Returns the standard deviation of the targets."""
-        return jnp.std(y, axis=0)
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log density, or the log probability of what is beyond a limit."""
@@ -180,13 +168,7 @@ class _Censored(LikelihoodWrapper):
     takes_trials = False
     check_training = Likelihood.check_training  # of a censored row the base knows no value
 
-    def distribution(self, params: Params, f: Array) -> None:
-        """Returns None: the density is not the base's."""
-        return
-
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: a censored row has no Gaussian density."""
-        return
+    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are of another target
 
     def __post_init__(self) -> None:
         if not self.base.support.ordered:

@@ -14,11 +14,10 @@ from jax.lax import Precision
 from jax.nn import log_softmax, softmax
 from jax.scipy.stats import norm
 
-from lamu.likelihoods.dispersion import require_positive
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
 from lamu.record import record, static
-from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses
+from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses, require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
 __all__ = ["Bernoulli", "Categorical", "Ordinal", "PlackettLuce"]

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid
 
-from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
+from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, log_sigmoid, require_link
-from lamu.likelihoods.several_targets import Independent
+from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.likelihoods.tails import (
     cdf_of_beta,
     cdf_of_count,
@@ -36,7 +36,7 @@ _COUNTS = 192  # of which those of that mean are all but 1e-40
 
 
 @record
-class Poisson(Independent):
+class Poisson(IndependentTargets):
     r"""Counts with variance equal to the mean: \(p(y \mid f) = \mu^y e^{-\mu} / y!\).
 
     The outputs are `[batch, outputs]`, the targets whole numbers from zero, `[batch]` where there is one output.
@@ -154,24 +154,16 @@ class NegativeBinomial(Dispersed):
     concentration_prior: DispersionPrior = LogNormalDispersion()
 
     support = Counts()
-    leaf = "log_concentration"
+    dispersed = "concentration"
 
     def __post_init__(self) -> None:
-        require_positive("concentration", self.concentration, "give θ above 0, or leave it out to learn it")
+        super().__post_init__()
         require_link(self.link, (Log, SquareRoot), "NegativeBinomial")
 
     @property
     def log_concave(self) -> bool:
         """Whether the link is the logarithm."""
         return isinstance(self.link, Log)
-
-    @property
-    def given(self) -> Number | None:
-        return self.concentration
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.concentration_prior
 
     def guess(self, y: Array) -> Array:
         """Returns θ of the moments, at most 100."""
@@ -371,20 +363,11 @@ class ZeroInflated(LikelihoodWrapper):
         below = jnp.where(negative, -jnp.inf, jnp.where(counts, inflated, log_share))
         return below, jnp.where(negative, 0.0, log_rest + above)
 
-    def distribution(self, params: Params, f: Array) -> None:
-        """Returns None: the base's is not inflated."""
-        return
-
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: counts are no Gaussian."""
-        return
+    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are of another target
 
     log_concave = quadratic = logits = takes_trials = False
     log_cdf, log_survival, log_interval = Likelihood.log_cdf, Likelihood.log_survival, Likelihood.log_interval
     check_training, counted = Likelihood.check_training, Likelihood.counted
     information_blocks, information_root = Likelihood.information_blocks, Likelihood.information_root
     information_diagonal, information_sum = Likelihood.information_diagonal, Likelihood.information_sum
-
-    def scale_noise(self, params: Params, factor: Number) -> None:
-        """Returns None: counts have no scale."""
-        del params, factor
+    scale_noise = Likelihood.scale_noise

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.several_targets import Independent
+from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
+from lamu.supports import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
 __all__ = [
@@ -22,8 +23,8 @@ __all__ = [
     "DispersionPrior",
     "FixedDispersion",
     "GammaDispersion",
+    "GammaPowerLaw",
     "LogNormalDispersion",
-    "require_positive",
 ]
 
 
@@ -31,7 +32,7 @@ class DispersionPrior(ABC):
     """The prior of a positive dispersion, as a density of its logarithm."""
 
     @abstractmethod
-    def log_prob(self, log_dispersion: Array) -> Array:
+    def log_prob(self, log_scale: Array) -> Array:
         """Returns the log density of each logarithm in nats, in its shape."""
 
     @abstractmethod
@@ -60,15 +61,43 @@ class LogNormalDispersion(DispersionPrior):
     def __post_init__(self) -> None:
         require_positive("scale", self.scale, "give the standard deviation of the logarithm")
 
-    def log_prob(self, log_dispersion: Array) -> Array:
-        return norm.logpdf(log_dispersion, 0.0, self.scale)
+    def log_prob(self, log_scale: Array) -> Array:
+        return norm.logpdf(log_scale, 0.0, self.scale)
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jnp.asarray(self.scale, dtype) * jax.random.normal(key, shape, dtype)
 
 
+class GammaPowerLaw(DispersionPrior):
+    """Base of the priors of a number of which a power is Gamma(shape, rate)."""
+
+    shape: Number
+    rate: Number
+    power: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        for name, value in (("shape", self.shape), ("rate", self.rate)):
+            require_positive(name, value, "give a number above 0")
+
+    @property
+    def typical(self) -> Any:
+        """The number at the mean of the power."""
+        return (self.shape / self.rate) ** (1 / self.power)
+
+    def log_prob(self, log_scale: Array) -> Array:
+        """Returns the log density of the power, and the Jacobian's logarithm."""
+        a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
+        log_power = self.power * log_scale
+        return a * jnp.log(b) - gammaln(a) + a * log_power - b * jnp.exp(log_power) + math.log(abs(self.power))
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Returns the logarithms of gamma draws, divided by the power."""
+        a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
+        return (jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)) / self.power
+
+
 @record
-class GammaDispersion(DispersionPrior):
+class GammaDispersion(GammaPowerLaw):
     r"""A gamma prior, \(s \sim \mathrm{Gamma}(\text{shape}, \text{rate})\), with the Jacobian s of its logarithm.
 
     Attributes:
@@ -87,37 +116,32 @@ class GammaDispersion(DispersionPrior):
     shape: Number
     rate: Number
 
-    def __post_init__(self) -> None:
-        for name, value in (("shape", self.shape), ("rate", self.rate)):
-            require_positive(name, value, "give a number above 0")
 
-    def log_prob(self, log_dispersion: Array) -> Array:
-        r"""Returns \(\log \mathrm{Gamma}(s) + \log s\)."""
-        a, b = (jnp.asarray(value, log_dispersion.dtype) for value in (self.shape, self.rate))
-        return a * (jnp.log(b) + log_dispersion) - b * jnp.exp(log_dispersion) - gammaln(a)
-
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
-        return jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)
-
-
-class Dispersed(Independent):
+class Dispersed(IndependentTargets):
     """A likelihood whose outputs have a positive dispersion each, given as a number or learned with a prior."""
 
-    # A subclass names the leaf of its parameters (`leaf`), its two fields (`given`, `dispersion_prior`), and a first
-    # guess from the targets (`guess`).
+    # A subclass has two fields, the dispersion (`scale`) and the prior of a learned one (`scale_prior`), whose name
+    # `dispersed` says, and a first guess from the targets (`guess`). The parameters hold the logarithm, `[outputs]`.
 
-    leaf = "log_scale"  # the name of the logarithm among the parameters, `[outputs]`
+    dispersed: ClassVar[str] = "scale"
+
+    def __post_init__(self) -> None:
+        require_positive(self.dispersed, self.given, "give a number above 0, or leave it out to learn it")
 
     @property
-    @abstractmethod
     def given(self) -> Number | None:
         """The dispersion where it is given, else None."""
+        return getattr(self, self.dispersed)
 
     @property
-    @abstractmethod
+    def leaf(self) -> str:
+        """The name of the logarithm among the parameters."""
+        return f"log_{self.dispersed}"
+
+    @property
     def dispersion_prior(self) -> DispersionPrior:
-        """The prior of a learned one."""
+        """The prior of a learned dispersion."""
+        return getattr(self, f"{self.dispersed}_prior")
 
     @abstractmethod
     def guess(self, y: Array) -> Array:
@@ -151,19 +175,17 @@ class Dispersed(Independent):
         return jnp.broadcast_to(jnp.exp(params[self.leaf]).astype(f.dtype)[None], f.shape)
 
 
-class Scale(Dispersed):
+class LearnedScale(Dispersed):
     """A likelihood whose dispersion is a scale in the target's units."""
+
+    def guess(self, y: Array) -> Array:
+        """Returns the standard deviation of the targets; zero where they do not vary."""
+        deviation = jnp.std(y, axis=0)
+        varies = deviation > jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(y), axis=0)
+        return jnp.where(varies, deviation, jnp.zeros_like(deviation))
 
     def scale_noise(self, params: Params, factor: Number) -> Params:
         return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
-
-
-def require_positive(name: str, value: Any, advice: str) -> None:
-    """Raises a ValueError unless a number is positive and finite; None and traced values pass."""
-    if value is None or isinstance(value, Tracer):
-        return
-    if not 0.0 < value < float("inf"):
-        raise ValueError(f"the {name} {value} is not positive and finite; {advice}")
 
 
 @record
@@ -179,20 +201,8 @@ class FixedDispersion(LikelihoodWrapper):
         # Returns φ.
         return self.dispersion
 
-    def init(self, y: Targets) -> Params:
-        return {}
-
-    def log_prior(self, params: Params) -> Array:
-        # Returns zero.
-        return jnp.asarray(0.0)
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        # Returns the parameters as they are: there are none to draw.
-        return params
-
-    def dispersion_information(self, params: Params) -> Params:
-        # Returns the parameters as they are: there are none.
-        return params
+    init, log_prior, sample_prior = Likelihood.init, Likelihood.log_prior, Likelihood.sample_prior
+    dispersion_information = Likelihood.dispersion_information
 
     def scale_noise(self, params: Params, factor: Any) -> Params:
         # Returns the parameters as they are: there are none to widen.

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jax.nn import sigmoid
 from jax.scipy.special import ndtr, ndtri
 
-from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval, log_normal_pdf
+from lamu.likelihoods.tails import log1mexp, log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.record import record
 from lamu.typing import Array
 
@@ -262,14 +262,15 @@ class ProbabilityLink(Link):
     def weight(self, f: Array) -> Array:
         """Returns p′²/(p(1 − p)), the Fisher information of one trial about f."""
         # By logarithms, as both the numerator and the denominator vanish on either side.
-        return jnp.exp(2.0 * self.log_density(f) - sum(self._log_probs(f)))
+        return jnp.exp(2.0 * self.log_density(f) - sum(self.log_probs(f)))
 
     def entropy(self, f: Array) -> Array:
         """Returns −p log p − (1 − p) log(1 − p), the entropy of one trial in nats."""
-        log_one, log_zero = self._log_probs(f)
+        log_one, log_zero = self.log_probs(f)
         return -self.probability(f) * log_one - self.complement(f) * log_zero
 
-    def _log_probs(self, f: Array) -> tuple[Array, Array]:
+    def log_probs(self, f: Array) -> tuple[Array, Array]:
+        """Returns log p and log(1 − p)."""
         return self.log_prob(f, jnp.ones(f.shape, bool)), self.log_prob(f, jnp.zeros(f.shape, bool))
 
 
@@ -375,7 +376,7 @@ class Logit(ProbabilityLink):
 
     def log_interval(self, a: Array, b: Array) -> Array:
         """Returns log σ(b)σ(−a)(1 − e^{a − b})."""
-        return log_sigmoid(b) + log_sigmoid(-a) + _log_of_complement(b - a)
+        return log_sigmoid(b) + log_sigmoid(-a) + log1mexp(a - b)
 
     def complement(self, f: Array) -> Array:
         """Returns σ(−f)."""
@@ -533,9 +534,8 @@ class ComplementaryLogLog(ProbabilityLink):
 
     def log_interval(self, a: Array, b: Array) -> Array:
         """Returns log(exp(−e^a) − exp(−e^b)), as −e^a + log(1 − exp(−(e^b − e^a)))."""
-        width = b - a
         # e^b − e^a = e^a (e^{b − a} − 1), as its logarithm, which is what the rare probability takes.
-        return -_exponential(a) + _log_rare(b + _log_of_complement(width))
+        return -_exponential(a) + _log_rare(b + log1mexp(a - b))
 
 
 def _exponential(f: Array) -> Array:
@@ -557,14 +557,3 @@ def _log_rare(g: Array) -> Array:
     series = 1.0 - rate / 2 + rate**2 / 6
     share = jnp.where(small, series, -jnp.expm1(-rate) / jnp.where(small, 1.0, rate))
     return jnp.where(below, g + jnp.log(share), jnp.log1p(-jnp.exp(-_exponential(jnp.where(below, 1.0, g)))))
-
-
-def _log_of_complement(width: Array) -> Array:
-    """Returns log(1 − e^{−width}) for a width above zero."""
-    width = jnp.maximum(width, jnp.finfo(width.dtype).tiny)
-    narrow = width < 0.7
-    return jnp.where(
-        narrow,
-        jnp.log(-jnp.expm1(-jnp.where(narrow, width, 1.0))),
-        jnp.log1p(-jnp.exp(-jnp.where(narrow, 1.0, width))),
-    )

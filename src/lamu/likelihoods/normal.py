@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 import jax
@@ -13,8 +14,9 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
 
-from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion
+from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.several_targets import IndependentTargets, target_of
 from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval
 from lamu.record import record
 from lamu.supports import Real
@@ -26,8 +28,55 @@ __all__ = ["Gaussian", "HeteroscedasticGaussian", "MultivariateGaussian"]
 _ENTROPY = 0.5 * math.log(2 * math.pi * math.e)  # of a standard normal number, nats
 
 
+class NormalNoise(IndependentTargets):
+    """Targets that are normal and independent given f, with the means and deviations of a subclass."""
+
+    support = Real()
+
+    @abstractmethod
+    def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
+        """Returns the means and the deviations, each `[batch, targets]`."""
+
+    def density(self, params: Params, f: Array, y: Array) -> Array:
+        mean, scale = self.moments(params, f)  # the square of the scale may be no number of single precision
+        return norm.logpdf((y - mean) / scale) - jnp.log(scale)
+
+    def location(self, params: Params, f: Array) -> Array:
+        return self.moments(params, f)[0]
+
+    def spread(self, params: Params, f: Array) -> Array:
+        return self.moments(params, f)[1] ** 2
+
+    def surprise(self, params: Params, f: Array) -> Array:
+        return _ENTROPY + jnp.log(self.moments(params, f)[1])
+
+    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+        mean, scale = self.moments(params, f)
+        return mean + scale * jax.random.normal(key, mean.shape, f.dtype)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw a row in the target's shape, differentiable in f and the deviations."""
+        return target_of(self.draw(key, params, f))
+
+    def below(self, params: Params, f: Array, y: Array) -> Array:
+        return ndtr(self._deviations(params, f, y))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        z = self._deviations(params, f, y)
+        return log_normal_cdf(z), log_normal_cdf(-z)
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval, output by output, in the target's shape."""
+        ends = (self._deviations(params, f, self._columns(end, f)) for end in (lower, upper))
+        return target_of(log_normal_interval(*ends))
+
+    def _deviations(self, params: Params, f: Array, y: Array) -> Array:
+        mean, scale = self.moments(params, f)
+        return (y - mean) / scale
+
+
 @record
-class Gaussian(Likelihood):
+class Gaussian(NormalNoise, LearnedScale):
     r"""Normal noise around the outputs, each with its own: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
     The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. Quadratic in f,
@@ -57,110 +106,19 @@ class Gaussian(Likelihood):
     scale: Number | None = None
     scale_prior: DispersionPrior = LogNormalDispersion()
 
-    support = Real()
     log_concave = True
     quadratic = True
-
-    def __post_init__(self) -> None:
-        if self.scale is None or isinstance(self.scale, Tracer):
-            return
-        if not 0.0 < self.scale < float("inf"):
-            raise ValueError(
-                f"the noise scale {self.scale} is not positive and finite; give a standard deviation, or leave it"
-                " out to learn it"
-            )
-
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, outputs]`."""
-        y = np.asarray(y)
-        if not jnp.issubdtype(y.dtype, np.number):
-            raise ValueError(
-                f"the target {y.ravel()[:1].tolist()} is not a number; Gaussian is for regression, and classes go with"
-                " Categorical or Bernoulli once they are encoded as integers"
-            )
-        if y.ndim not in (1, 2):
-            raise ValueError(f"the targets have shape {y.shape}; Gaussian takes [batch] or [batch, outputs]")
-        if y.ndim == 2 and y.shape[1] == 1:
-            raise ValueError(f"the targets have shape {y.shape}, a single column; pass y[:, 0], of shape [batch]")
-        bad = ~np.isfinite(y)
-        if bad.any():
-            row = np.argwhere(bad)[0, 0]
-            raise ValueError(
-                f"{bad.sum()} of the targets are not finite, the first of them, {y[bad][0]}, in row {row}; drop them"
-            )
-
-    def outputs(self, y: Targets) -> int:
-        """Returns the number of values a row has."""
-        return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[1]
-
-    def init(self, y: Targets) -> Params:
-        """Returns the log standard deviation of the targets, as if f explained nothing; zero where they do not vary."""
-        if self.scale is not None:
-            return {}
-        y = jnp.asarray(y)
-        dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.result_type(float)
-        y = y.astype(dtype).reshape(-1, self.outputs(y))
-        spread = jnp.std(y, axis=0)
-        varies = jnp.isfinite(spread) & (spread > jnp.finfo(dtype).eps * jnp.max(jnp.abs(y), axis=0))
-        return {"log_scale": jnp.log(jnp.where(varies, spread, jnp.ones_like(spread)))}
-
-    def log_prior(self, params: Params) -> Array:
-        r"""Returns the log density of the \(\log \sigma_k\) in nats; zero where the noise is given."""
-        if self.scale is not None:
-            return jnp.asarray(0.0)
-        return jnp.sum(self.scale_prior.log_prob(params["log_scale"]))
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        r"""Returns draws of the \(\log \sigma_k\); nothing where the noise is given."""
-        if self.scale is not None:
-            return params
-        return {"log_scale": self.scale_prior.draw(key, params["log_scale"].shape, params["log_scale"].dtype)}
 
     def dispersion_information(self, params: Params) -> Params:
         r"""Returns \(E[-\partial^2 \log p / \partial (\log \sigma_k)^2] = 2\) for each output, of one row."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
 
-    def scale_noise(self, params: Params, factor: Number) -> Params:
-        return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
+    def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
+        return f, self.dispersion(params, f)
 
-    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
-        scale = self._scale(params, f)[None]  # whose square may be no number of single precision
-        return jnp.sum(norm.logpdf((_columns(y, f) - f) / scale) - jnp.log(scale), axis=-1)
-
-    def information(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\operatorname{diag}(1/\sigma_k^2)\), `[batch, outputs, outputs]`."""
-        precision = jnp.diag(1.0 / self._scale(params, f) ** 2)
-        return jnp.broadcast_to(precision[None], (*f.shape, f.shape[-1]))
-
-    def mean(self, params: Params, f: Array) -> Array:
-        return _target(f)
-
-    def variance(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sigma_k^2\) in the target's shape."""
-        return _target(jnp.broadcast_to(self._scale(params, f)[None] ** 2, f.shape))
-
-    def entropy(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sum_k \tfrac12 \log(2 \pi e \sigma_k^2)\) in nats, `[batch]`."""
-        entropy = jnp.sum(_ENTROPY + jnp.log(self._scale(params, f)))
-        return jnp.broadcast_to(entropy, f.shape[:1])
-
-    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        r"""Returns one draw \(f + \sigma \varepsilon\) a row, in the target's shape."""
-        return _target(f + self._scale(params, f)[None] * jax.random.normal(key, f.shape, f.dtype))
-
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\Phi((y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
-        return _target(norm.cdf(_columns(y, f), f, self._scale(params, f)[None]))
-
-    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        r"""Returns \(\log \Phi(\pm(y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
-        z = self._deviations(params, f, y)
-        return log_normal_cdf(z), log_normal_cdf(-z)
-
-    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns the log probability of an interval, output by output, in the target's shape."""
-        return log_normal_interval(self._deviations(params, f, lower), self._deviations(params, f, upper))
+    def weight(self, params: Params, f: Array) -> Array:
+        r"""Returns \(1/\sigma_k^2\)."""
+        return 1.0 / self.dispersion(params, f) ** 2
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
         r"""Returns the exact \(\int p(y \mid f) N(f \mid m, C) df = N(m, C + \operatorname{diag}(\sigma_k^2))\).
@@ -168,26 +126,7 @@ class Gaussian(Likelihood):
         Returns:
             The mean and the covariance of the targets, in the same shapes.
         """
-        return mean, covariance + jnp.diag(self._scale(params, mean) ** 2)[None]
-
-    def _scale(self, params: Params, f: Array) -> Array:
-        """σ, `[outputs]`, in the dtype of f."""
-        if self.scale is None:
-            return jnp.exp(params["log_scale"]).astype(f.dtype)
-        return jnp.full(f.shape[-1:], self.scale, f.dtype)
-
-    def _deviations(self, params: Params, f: Array, y: Array) -> Array:
-        return _target((_columns(y, f) - f) / self._scale(params, f)[None])
-
-
-def _columns(y: Array, f: Array) -> Array:
-    """The targets as `[batch, outputs]`; a reshape, so that another size is an error and is never broadcast."""
-    return jnp.reshape(y, f.shape).astype(f.dtype)
-
-
-def _target(columns: Array) -> Array:
-    """`[batch, outputs]` in the target's shape."""
-    return columns[:, 0] if columns.shape[-1] == 1 else columns
+        return mean, covariance + jax.vmap(jnp.diag)(self.dispersion(params, mean) ** 2)
 
 
 _NARROWEST = 1e-6  # of standardised targets; below it float32 cannot square what is left
@@ -195,7 +134,7 @@ _ONE = 0.5413248546129181  # softplus of it is one
 
 
 @record
-class HeteroscedasticGaussian(Likelihood):
+class HeteroscedasticGaussian(NormalNoise):
     r"""Normal noise whose deviation depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
     \[ \sigma_k = \tau \, (10^{-6} + \log(1 + e^{f_{K+k} + c})), \qquad c = \log(e - 1) \]
@@ -224,101 +163,36 @@ class HeteroscedasticGaussian(Likelihood):
 
     factor: Any = 1.0
 
-    support = Real()
-
     def __post_init__(self) -> None:
         if not isinstance(self.factor, Tracer) and not np.all(np.isfinite(self.factor) & np.greater(self.factor, 0)):
             raise ValueError(f"the factor {self.factor} is not positive and finite; give 1 for those of f")
 
-    def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, targets]`."""
-        Gaussian().check(y)
+    def targets_shape(self, f: Array) -> tuple[int, ...]:
+        return f.shape[0], f.shape[1] // 2
 
     def outputs(self, y: Targets) -> int:
         """Returns two for every value that a row has."""
-        return 2 * Gaussian().outputs(y)
+        return 2 * super().outputs(y)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
         return ("means",) * (width // 2) + ("log deviations",) * (width - width // 2)
 
-    def init(self, y: Targets) -> Params:
-        """Returns nothing: the noise is the network's."""
-        return {}
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns zero: there are no dispersions."""
-        return jnp.asarray(0.0)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns nothing, as there are no dispersions."""
-        return params
-
-    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
-        mean, scale = self._halves(f)
-        away = jnp.reshape(y, mean.shape).astype(f.dtype) - mean
-        return jnp.sum(norm.logpdf(away / scale) - jnp.log(scale), axis=-1)
-
-    def information(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\operatorname{diag}(1, 2 \sigma_k'^2) / \sigma_k^2\), `[batch, outputs, outputs]`."""
-        _, scale = self._halves(f)
-        slope = jnp.asarray(self.factor, f.dtype) * jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)
-        return jax.vmap(jnp.diag)(jnp.concatenate([scale**-2, 2 * (slope / scale) ** 2], axis=-1))
-
-    def mean(self, params: Params, f: Array) -> Array:
-        """Returns the first half of f, in the target's shape."""
-        return _target_column(self._halves(f)[0])
-
-    def variance(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sigma_k^2\) in the target's shape."""
-        return _target_column(self._halves(f)[1] ** 2)
-
-    def entropy(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sum_k \tfrac12 \log(2 \pi e \sigma_k^2)\) in nats, `[batch]`."""
-        return jnp.sum(_ENTROPY + jnp.log(self._halves(f)[1]), axis=-1)
-
-    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        mean, scale = self._halves(f)
-        return _target_column(mean + scale * jax.random.normal(key, mean.shape, f.dtype))
-
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the normal distribution function, output by output, in the target's shape."""
-        mean, scale = self._halves(f)
-        return _target_column(norm.cdf(jnp.reshape(y, mean.shape).astype(f.dtype), mean, scale))
-
-    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """Returns the logarithms of both normal tails, output by output, in the target's shape."""
-        z = self._deviations(f, y)
-        return log_normal_cdf(z), log_normal_cdf(-z)
-
-    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns the log probability of an interval, output by output, in the target's shape."""
-        return log_normal_interval(self._deviations(f, lower), self._deviations(f, upper))
-
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: with Gaussian f the target is no Gaussian."""
-        return
-
-    def _deviations(self, f: Array, y: Array) -> Array:
-        mean, scale = self._halves(f)
-        return _target_column((jnp.reshape(y, mean.shape).astype(f.dtype) - mean) / scale)
-
-    def _halves(self, f: Array) -> tuple[Array, Array]:
-        """The means and the deviations, each `[batch, targets]`."""
+    def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
         mean, wide = jnp.split(f, 2, axis=-1)
         return mean, jnp.asarray(self.factor, f.dtype) * (_NARROWEST + jax.nn.softplus(wide + _ONE))
 
-
-def _target_column(columns: Array) -> Array:
-    """`[batch, targets]` in the target's shape."""
-    return columns[:, 0] if columns.shape[-1] == 1 else columns
+    def weight(self, params: Params, f: Array) -> Array:
+        r"""Returns \((1, 2 \sigma_k'^2) / \sigma_k^2\), of the means and of the numbers behind the deviations."""
+        scale = self.moments(params, f)[1]
+        slope = jnp.asarray(self.factor, f.dtype) * jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)
+        return jnp.concatenate([scale**-2, 2 * (slope / scale) ** 2], axis=-1)
 
 
 _LOG_TWO_PI = math.log(2 * math.pi)
 
 
 @record
-class MultivariateGaussian(Likelihood):
+class MultivariateGaussian(NormalNoise):
     r"""Normal noise that is correlated between targets: \(p(y \mid f) = N(y \mid f, \Sigma)\). Quadratic in f.
 
     The targets are `[batch, outputs]`. A learned covariance is \(\Sigma = D U U^\top D\): D the diagonal of
@@ -341,7 +215,6 @@ class MultivariateGaussian(Likelihood):
 
     covariance: Any = None
 
-    support = Real()
     log_concave = True
     quadratic = True
 
@@ -362,16 +235,12 @@ class MultivariateGaussian(Likelihood):
         """Raises a ValueError unless the targets are finite numbers, `[batch, outputs]`, two outputs or more."""
         if np.ndim(y) != 2:
             raise ValueError(f"the targets have shape {np.shape(y)}; MultivariateGaussian takes [batch, outputs]")
-        Gaussian().check(y)
+        super().check(y)
         if self.covariance is not None and np.shape(y)[1] != np.shape(self.covariance)[0]:
             raise ValueError(
                 f"the targets have {np.shape(y)[1]} outputs, and the covariance {np.shape(self.covariance)[0]}; give "
                 "as many"
             )
-
-    def outputs(self, y: Targets) -> int:
-        """Returns the number of values a row has."""
-        return jnp.shape(y)[1]
 
     def init(self, y: Targets) -> Params:
         """Returns the log standard deviations of the targets, without correlation."""
@@ -414,17 +283,16 @@ class MultivariateGaussian(Likelihood):
         root = self.information_root(params, f)
         return root @ root.swapaxes(1, 2)
 
+    information_diagonal = Likelihood.information_diagonal
+
     def information_root(self, params: Params, f: Array) -> Array:
         r"""Returns \(L^{-\top}\), `[batch, outputs, outputs]`."""
         inverse = solve_triangular(self._root(params, f), jnp.eye(f.shape[1], dtype=f.dtype), lower=True)
         return jnp.broadcast_to(inverse.T[None], (*f.shape, f.shape[1]))
 
-    def mean(self, params: Params, f: Array) -> Array:
-        return f
-
-    def variance(self, params: Params, f: Array) -> Array:
-        """Returns the diagonal of Σ, `[batch, outputs]`."""
-        return jnp.broadcast_to(jnp.sum(self._root(params, f) ** 2, axis=1)[None], f.shape)
+    def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
+        """Returns f and the roots of the diagonal of Σ, of each target alone."""
+        return f, jnp.broadcast_to(jnp.sqrt(jnp.sum(self._root(params, f) ** 2, axis=1))[None], f.shape)
 
     def entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\tfrac12 \log |2 \pi e \Sigma|\) in nats, `[batch]`."""
@@ -434,15 +302,6 @@ class MultivariateGaussian(Likelihood):
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw a row, `[batch, outputs]`."""
         return f + jax.random.normal(key, f.shape, f.dtype) @ self._root(params, f).T
-
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns that of each target alone, `[batch, outputs]`."""
-        return ndtr((jnp.reshape(y, f.shape).astype(f.dtype) - f) / jnp.sqrt(self.variance(params, f)))
-
-    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """Returns the logarithms of the tails of each output by itself, `[batch, outputs]`."""
-        z = (y.astype(f.dtype) - f) / jnp.sqrt(self.variance(params, f))
-        return log_normal_cdf(z), log_normal_cdf(-z)
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
         r"""Returns \((m, C + \Sigma)\).

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
 
-from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
+from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.links import (
     ComplementaryLogLog,
     Log,
@@ -55,19 +55,11 @@ class Gamma(Dispersed):
 
     support = PositiveReal()
     log_concave = True
-    leaf = "log_shape"
+    dispersed = "shape"
 
     def __post_init__(self) -> None:
-        require_positive("shape", self.shape, "give α above 0, or leave it out to learn it")
+        super().__post_init__()
         require_link(self.link, (Log, Reciprocal), "Gamma")
-
-    @property
-    def given(self) -> Number | None:
-        return self.shape
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.shape_prior
 
     def guess(self, y: Array) -> Array:
         """Returns α of the moments, from 0.1 to 1000."""
@@ -152,18 +144,7 @@ class Weibull(Dispersed):
 
     support = PositiveReal()
     log_concave = True
-    leaf = "log_shape"
-
-    def __post_init__(self) -> None:
-        require_positive("shape", self.shape, "give k above 0, or leave it out to learn it")
-
-    @property
-    def given(self) -> Number | None:
-        return self.shape
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.shape_prior
+    dispersed = "shape"
 
     def output_scales(self, width: int) -> tuple[str, ...]:
         """Returns that of log means: f is log λ."""
@@ -216,8 +197,7 @@ class Weibull(Dispersed):
         r"""Returns \(\log(1 - e^{-H})\) and \(-H\), \(H = (y/\lambda)^k\)."""
         log_y = jnp.log(jnp.maximum(y, jnp.finfo(f.dtype).tiny))
         log_hazard = self.dispersion(params, f) * (log_y - f)
-        link = ComplementaryLogLog()
-        return link.log_prob(log_hazard, jnp.ones(f.shape, bool)), link.log_prob(log_hazard, jnp.zeros(f.shape, bool))
+        return ComplementaryLogLog().log_probs(log_hazard)
 
 
 @record
@@ -247,19 +227,11 @@ class Beta(Dispersed):
     concentration_prior: DispersionPrior = LogNormalDispersion()
 
     support = UnitInterval()
-    leaf = "log_concentration"
+    dispersed = "concentration"
 
     def __post_init__(self) -> None:
-        require_positive("concentration", self.concentration, "give φ above 0, or leave it out to learn it")
+        super().__post_init__()
         require_probability_link(self.link, "Beta")
-
-    @property
-    def given(self) -> Number | None:
-        return self.concentration
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.concentration_prior
 
     def guess(self, y: Array) -> Array:
         """Returns φ of the moments, from 0.1 to 1000."""
@@ -294,23 +266,23 @@ class Beta(Dispersed):
 
     def surprise(self, params: Params, f: Array) -> Array:
         """Returns the entropy, of parameters of 10⁻¹³ at least: it has no lower end."""
-        a, b = (jnp.exp(jnp.maximum(log, -30.0)) for log in self._logarithms(params, f))
+        a, b = self._bounded_counts(params, f)
         return betaln(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (a + b - 2.0) * digamma(a + b)
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns beta draws, none of which is zero or one."""
-        a, b = (jnp.exp(jnp.maximum(log, -30.0)) for log in self._logarithms(params, f))
+        a, b = self._bounded_counts(params, f)
         end = jnp.finfo(f.dtype)
         return jnp.clip(jax.random.beta(key, a, b, f.shape, f.dtype), end.tiny, 1.0 - end.eps)
 
     def below(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete beta function."""
-        a, b = (jnp.exp(jnp.maximum(log, -30.0)) for log in self._logarithms(params, f))
+        a, b = self._bounded_counts(params, f)
         return betainc(a, b, y)
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the regularised incomplete beta functions."""
-        a, b = (jnp.exp(jnp.maximum(log, -30.0)) for log in self._logarithms(params, f))
+        a, b = self._bounded_counts(params, f)
         end = jnp.finfo(f.dtype)
         inner = jnp.clip(y, end.tiny, 1.0 - end.eps)
         return log_tails_of_beta(a, b, jnp.log(inner) - jnp.log1p(-inner))
@@ -319,7 +291,11 @@ class Beta(Dispersed):
         phi = self.dispersion(params, f)
         return phi * self.link.probability(f), phi * self.link.complement(f)
 
+    def _bounded_counts(self, params: Params, f: Array) -> tuple[Array, Array]:
+        a, b = (jnp.exp(jnp.maximum(log, -30.0)) for log in self._logarithms(params, f))
+        return a, b
+
     def _logarithms(self, params: Params, f: Array) -> tuple[Array, Array]:
         log_phi = jnp.log(self.dispersion(params, f))
-        one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
-        return log_phi + self.link.log_prob(f, one), log_phi + self.link.log_prob(f, zero)
+        log_one, log_zero = self.link.log_probs(f)
+        return log_phi + log_one, log_phi + log_zero

@@ -11,17 +11,17 @@ from jax.core import Tracer
 from jax.scipy.special import betainc, betaln, digamma, gammaln, i0e, i1e
 
 from lamu.dtype_policy import lenient
-from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, Scale, require_positive
+from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.likelihoods.tails import log1mexp, log_tails_of_student
 from lamu.record import record
-from lamu.supports import Circle, Real
+from lamu.supports import Circle, Real, require_positive
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Quantile", "StudentT", "VonMises"]
 
 
 @record
-class StudentT(Scale):
+class StudentT(LearnedScale):
     r"""Student-t noise: outliers pull the mean less the further out they are. Not log-concave.
 
     Attributes:
@@ -49,19 +49,11 @@ class StudentT(Scale):
         require_positive("degrees of freedom", self.df, "give a number above 2")
         if not isinstance(self.df, Tracer) and self.df <= 2:
             raise ValueError(f"with {self.df} degrees of freedom the variance is infinite; give more than 2")
-        require_positive("scale", self.scale, "give σ above 0, or leave it out to learn it")
-
-    @property
-    def given(self) -> Number | None:
-        return self.scale
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.scale_prior
+        super().__post_init__()
 
     def guess(self, y: Array) -> Array:
         """Returns the scale whose variance is that of the targets."""
-        return jnp.std(y, axis=0) * ((self.df - 2) / self.df) ** 0.5
+        return super().guess(y) * ((self.df - 2) / self.df) ** 0.5
 
     def dispersion_information(self, params: Params) -> Params:
         r"""Returns \(2\nu/(\nu + 3)\) for each log σ."""
@@ -116,7 +108,7 @@ class StudentT(Scale):
 
 
 @record
-class Quantile(Scale):
+class Quantile(LearnedScale):
     r"""A target whose quantile of a given level is f.
 
     \[ p(y \mid f) = \frac{\tau (1 - \tau)}{\sigma} e^{-\rho_\tau((y - f)/\sigma)}, \qquad
@@ -150,15 +142,7 @@ class Quantile(Scale):
     def __post_init__(self) -> None:
         if not isinstance(self.level, Tracer) and not 0.0 < self.level < 1.0:
             raise ValueError(f"the level {self.level} is not between 0 and 1; give 0.9 for the upper tenth")
-        require_positive("scale", self.scale, "give σ above 0, or leave it out to learn it")
-
-    @property
-    def given(self) -> Number | None:
-        return self.scale
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.scale_prior
+        super().__post_init__()
 
     def guess(self, y: Array) -> Array:
         """Returns the mean pinball loss about the quantile of the targets."""
@@ -192,13 +176,6 @@ class Quantile(Scale):
         """Returns f and the difference of two exponential draws of the two slopes."""
         up, down = jax.random.exponential(key, (2, *f.shape), f.dtype)
         return f + self.dispersion(params, f) * (up / self.level - down / (1.0 - self.level))
-
-    def below(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the distribution function."""
-        u = (y - f) / self.dispersion(params, f)
-        left = self.level * jnp.exp((1.0 - self.level) * jnp.where(u < 0, u, 0.0))
-        right = 1.0 - (1.0 - self.level) * jnp.exp(-self.level * jnp.where(u < 0, 0.0, u))
-        return jnp.where(u < 0, left, right)
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of both tails, each an exponential on its side."""
@@ -260,18 +237,7 @@ class VonMises(Dispersed):
     concentration_prior: DispersionPrior = LogNormalDispersion()
 
     support = Circle()
-    leaf = "log_concentration"
-
-    def __post_init__(self) -> None:
-        require_positive("concentration", self.concentration, "give κ above 0, or leave it out to learn it")
-
-    @property
-    def given(self) -> Number | None:
-        return self.concentration
-
-    @property
-    def dispersion_prior(self) -> DispersionPrior:
-        return self.concentration_prior
+    dispersed = "concentration"
 
     def guess(self, y: Array) -> Array:
         """Returns κ of the length R of the mean direction, R(2 − R²)/(1 − R²), from 0.1 to 1000."""

@@ -16,6 +16,15 @@ from lamu.typing import Array, DTypeLike, Params, RandomKey, Targets
 __all__ = ["Scaled"]
 
 
+def _at_standardised(name: str) -> Any:
+    """A method that is the base's, at the standardised targets."""
+
+    def method(self: Scaled, params: Params, f: Array, y: Array) -> Any:
+        return getattr(self.base, name)(params, f, self._standardised(y, f.dtype))
+
+    return method
+
+
 @record
 class Scaled(LikelihoodWrapper):
     r"""A target that is shifted and stretched, \(y_k = a_k + b_k z_k\) with z from `base`; all in the units of y.
@@ -95,29 +104,14 @@ class Scaled(LikelihoodWrapper):
         r"""Returns one draw \(a + b z\) a row."""
         return self._restored(self.base.sample(key, params, f))
 
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(P(z \le (y - a)/b \mid f)\)."""
-        return self.base.cdf(params, f, self._standardised(y, f.dtype))
-
-    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """Returns the base's at the standardised targets."""
-        return self.base.log_tails(params, f, self._standardised(y, f.dtype))
-
-    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the base's at the standardised targets."""
-        return self.base.log_cdf(params, f, self._standardised(y, f.dtype))
-
-    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the base's at the standardised targets."""
-        return self.base.log_survival(params, f, self._standardised(y, f.dtype))
+    cdf, log_tails = _at_standardised("cdf"), _at_standardised("log_tails")
+    log_cdf, log_survival = _at_standardised("log_cdf"), _at_standardised("log_survival")
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
         """Returns the base's between the standardised ends."""
         return self.base.log_interval(params, f, *(self._standardised(end, f.dtype) for end in (lower, upper)))
 
-    def distribution(self, params: Params, f: Array) -> None:
-        """Returns None: the base's is of standardised targets."""
-        return
+    distribution = Likelihood.distribution  # the base's is of standardised targets
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
         r"""Returns \((a + b m, \; B C B)\), \(B = \operatorname{diag}(b)\), for the base's marginal \((m, C)\).

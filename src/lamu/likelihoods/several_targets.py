@@ -15,15 +15,16 @@ from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Targets
 
-__all__ = ["Independent", "PerPosition"]
+__all__ = ["IndependentTargets", "PerPosition", "target_of"]
 
 
-class Independent(Likelihood):
+class IndependentTargets(Likelihood):
     """A likelihood of one target for each output, independent given f."""
 
     # The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass says
     # what one entry is by methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`,
-    # `location`, `spread`, `draw`, and `surprise`, `below` and `tails` where there are formulas.
+    # `location`, `spread`, `draw`, and `surprise`, `below` and `tails` where there are formulas. Where a target has
+    # several outputs, `targets_shape` says so.
 
     @abstractmethod
     def density(self, params: Params, f: Array, y: Array) -> Array:
@@ -50,12 +51,17 @@ class Independent(Likelihood):
         del params, f
 
     def below(self, params: Params, f: Array, y: Array) -> Array | None:
-        """Returns P(Y_k ≤ y_k), of targets in the support; None for an average over draws."""
-        del params, f, y
+        """Returns P(Y_k ≤ y_k), of targets in the support, by `tails` if not overridden; None without a formula."""
+        tails = self.tails(params, f, y)
+        return None if tails is None else jnp.exp(tails[0])
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array] | None:
         """Returns log P(Y_k ≤ y_k) and log P(Y_k > y_k), of targets in the support; None for those of the density."""
         del params, f, y
+
+    def targets_shape(self, f: Array) -> tuple[int, ...]:
+        """Returns `[batch, targets]`; the shape of f, unless overridden."""
+        return f.shape
 
     # What follows.
 
@@ -70,7 +76,7 @@ class Independent(Likelihood):
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_k \log p(y_k \mid f_k)\) in nats, `[batch]`."""
-        return jnp.sum(self.density(params, f, _columns(y, f)), axis=-1)
+        return jnp.sum(self.density(params, f, self._columns(y, f)), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
         """Returns the weights on a diagonal, `[batch, outputs, outputs]`."""
@@ -84,11 +90,11 @@ class Independent(Likelihood):
         return self.weight(params, f)
 
     def mean(self, params: Params, f: Array) -> Array:
-        return _target(self.location(params, f))
+        return target_of(self.location(params, f))
 
     def variance(self, params: Params, f: Array) -> Array:
         """Returns the variances in the target's shape."""
-        return _target(self.spread(params, f))
+        return target_of(self.spread(params, f))
 
     def entropy(self, params: Params, f: Array) -> Array:
         """Returns the sum of the entropies in nats, `[batch]`."""
@@ -96,35 +102,34 @@ class Independent(Likelihood):
         return super().entropy(params, f) if entropies is None else jnp.sum(entropies, axis=-1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        return _target(jax.lax.stop_gradient(self.draw(key, params, f)).astype(f.dtype))
+        return target_of(jax.lax.stop_gradient(self.draw(key, params, f)).astype(f.dtype))
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns P(Y_k ≤ y_k | f_k), output by output, in the target's shape."""
-        ends, y = self.support, _columns(y, f)
+        ends, y = self.support, self._columns(y, f)
         inside = self.below(params, f, jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper))
         if inside is None:
-            return super().cdf(params, f, _target(y))
-        return _target(jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)))
+            return super().cdf(params, f, target_of(y))
+        return target_of(jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)))
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns log P(Y_k ≤ y_k | f_k) and log P(Y_k > y_k | f_k), output by output, in the target's shape."""
-        ends, y = self.support, _columns(y, f)
+        ends, y = self.support, self._columns(y, f)
         some = jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper)
         found = self.tails(params, f, jnp.where(jnp.isfinite(some), some, 1.0))
         if found is None:
-            return super().log_tails(params, f, _target(y))
+            return super().log_tails(params, f, target_of(y))
         below = jnp.where(y < ends.lower, -jnp.inf, jnp.where(y >= ends.upper, 0.0, found[0]))
         above = jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, -jnp.inf, found[1]))
-        return _target(below), _target(above)
+        return target_of(below), target_of(above)
+
+    def _columns(self, y: Array, f: Array) -> Array:
+        """The targets as `[batch, targets]`; a reshape, so that another size is an error and is never broadcast."""
+        return jnp.reshape(y, self.targets_shape(f)).astype(f.dtype)
 
 
-def _columns(y: Array, f: Array) -> Array:
-    """The targets as `[batch, outputs]`; a reshape, so that another size is an error and is never broadcast."""
-    return jnp.reshape(y, f.shape).astype(f.dtype)
-
-
-def _target(columns: Array) -> Array:
-    """`[batch, outputs]` in the target's shape."""
+def target_of(columns: Array) -> Array:
+    """Returns `[batch, targets]` in the target's shape."""
     return columns[:, 0] if columns.shape[-1] == 1 else columns
 
 
@@ -240,29 +245,15 @@ class PerPosition(LikelihoodWrapper):
         below, above = self.base.log_tails(params, self._apart(f), self._rows(y, f))
         return self._together(below), self._together(above)
 
-    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns log P(Y_p ≤ y_p | f_p), position by position."""
-        return self._together(self.base.log_cdf(params, self._apart(f), self._rows(y, f)))
-
-    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns log P(Y_p > y_p | f_p), position by position."""
-        return self._together(self.base.log_survival(params, self._apart(f), self._rows(y, f)))
-
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
         """Returns log P(lower_p < Y_p ≤ upper_p | f_p), position by position."""
         ends = self._rows(lower, f), self._rows(upper, f)
         return self._together(self.base.log_interval(params, self._apart(f), *ends))
 
-    def distribution(self, params: Params, f: Array) -> None:
-        """Returns None: the base's is of one target."""
-        return
+    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are of another target
 
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: the base's is of one target, and those of a row depend on each other."""
-        return
-
-    counted = Likelihood.counted
-    check_training = Likelihood.check_training
+    log_cdf, log_survival = Likelihood.log_cdf, Likelihood.log_survival
+    counted, check_training = Likelihood.counted, Likelihood.check_training
     information_sum = Likelihood.information_sum
     takes_trials = False
     logits = False  # the softmax is over those of a position

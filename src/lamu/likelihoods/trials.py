@@ -14,7 +14,7 @@ from jax.scipy.special import betainc
 from lamu.likelihoods.classes import Categorical
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
-from lamu.likelihoods.several_targets import Independent
+from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.likelihoods.tails import log_choose, log_tails_of_beta, stirling
 from lamu.record import record, static
 from lamu.supports import Counts
@@ -27,7 +27,7 @@ _MOST = 1024  # trials up to which the entropy is a sum over all counts
 
 
 @record
-class Binomial(Independent):
+class Binomial(IndependentTargets):
     r"""Counts of successes: \(p(y \mid f) = \binom{n}{y} p^y (1 - p)^{n - y}\). Log-concave.
 
     The number of trials is the same for all rows (`trials`), or comes with each row, as targets
@@ -163,18 +163,17 @@ class Binomial(Independent):
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the regularised incomplete beta functions of 1 − p."""
-        one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
+        log_one, log_zero = self.link.log_probs(f)
         some = jnp.clip(y, 0.0, self._trials - 1.0)
-        log_odds = self.link.log_prob(f, zero) - self.link.log_prob(f, one)
-        return log_tails_of_beta(self._trials - some, some + 1.0, log_odds)
+        return log_tails_of_beta(self._trials - some, some + 1.0, log_zero - log_one)
 
     @property
     def _trials(self) -> int:
         return 1 if self.trials is None else self.trials
 
     def _log_prob(self, f: Array, y: Array, n: Array) -> Array:
-        one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
-        return log_choose(n, y) + y * self.link.log_prob(f, one) + (n - y) * self.link.log_prob(f, zero)
+        log_one, log_zero = self.link.log_probs(f)
+        return log_choose(n, y) + y * log_one + (n - y) * log_zero
 
 
 def _parts(y: Targets) -> tuple[Any, Any]:

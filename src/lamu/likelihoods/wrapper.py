@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lamu.likelihoods.interface import Likelihood
-from lamu.supports import Support
-from lamu.typing import Array, Number, Params, RandomKey, Targets
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["LikelihoodWrapper"]
 
@@ -15,6 +14,24 @@ __all__ = ["LikelihoodWrapper"]
 def _of_base(name: str) -> Any:
     """An attribute that is the base's."""
     return property(lambda self: getattr(self.base, name))
+
+
+def _by_base(name: str) -> Any:
+    """A method that is the base's."""
+
+    def method(self: LikelihoodWrapper, *arguments: Any) -> Any:
+        return getattr(self.base, name)(*arguments)
+
+    return method
+
+
+def _at_parameters(name: str) -> Any:
+    """A method that is the base's, at the base's parameters."""
+
+    def method(self: LikelihoodWrapper, params: Params, *others: Any) -> Any:
+        return getattr(self.base, name)(self.parameters(params), *others)
+
+    return method
 
 
 class LikelihoodWrapper(Likelihood):
@@ -29,11 +46,21 @@ class LikelihoodWrapper(Likelihood):
         """Returns the base's parameters; those of the wrapper, unless overridden."""
         return params
 
-    support: Support | Any = _of_base("support")
-    log_concave: bool | Any = _of_base("log_concave")
-    quadratic: bool | Any = _of_base("quadratic")
-    logits: bool | Any = _of_base("logits")
-    takes_trials: bool | Any = _of_base("takes_trials")
+    support, log_concave, quadratic = _of_base("support"), _of_base("log_concave"), _of_base("quadratic")
+    logits, takes_trials = _of_base("logits"), _of_base("takes_trials")
+
+    outputs, output_scales, check, init = map(_by_base, ("outputs", "output_scales", "check", "init"))
+    log_prior, sample_prior = _by_base("log_prior"), _by_base("sample_prior")
+    dispersion_information, scale_noise = _by_base("dispersion_information"), _by_base("scale_noise")
+
+    distribution, log_prob = _at_parameters("distribution"), _at_parameters("log_prob")
+    mean, variance, entropy = _at_parameters("mean"), _at_parameters("variance"), _at_parameters("entropy")
+    cdf, log_tails, log_interval = _at_parameters("cdf"), _at_parameters("log_tails"), _at_parameters("log_interval")
+    log_cdf, log_survival = _at_parameters("log_cdf"), _at_parameters("log_survival")
+    marginal, counted = _at_parameters("marginal"), _at_parameters("counted")
+    information, information_blocks = _at_parameters("information"), _at_parameters("information_blocks")
+    information_root, information_sum = _at_parameters("information_root"), _at_parameters("information_sum")
+    information_diagonal = _at_parameters("information_diagonal")
 
     @property
     def name(self) -> str:
@@ -54,88 +81,9 @@ class LikelihoodWrapper(Likelihood):
         wrapper: Any = self  # a record, as every likelihood is
         return self if one is self.base else replace(wrapper, base=one)
 
-    def distribution(self, params: Params, f: Array) -> Any:
-        return self.base.distribution(self.parameters(params), f)
-
-    def outputs(self, y: Targets) -> int:
-        return self.base.outputs(y)
-
-    def output_scales(self, width: int) -> tuple[str, ...]:
-        return self.base.output_scales(width)
-
-    def check(self, y: Targets) -> None:
-        self.base.check(y)
-
     def check_training(self, y: Targets) -> None:
         self.check(y)
         self.base.check_training(y)
 
-    def init(self, y: Targets) -> Params:
-        return self.base.init(y)
-
-    def log_prior(self, params: Params) -> Array:
-        return self.base.log_prior(params)
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        return self.base.sample_prior(key, params)
-
-    def dispersion_information(self, params: Params) -> Params:
-        return self.base.dispersion_information(params)
-
-    def scale_noise(self, params: Params, factor: Number) -> Params | None:
-        return self.base.scale_noise(params, factor)
-
-    def log_prob(self, params: Params, f: Array, y: Targets) -> Array:
-        # Returns the base's log density in nats, `[batch]`.
-        return self.base.log_prob(self.parameters(params), f, y)
-
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         return self.base.sample(key, self.parameters(params), f)
-
-    def mean(self, params: Params, f: Array) -> Array:
-        return self.base.mean(self.parameters(params), f)
-
-    def variance(self, params: Params, f: Array) -> Array:
-        return self.base.variance(self.parameters(params), f)
-
-    def entropy(self, params: Params, f: Array) -> Array:
-        return self.base.entropy(self.parameters(params), f)
-
-    def cdf(self, params: Params, f: Array, y: Targets) -> Array:
-        """Returns the base's distribution function."""
-        return self.base.cdf(self.parameters(params), f, y)
-
-    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        return self.base.log_tails(self.parameters(params), f, y)
-
-    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
-        return self.base.log_cdf(self.parameters(params), f, y)
-
-    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
-        return self.base.log_survival(self.parameters(params), f, y)
-
-    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        return self.base.log_interval(self.parameters(params), f, lower, upper)
-
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
-        return self.base.marginal(self.parameters(params), mean, covariance)
-
-    def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
-        return self.base.counted(self.parameters(params), f, y, weights)
-
-    def information(self, params: Params, f: Array) -> Array:
-        return self.base.information(self.parameters(params), f)
-
-    def information_blocks(self, params: Params, f: Array) -> Array:
-        return self.base.information_blocks(self.parameters(params), f)
-
-    def information_root(self, params: Params, f: Array) -> Array:
-        """Returns the base's root of the information, `[batch, outputs, rank]`."""
-        return self.base.information_root(self.parameters(params), f)
-
-    def information_diagonal(self, params: Params, f: Array) -> Array:
-        return self.base.information_diagonal(self.parameters(params), f)
-
-    def information_sum(self, params: Params, f: Array, weights: Array) -> Array:
-        """Returns the base's sum of the information, `[outputs, outputs]`."""
-        return self.base.information_sum(self.parameters(params), f, weights)
