@@ -109,7 +109,7 @@ def test_gates_have_means_and_scales_of_their_own() -> None:
     assert gaussian_belief(ByPath({"*": prior}), params) is not None
     with pytest.raises(ValueError, match=r"'kernel' of shape \(2, 5\) cannot be cut into 3 gates along its last axis"):
         prior.check({"kernel": jnp.ones((2, 5))})
-    with pytest.raises(ValueError, match=r"the scale 0\.0 of a gate is not positive"):
+    with pytest.raises(ValueError, match=r"the scale 0\.0 is not positive and finite; give .* for each gate"):
         Gates((0.0, 1.0))
     with pytest.raises(ValueError, match="are not as many as the scales"):
         Gates((1.0, 1.0), locs=(0.0,))
@@ -243,8 +243,8 @@ def test_a_pattern_inside_another_one_comes_first() -> None:
     [
         (lambda: MatrixNormal(rows=jnp.ones((2, 3))), r"rows has the shape \(2, 3\); a covariance is a square"),
         (lambda: MatrixNormal(columns=-jnp.eye(2)), "columns is not symmetric and positive definite"),
-        (lambda: MatrixNormal(scale=0.0), "scale=0.0 is not positive"),
-        (lambda: FilterGroups(length=-1.0), "length=-1.0 is not positive"),
+        (lambda: MatrixNormal(scale=0.0), "the scale 0.0 is not positive"),
+        (lambda: FilterGroups(length=-1.0), "the length -1.0 is not positive"),
         (lambda: MATRIX.check({"w": jnp.ones((4, 2))}), r"rows has the shape \(3, 3\), and the leaf 'w' has 4"),
         (lambda: ByPath({}), "have no patterns; give a mapping"),
         (

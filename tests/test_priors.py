@@ -38,7 +38,7 @@ def test_scales_are_leaves_and_can_be_learned() -> None:
 def test_scale_must_be_positive_and_finite(scale: float) -> None:
     with pytest.raises(ValueError, match=f"prior scale {scale} is not"):
         Normal(scale)
-    with pytest.raises(ValueError, match=rf"prior scale {scale} of '\*bias'"):
+    with pytest.raises(ValueError, match=rf"prior scale {scale} is not .* for '\*bias'"):
         Normal({"*bias": scale, "*": 1.0})
 
 
@@ -120,10 +120,13 @@ def test_fan_in_gives_outputs_of_one_variance_at_any_width() -> None:
 @for_each(
     "made, message",
     [
-        (lambda: StudentT(df=0.0), "df=0.0 is no number of degrees of freedom"),
-        (lambda: GeneralisedNormal(power=-1.0), "power=-1.0 is no power"),
-        (lambda: FanIn(0.0), "gain=0.0 is not positive"),
-        (lambda: Laplace({"*bias": -1.0, "*": 1.0}), r"the prior scale -1.0 of '\*bias' is not positive"),
+        (lambda: StudentT(df=0.0), "the degrees of freedom 0.0 is not positive and finite"),
+        (lambda: GeneralisedNormal(power=-1.0), "the power -1.0 is not positive"),
+        (lambda: FanIn(0.0), "the gain 0.0 is not positive"),
+        (
+            lambda: Laplace({"*bias": -1.0, "*": 1.0}),
+            r"the prior scale -1.0 is not positive and finite; give a positive number for '\*bias'",
+        ),
         (lambda: Cauchy({}), "the mapping of scales is empty"),
         (lambda: Laplace({"*nothing": 1.0, "*": 1.0}).check(PARAMS), "nothing"),
     ],

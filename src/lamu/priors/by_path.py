@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.families import ExponentialFamily, Gaussian
-from lamu.priors.interface import Prior, independent_parts, merged_parts
+from lamu.priors.interface import Prior, independent_parts, keep_patterns, merged_parts
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -47,9 +47,7 @@ class ByPath(Prior):
     patterns: tuple[str, ...] = static(default=())
 
     def __post_init__(self) -> None:
-        if isinstance(self.priors, Mapping):
-            object.__setattr__(self, "patterns", tuple(self.priors.keys()))
-            object.__setattr__(self, "priors", tuple(self.priors.values()))
+        keep_patterns(self, "priors")
         if not self.patterns or len(self.patterns) != len(self.priors):
             raise ValueError(
                 f"the priors {self.priors!r} have no patterns; give a mapping, for instance {{'*bias': Normal(10.0), "

@@ -16,6 +16,7 @@ from lamu.families import Gaussian
 from lamu.operators import BlockDiagonal, Kronecker, Operator, Scalar
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
+from lamu.supports import require_positive
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["CorrelatedNormal", "FilterGroups", "MatrixNormal"]
@@ -85,7 +86,7 @@ class MatrixNormal(CorrelatedNormal):
     scale: Number = 1.0
 
     def __post_init__(self) -> None:
-        _require_positive("scale", self.scale)
+        require_positive("scale", self.scale, "give a positive number")
         for name, matrix in (("rows", self.rows), ("columns", self.columns)):
             if matrix is not None and not isinstance(matrix, Tracer):
                 _require_covariance(name, matrix)
@@ -170,8 +171,8 @@ class FilterGroups(CorrelatedNormal):
     length: Number = 1.0
 
     def __post_init__(self) -> None:
-        _require_positive("scale", self.scale)
-        _require_positive("length", self.length)
+        require_positive("scale", self.scale, "give a positive number")
+        require_positive("length", self.length, "give a positive number of pixels")
 
     def log_density(self, leaf: Array) -> Array:
         root, filters = self._root(leaf), _filters(leaf)
@@ -209,11 +210,6 @@ def _inverse(root: Array) -> Array:
 
 def _log_diagonal(root: Array) -> Array:
     return jnp.sum(jnp.log(jnp.diagonal(root)))
-
-
-def _require_positive(name: str, value: Any) -> None:
-    if not isinstance(value, Tracer) and not 0.0 < value < math.inf:
-        raise ValueError(f"{name}={value!r} is not positive and finite; give a positive number")
 
 
 def _require_covariance(name: str, matrix: Any) -> None:

@@ -3,20 +3,20 @@ r"""Weights with scales that are unknown themselves, \(w_i = z_i \prod_l \tau_{l
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
-from jax.scipy.special import gammaln
 
 from lamu import tree
+from lamu.likelihoods.dispersion import DispersionPrior, GammaPowerLaw
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.priors.interface import IndependentLeaves, Prior
 from lamu.priors.normal import Normal
 from lamu.record import record, static
+from lamu.supports import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, State
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 # move. Two of them are conjugate to normal weights: given their squares, 1/τ² is gamma again.
 
 
-class ScaleLaw(ABC):
+class ScaleLaw(DispersionPrior):
     """The distribution of a positive scale, as a density of its logarithm.
 
     A law of one's own inherits from this class, is a `lamu.record.record`, and defines the three abstract methods.
@@ -54,14 +54,6 @@ class ScaleLaw(ABC):
     @abstractmethod
     def typical(self) -> Any:
         """A scale in the middle of the distribution, from which runs start."""
-
-    @abstractmethod
-    def log_prob(self, log_scale: Array) -> Array:
-        """Returns the log density of each u = log τ in nats, in its shape."""
-
-    @abstractmethod
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Returns draws of u = log τ."""
 
     def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
         r"""Returns shape and rate of the gamma message to the precision 1/τ², given its mean so far.
@@ -110,7 +102,7 @@ class HalfCauchyScale(ScaleLaw):
     scale: Number = 1.0
 
     def __post_init__(self) -> None:
-        _require_positive("scale", self.scale)
+        require_positive("scale", self.scale, "give the median of the scales")
 
     @property
     def typical(self) -> Any:
@@ -137,7 +129,7 @@ class HalfCauchyScale(ScaleLaw):
 
 
 @record
-class GammaVariance(ScaleLaw):
+class GammaVariance(GammaPowerLaw, ScaleLaw):
     r"""A gamma variance, \(\tau^2 \sim \mathrm{Gamma}(a, b)\).
 
     Normal weights of this variance are `Laplace` of scale \(1/\sqrt{2b}\) for a = 1.
@@ -161,28 +153,11 @@ class GammaVariance(ScaleLaw):
     shape: Number = 1.0
     rate: Number = 1.0
 
-    def __post_init__(self) -> None:
-        _require_positive("shape", self.shape)
-        _require_positive("rate", self.rate)
-
-    @property
-    def typical(self) -> Any:
-        """The root of the mean variance."""
-        return (self.shape / self.rate) ** 0.5
-
-    def log_prob(self, log_scale: Array) -> Array:
-        r"""Returns the log density of τ² plus \(\log 2\tau^2\)."""
-        a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
-        return a * jnp.log(b) - gammaln(a) + 2 * a * log_scale - b * jnp.exp(2 * log_scale) + math.log(2.0)
-
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Returns half the logarithms of gamma draws."""
-        a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
-        return (jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)) / 2
+    power = 2
 
 
 @record
-class InverseGammaVariance(ScaleLaw):
+class InverseGammaVariance(GammaPowerLaw, ScaleLaw):
     r"""An inverse-gamma variance, \(\tau^2 \sim \mathrm{InverseGamma}(a, b)\): the precision 1/τ² is Gamma(a, b).
 
     Normal weights that have one each are `StudentT` of 2a degrees of freedom and scale \(\sqrt{b/a}\).
@@ -206,34 +181,12 @@ class InverseGammaVariance(ScaleLaw):
     shape: Number = 1.0
     rate: Number = 1.0
 
-    def __post_init__(self) -> None:
-        _require_positive("shape", self.shape)
-        _require_positive("rate", self.rate)
-
-    @property
-    def typical(self) -> Any:
-        """The root of the inverse mean precision."""
-        return (self.rate / self.shape) ** 0.5
-
-    def log_prob(self, log_scale: Array) -> Array:
-        r"""Returns the log density of τ² plus \(\log 2\tau^2\)."""
-        a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
-        return a * jnp.log(b) - gammaln(a) - 2 * a * log_scale - b * jnp.exp(-2 * log_scale) + math.log(2.0)
-
-    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Returns minus half the logarithms of gamma draws."""
-        a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
-        return (jnp.log(b) - jax.random.loggamma(key, a, shape, dtype)) / 2
+    power = -2
 
     def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
         del temperature
         a, b = (jnp.asarray(value, mean_precision.dtype) for value in (self.shape, self.rate))
         return jnp.full_like(mean_precision, a), jnp.full_like(mean_precision, b)
-
-
-def _require_positive(name: str, value: Any) -> None:
-    if not isinstance(value, Tracer) and not 0.0 < value < math.inf:
-        raise ValueError(f"{name}={value!r} is not positive and finite; give a positive number")
 
 
 _GROUPS = ("all", "layer", "unit", "input", "weight")
@@ -359,10 +312,12 @@ class Hierarchy(IndependentLeaves):
     level as logarithms.
     """
 
+    weights: Any = Normal(1.0)
+
     @property
-    @abstractmethod
     def standardised(self) -> Prior:
-        """The prior of z."""
+        """The prior of z; the field `weights`, unless overridden."""
+        return self.weights
 
     @property
     @abstractmethod
@@ -498,10 +453,6 @@ class Hierarchical(Hierarchy):
             raise ValueError(f"scales={self.scales!r} are no levels; give a tuple of Scale, for instance (Scale(),)")
 
     @property
-    def standardised(self) -> Prior:
-        return self.weights
-
-    @property
     def levels(self) -> tuple[Scale, ...]:
         return self.scales
 
@@ -581,10 +532,6 @@ class ARD(Hierarchy):
         Scale(self.law, self.by, self.leaves)
 
     @property
-    def standardised(self) -> Prior:
-        return self.weights
-
-    @property
     def levels(self) -> tuple[Scale, ...]:
         return (Scale(self.law, self.by, self.leaves),)
 
@@ -621,10 +568,6 @@ class Horseshoe(Hierarchy):
 
     def __post_init__(self) -> None:
         _ = self.levels
-
-    @property
-    def standardised(self) -> Prior:
-        return self.weights
 
     @property
     def levels(self) -> tuple[Scale, ...]:
@@ -670,10 +613,6 @@ class RegularisedHorseshoe(Hierarchy):
 
     def __post_init__(self) -> None:
         _ = self.levels
-
-    @property
-    def standardised(self) -> Prior:
-        return self.weights
 
     @property
     def levels(self) -> tuple[Scale, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,8 +13,9 @@ from jax.scipy.special import gammaln, logit
 
 from lamu import tree
 from lamu.families import Binary
-from lamu.priors.interface import IndependentLeaves
+from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns
 from lamu.record import record, static
+from lamu.supports import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey
 
 __all__ = [
@@ -56,10 +56,8 @@ class FanIn:
     bias: Number = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("gain", "bias"):
-            value = getattr(self, name)
-            if not isinstance(value, Tracer) and not 0.0 < value < math.inf:
-                raise ValueError(f"{name}={value!r} is not positive and finite; it is a factor of standard deviations")
+        for name, value in (("gain", self.gain), ("bias", self.bias)):
+            require_positive(name, value, "it is a factor of standard deviations")
 
     def of(self, leaf: Array) -> Any:
         """Returns the scale of a leaf.
@@ -101,10 +99,7 @@ class Independent(IndependentLeaves):
     patterns: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
-        # As a dictionary the scales would be sorted by JAX, and the order of precedence lost.
-        if isinstance(self.scale, Mapping):
-            object.__setattr__(self, "patterns", tuple(self.scale.keys()))
-            object.__setattr__(self, "scale", tuple(self.scale.values()))
+        keep_patterns(self, "scale")
         scales: Any = self.scale if isinstance(self.scale, tuple) else (self.scale,)
         if isinstance(self.scale, tuple) and len(scales) != len(self.patterns or ()):
             raise ValueError(
@@ -113,9 +108,8 @@ class Independent(IndependentLeaves):
         if not scales:
             raise ValueError("the mapping of scales is empty; give one scale for all, for instance {'*': 1.0}")
         for name, scale in zip(self.patterns or ("",), scales, strict=True):
-            if not isinstance(scale, Tracer | FanIn) and not 0.0 < scale < math.inf:
-                where = f" of {name!r}" if name else ""
-                raise ValueError(f"the prior scale {scale}{where} is not positive and finite; give a positive number")
+            if not isinstance(scale, FanIn):
+                require_positive("prior scale", scale, f"give a positive number{f' for {name!r}' if name else ''}")
 
     @abstractmethod
     def log_density(self, z: Array) -> Array:
@@ -156,10 +150,7 @@ class Independent(IndependentLeaves):
         Args:
             params: any parameters of the right structure; only their paths and shapes count.
         """
-        if self.patterns is None:
-            chosen = jax.tree.map(lambda _: self.scale, params)
-        else:
-            chosen = tree.by_pattern(dict(zip(self.patterns, self.scale, strict=True)), params)
+        chosen = by_patterns(self.patterns, self.scale, params)
         return jax.tree.map(lambda x, s: s.of(x) if isinstance(s, FanIn) else s, params, chosen)
 
 
@@ -197,9 +188,7 @@ class Discrete(IndependentLeaves):
     patterns: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
-        if isinstance(self.probability, Mapping):
-            object.__setattr__(self, "patterns", tuple(self.probability.keys()))
-            object.__setattr__(self, "probability", tuple(self.probability.values()))
+        keep_patterns(self, "probability")
         values: Any = self.probability if self.patterns is not None else (self.probability,)
         for name, value in zip(self.patterns or ("",), values, strict=True):
             if not isinstance(value, Tracer) and not 0.0 < value < 1.0:
@@ -216,10 +205,7 @@ class Discrete(IndependentLeaves):
 
     def exponential(self, params: Params) -> Binary:
         r"""Returns the belief \(\lambda = \tfrac12 \log \pi / (1 - \pi)\) of every weight."""
-        if self.patterns is None:
-            chosen = jax.tree.map(lambda _: self.probability, params)
-        else:
-            chosen = tree.by_pattern(dict(zip(self.patterns, self.probability, strict=True)), params)
+        chosen = by_patterns(self.patterns, self.probability, params)
         return Binary(jax.tree.map(lambda x, p: jnp.full_like(x, logit(jnp.asarray(p, x.dtype)) / 2), params, chosen))
 
     def log_prob(self, params: Params) -> Array:
@@ -294,10 +280,7 @@ class StudentT(Independent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.df, Tracer) and not 0.0 < self.df < math.inf:
-            raise ValueError(
-                f"df={self.df!r} is no number of degrees of freedom; give a positive one, for instance 3.0"
-            )
+        require_positive("degrees of freedom", self.df, "give for instance 3.0")
 
     def log_density(self, z: Array) -> Array:
         """Returns the log density of Student's t."""
@@ -369,8 +352,7 @@ class GeneralisedNormal(Independent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.power, Tracer) and not 0.0 < self.power < math.inf:
-            raise ValueError(f"power={self.power!r} is no power of a distance; give a positive one, for instance 1.5")
+        require_positive("power", self.power, "give for instance 1.5")
 
     def log_density(self, z: Array) -> Array:
         power = jnp.asarray(self.power, z.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -21,7 +21,9 @@ __all__ = [
     "ConditionalPrior",
     "IndependentLeaves",
     "Prior",
+    "by_patterns",
     "independent_parts",
+    "keep_patterns",
     "merged_parts",
     "restricted",
     "same_leaves",
@@ -68,6 +70,22 @@ def restricted(known: Gaussian, like: Params) -> Gaussian | None:
     if isinstance(known.precision, BlockDiagonal):
         return Gaussian(keep(known.mean), BlockDiagonal(keep(known.precision.blocks)))
     return None
+
+
+def keep_patterns(prior: Prior, field: str) -> None:
+    """Keeps a field that is a mapping from path patterns as the tuple `patterns` and the tuple of its values."""
+    # As a dictionary the values would be sorted by JAX, and the order of precedence lost.
+    given = getattr(prior, field)
+    if isinstance(given, Mapping):
+        object.__setattr__(prior, "patterns", tuple(given.keys()))
+        object.__setattr__(prior, field, tuple(given.values()))
+
+
+def by_patterns(patterns: tuple[str, ...] | None, values: Any, params: Params) -> Params:
+    """Returns the value of each leaf, of the first pattern that matches it; the one value where there are none."""
+    if patterns is None:
+        return jax.tree.map(lambda _: values, params)
+    return tree.by_pattern(dict(zip(patterns, values, strict=True)), params)
 
 
 def same_leaves(a: Params, b: Params) -> bool:

@@ -3,6 +3,7 @@ r"""Independent normal weights, \(\theta_i \sim N(m, s_i^2)\), with one scale fo
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from lamu.operators import Diagonal
 from lamu.priors.independent import Independent
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
+from lamu.supports import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey
 
 __all__ = ["Gates", "LayerwiseNormal", "LearnedNormal", "Normal"]
@@ -24,8 +26,49 @@ __all__ = ["Gates", "LayerwiseNormal", "LearnedNormal", "Normal"]
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
+class NormalLeaves(IndependentLeaves):
+    """Base of independent normal weights; a subclass says with which means and scales."""
+
+    @abstractmethod
+    def moments(self, params: Params) -> tuple[Params, Params]:
+        """Returns the mean and the standard deviation of each leaf's weights, numbers or arrays that broadcast to it.
+
+        Args:
+            params: any parameters of the right structure; only their paths, shapes and dtypes count.
+        """
+
+    def log_prob(self, params: Params) -> Array:
+        r"""Returns \(\sum_i \log N(\theta_i \mid m_i, s_i^2)\), a scalar in nats."""
+
+        def leaf(x: Array, m: Any, s: Any) -> Array:
+            scale = jnp.asarray(s, x.dtype)
+            away = (x - jnp.asarray(m, x.dtype)) / scale
+            # The logarithm once a scale and not once a weight: a pass over all weights less in every step.
+            logs = jnp.sum(jnp.log(scale) + _HALF_LOG_2_PI) * (x.size // max(scale.size, 1))
+            return -jnp.sum(away * away) / 2 - logs
+
+        leaves = jax.tree.leaves(jax.tree.map(leaf, params, *self.moments(params)))
+        return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
+
+    def gaussian(self, params: Params) -> Gaussian:
+        r"""Returns the Gaussian of means \(m_i\) and precisions \(1/s_i^2\).
+
+        Args:
+            params: any parameters of the right structure; only their paths, shapes and dtypes count.
+        """
+        means, scales = self.moments(params)
+        mean = jax.tree.map(lambda x, m: jnp.broadcast_to(jnp.asarray(m, x.dtype), x.shape), params, means)
+        precision = jax.tree.map(lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype) ** -2, x.shape), params, scales)
+        return Gaussian(mean, Diagonal(precision))
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        r"""Returns \(m_i + s_i \varepsilon_i\), a tree like `params`."""
+        draw = lambda e, m, s: jnp.asarray(m, e.dtype) + jnp.asarray(s, e.dtype) * e
+        return jax.tree.map(draw, tree.normal(key, params), *self.moments(params))
+
+
 @record
-class LayerwiseNormal(IndependentLeaves):
+class LayerwiseNormal(NormalLeaves):
     r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), where the scales are a tree.
 
     The tree begins like the parameters and may stop anywhere: a number stands for every weight below it, an array of a
@@ -94,38 +137,8 @@ class LayerwiseNormal(IndependentLeaves):
                     "or one a weight"
                 )
 
-    def log_prob(self, params: Params) -> Array:
-        r"""Returns \(\sum_i \log N(\theta_i \mid m, s_i^2)\), a scalar in nats."""
-
-        def leaf(x: Array, s: Any) -> Array:
-            scale = jnp.asarray(s, x.dtype)
-            away = (x - jnp.asarray(self.loc, x.dtype)) / scale
-            # The logarithm once a scale and not once a weight.
-            logs = jnp.sum(jnp.log(scale)) * (x.size // max(scale.size, 1))
-            return -jnp.sum(away * away) / 2 - logs - x.size * _HALF_LOG_2_PI
-
-        leaves = jax.tree.leaves(jax.tree.map(leaf, params, self.scales(params)))
-        return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
-
-    def gaussian(self, params: Params) -> Gaussian:
-        r"""Returns the Gaussian of means m and precisions \(1/s_i^2\).
-
-        Args:
-            params: any parameters of the right structure; only their paths, shapes and dtypes count.
-        """
-        mean = jax.tree.map(lambda x: jnp.full_like(x, self.loc), params)
-        precision = jax.tree.map(
-            lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype) ** -2, x.shape), params, self.scales(params)
-        )
-        return Gaussian(mean, Diagonal(precision))
-
-    def sample(self, key: RandomKey, params: Params) -> Params:
-        r"""Returns \(m + s_i \varepsilon_i\), a tree like `params`."""
-
-        def leaf(e: Array, s: Any) -> Array:
-            return jnp.asarray(self.loc, e.dtype) + jnp.asarray(s, e.dtype) * e
-
-        return jax.tree.map(leaf, tree.normal(key, params), self.scales(params))
+    def moments(self, params: Params) -> tuple[Params, Params]:
+        return jax.tree.map(lambda _: self.loc, params), self.scales(params)
 
     def scales(self, params: Params) -> Params:
         """Returns the scale, or the array of scales, of each leaf, a tree like `params`."""
@@ -149,7 +162,7 @@ def _outline(scale: Any) -> str:
 
 
 @record
-class Normal(Independent):
+class Normal(NormalLeaves, Independent):
     r"""Independent normal weights: \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\).
 
     Weight decay of rate δ on the loss summed over the examples is the scale \(s = 1/\sqrt{\delta}\).
@@ -174,29 +187,8 @@ class Normal(Independent):
         [[4.0]]
     """
 
-    def log_prob(self, params: Params) -> Array:
-        r"""Returns \(\sum_i \log N(\theta_i \mid m, s_i^2)\), a scalar in nats."""
-
-        def leaf(x: Array, s: Any) -> Array:
-            # The constant once a leaf and not once a weight: a pass over all weights less in every step.
-            scale = jnp.asarray(s, x.dtype)
-            away = (x - jnp.asarray(self.loc, x.dtype)) / scale
-            return -jnp.sum(away * away) / 2 - x.size * (jnp.log(scale) + _HALF_LOG_2_PI)
-
-        leaves = jax.tree.leaves(jax.tree.map(leaf, params, self.scales(params)))
-        return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
-
-    def gaussian(self, params: Params) -> Gaussian:
-        r"""Returns the Gaussian of means m and precisions \(1/s_i^2\).
-
-        Args:
-            params: any parameters of the right structure; only their paths, shapes and dtypes count.
-        """
-        mean = jax.tree.map(lambda x: jnp.full_like(x, self.loc), params)
-        precision = jax.tree.map(
-            lambda x, s: jnp.full_like(x, jnp.asarray(s, x.dtype) ** -2), params, self.scales(params)
-        )
-        return Gaussian(mean, Diagonal(precision))
+    def moments(self, params: Params) -> tuple[Params, Params]:
+        return jax.tree.map(lambda _: self.loc, params), self.scales(params)
 
     def log_density(self, z: Array) -> Array:
         """Returns the log density of standard normal weights."""
@@ -205,14 +197,6 @@ class Normal(Independent):
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns standard normal draws."""
         return jax.random.normal(key, shape, dtype)
-
-    def sample(self, key: RandomKey, params: Params) -> Params:
-        r"""Returns \(m + s_i \varepsilon_i\), a tree like `params`."""
-
-        def leaf(e: Array, s: Any) -> Array:
-            return jnp.asarray(self.loc, e.dtype) + jnp.asarray(s, e.dtype) * e
-
-        return jax.tree.map(leaf, tree.normal(key, params), self.scales(params))
 
 
 @record
@@ -267,7 +251,7 @@ class LearnedNormal(IndependentLeaves):
 
 
 @record
-class Gates(IndependentLeaves):
+class Gates(NormalLeaves):
     r"""Normal weights of a cell whose leaves hold the gates side by side along their last axis.
 
     \[ \theta_g \sim N(m_g, s_g^2), \qquad \theta = (\theta_{g_1}, \dots, \theta_{g_G}) \]
@@ -300,8 +284,7 @@ class Gates(IndependentLeaves):
 
     def __post_init__(self) -> None:
         for scale in self.scales:
-            if not isinstance(scale, Tracer) and not 0.0 < scale < math.inf:
-                raise ValueError(f"the scale {scale} of a gate is not positive and finite; give a positive number")
+            require_positive("scale", scale, "give a positive number for each gate")
         if self.locs is not None and len(self.locs) != len(self.scales):
             raise ValueError(f"locs={self.locs!r} are not as many as the scales {self.scales!r}; give one a gate")
 
@@ -315,32 +298,12 @@ class Gates(IndependentLeaves):
                     "axis; give this prior to the cell's leaves alone, in ByPath"
                 )
 
-    def log_prob(self, params: Params) -> Array:
-        r"""Returns \(\sum_i \log N(\theta_i \mid m_i, s_i^2)\), a scalar in nats."""
-
-        def leaf(x: Array) -> Array:
-            mean, scale = self._of(x)
-            away = (x - mean) / scale
-            return -jnp.sum(away * away / 2 + jnp.log(scale)) - x.size * math.log(2 * math.pi) / 2
-
-        leaves = [leaf(x) for x in jax.tree.leaves(params)]
-        return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
-
-    def gaussian(self, params: Params) -> Gaussian:
-        mean = jax.tree.map(lambda x: self._of(x)[0], params)
-        return Gaussian(mean, Diagonal(jax.tree.map(lambda x: self._of(x)[1] ** -2, params)))
-
-    def sample(self, key: RandomKey, params: Params) -> Params:
-
-        def leaf(noise: Array) -> Array:
-            mean, scale = self._of(noise)
-            return mean + scale * noise
-
-        return jax.tree.map(leaf, tree.normal(key, params))
-
-    def _of(self, leaf: Array) -> tuple[Array, Array]:
-        """Mean and scale of every weight of a leaf."""
-        width = leaf.shape[-1] // len(self.scales)
+    def moments(self, params: Params) -> tuple[Params, Params]:
         locs = (0.0,) * len(self.scales) if self.locs is None else self.locs
-        spread = lambda values: jnp.repeat(jnp.stack([jnp.asarray(v, leaf.dtype) for v in values]), width)
-        return jnp.broadcast_to(spread(locs), leaf.shape), jnp.broadcast_to(spread(self.scales), leaf.shape)
+
+        def spread(values: tuple[Any, ...]) -> Params:
+            entries = lambda x: jnp.stack([jnp.asarray(value, x.dtype) for value in values])
+            one = lambda x: jnp.broadcast_to(jnp.repeat(entries(x), x.shape[-1] // len(values)), x.shape)
+            return jax.tree.map(one, params)
+
+        return spread(locs), spread(self.scales)
