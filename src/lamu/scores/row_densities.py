@@ -212,10 +212,7 @@ def mean_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: Rand
         >>> lamu.scores.mean_log_prob(posterior, {"y": jnp.eye(5)}, samples=16).value < 0
         True
     """
-    values = np.asarray(posterior.log_prob(rows, samples, key), float)
-    if len(values) < 2:
-        raise ValueError(f"{len(values)} row has no standard error; use posterior.log_prob(rows)")
-    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+    return _average(np.asarray(posterior.log_prob(rows, samples, key), float))
 
 
 def row_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: RandomKey | None = None) -> RowLogProb:
@@ -339,6 +336,11 @@ def mean_bound(posterior: Posterior, rows: Any, samples: int = 16, key: RandomKe
         return graph.row_bounds(graph.values_of(params), batch, key=jax.random.fold_in(of_rows, i))
 
     values = np.mean([np.asarray(one(jnp.asarray(i)), float) for i in range(samples)], axis=0)
+    return _average(values)
+
+
+def _average(values: np.ndarray) -> Estimate:
+    """Returns the mean of rows, or of draws, and its standard error."""
     if len(values) < 2:
         raise ValueError(f"{len(values)} row has no standard error; give at least two")
     return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
@@ -403,10 +405,7 @@ def amortisation_gap(
         one = lambda key: graph.at_values().row_bounds(statistics, batch, key=key)
         return jnp.mean(jax.lax.map(one, jax.random.split(jax.random.clone(of_rows), samples)), axis=0)
 
-    gaps = np.asarray(jax.jit(lambda: bounds(refined) - bounds(graph))(), float)
-    if len(gaps) < 2:
-        raise ValueError(f"{len(gaps)} row has no standard error; give at least two")
-    return Estimate(float(gaps.mean()), float(gaps.std(ddof=1) / math.sqrt(len(gaps))))
+    return _average(np.asarray(jax.jit(lambda: bounds(refined) - bounds(graph))(), float))
 
 
 def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | None = None) -> Estimate:
@@ -455,7 +454,7 @@ def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | N
     for number, batch in enumerate(rows.batches(at_once)):
         of_batch = jax.random.fold_in(key, number)
         values = values + np.asarray(_log_likelihoods(posterior, draws, of_batch, batch), float)
-    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(samples)))
+    return _average(values)
 
 
 def evidence(posterior: Posterior, data: Data) -> Estimate:
