@@ -109,58 +109,6 @@ class Mixture:
         )
         return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))
 
-    def entropy_estimate(self, key: RandomKey, count: int) -> Array:
-        r"""Returns an unbiased estimate of \(H(q) = -E_q[\log q]\) in nats, for which there is no formula.
-
-        The same number of draws of each component, whose averages are weighted by π, which leaves the choice of the
-        component out of the noise and makes the estimate differentiable in all parameters.
-
-        Args:
-            key: the random key.
-            count: draws a component.
-        """
-
-        def average(k: Array, component: Gaussian) -> Array:
-            draws = component.draws(jax.random.fold_in(key, k), count)
-            return jnp.mean(jax.lax.map(self.log_prob, draws))
-
-        averages = jax.lax.map(lambda pair: average(*pair), (jnp.arange(self.count), self.components))
-        return -jnp.sum(self.weights * averages)
-
-    def entropy_bound(self) -> Array:
-        r"""Returns a lower bound on the entropy, \(-\sum_k \pi_k \log \sum_l \pi_l \int N_k N_l\), in nats.
-
-        By Jensen's inequality; \(\int N_k N_l\) is the density of one mean about the other with the covariances added,
-        here as \(\tfrac12\log\det S_k + \tfrac12\log\det S_l - \tfrac12\log\det(S_k + S_l) - \tfrac D2 \log 2\pi -
-        \tfrac12 Q\), Q the least value of \((\theta - m_k)^\top S_k (\theta - m_k) + (\theta - m_l)^\top S_l (\theta -
-        m_l)\).
-
-        Source: Huber et al. (2008), "On entropy approximation for Gaussian mixture random variables".
-        """
-        log_weights = jax.nn.log_softmax(self.weights_logits)
-
-        def overlap(one: Gaussian, other: Gaussian) -> Array:
-            # At the peak of the product N_k N_l, with precision S_k + S_l: its integral is the peak over a Gaussian's.
-            precision = jax.tree.map(jnp.add, one.precision, other.precision)
-            pull = jax.tree.map(jnp.add, one.precision.matvec(one.mean), other.precision.matvec(other.mean))
-            peak = Gaussian(precision.solve(pull), precision)
-            return one.log_prob(peak.mean) + other.log_prob(peak.mean) - peak.log_prob(peak.mean)
-
-        def inner(one: Gaussian) -> Array:
-            return jax.nn.logsumexp(log_weights + jax.vmap(lambda other: overlap(one, other))(self.components))
-
-        return -jnp.sum(self.weights * jax.vmap(inner)(self.components))
-
-    def joint_kl(self, other: Mixture) -> Array:
-        r"""Returns \(KL(q(z, \theta) \,\|\, p(z, \theta))\) in nats, which bounds that of the mixtures from above.
-
-        Args:
-            other: a mixture of as many components.
-        """
-        weights = Categorical(self.weights_logits).kl(Categorical(other.weights_logits))
-        parts = jax.vmap(lambda one, two: one.kl(two))(self.components, other.components)
-        return weights + jnp.sum(self.weights * parts)
-
     def natural(self) -> NaturalMixture:
         r"""Returns \(\lambda_z\) and \(\lambda_k\)."""
         weights = Categorical(self.weights_logits).to_natural()
