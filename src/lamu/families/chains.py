@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ from lamu.families.exponential import (
     symmetric,
     total,
 )
-from lamu.families.normal_wishart import MultivariateNormal, logdet
+from lamu.families.normal_wishart import MultivariateNormal, logdet, outer, product, transpose
 from lamu.families.probabilities import Categorical
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Statistics
@@ -47,6 +48,11 @@ def times(length: Array, steps: int) -> Array:
 def full_lengths(series: Any) -> Any:
     """Returns the lengths of series without padding, leaf by leaf."""
     return jax.tree.map(lambda leaf: jnp.full(leaf.shape[:-1], leaf.shape[-1], jnp.int32), series)
+
+
+def _lengths_of(values: Statistics, given: Any) -> Any:
+    """Returns the given lengths, or those of λ or μ without padding."""
+    return full_lengths(jax.tree.map(lambda leaf: leaf[..., 0], values[0])) if given is None else given
 
 
 def checked_lengths(length: Any, series: Any, name: str) -> Any:
@@ -90,8 +96,32 @@ def checked_lengths(length: Any, series: Any, name: str) -> Any:
 # and so the textbook parameters too. A is differentiated automatically: the pass back is the smoother's other half.
 
 
+class SeriesFamily(ExponentialFamily):
+    """Base of families of series with padding, whose lengths λ and μ take as known."""
+
+    length: Any
+
+    @property
+    @abstractmethod
+    def series(self) -> Any:
+        """An array `[..., T]` for each leaf, for shapes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length is not None:
+            object.__setattr__(self, "length", checked_lengths(self.length, self.series, type(self).__name__))
+
+    @property
+    def given(self) -> Any:
+        return self.length
+
+    @property
+    def _lengths(self) -> Any:
+        return full_lengths(self.series) if self.length is None else self.length
+
+
 @record
-class GaussianChain(ExponentialFamily):
+class GaussianChain(SeriesFamily):
     r"""A Gaussian Markov chain of T vectors of d numbers, or a batch of such series.
 
     \[ x_1 \sim N(b_1, Q_1^{-1}), \qquad x_{t+1} \mid x_t \sim N(A_t x_t + b_{t+1},\; Q_{t+1}^{-1}) \]
@@ -159,7 +189,6 @@ class GaussianChain(ExponentialFamily):
         super().__post_init__()
         if self.length is None:
             return
-        object.__setattr__(self, "length", checked_lengths(self.length, _series(self.offset), type(self).__name__))
         # Padding is independent standard normal numbers.
         fields = apart(_padded, 3, self.offset, self.transition, self.precision, self.length)
         for name, value in zip(("offset", "transition", "precision"), fields, strict=True):
@@ -174,10 +203,6 @@ class GaussianChain(ExponentialFamily):
                     f"{A.shape[-3:]} and {Q.shape[-3:]}; give (T, d), (T − 1, d, d) and (T, d, d) with T at least one"
                 )
         super()._validate()
-
-    @property
-    def given(self) -> Any:
-        return self.length
 
     def to_natural(self) -> Any:
         """Returns the linear terms, and the blocks of −P/2 on the diagonal and of −P beside it."""
@@ -199,8 +224,7 @@ class GaussianChain(ExponentialFamily):
             g, Q = cls.eliminate(linear, -2.0 * symmetric(diagonal), coupling)
             return _solution(Q, g), jnp.linalg.solve(Q[..., 1:, :, :], transpose(coupling)), Q
 
-        lengths = full_lengths(_series(values[0])) if given is None else given
-        b, A, Q = apart(leaf, 3, *values, lengths)
+        b, A, Q = apart(leaf, 3, *values, _lengths_of(values, given))
         return cls(b, A, Q, given)
 
     @classmethod
@@ -209,7 +233,7 @@ class GaussianChain(ExponentialFamily):
 
         def leaf(m: Array, second: Array, cross: Array, length: Array) -> tuple[Array, Array, Array]:
             padding = ~times(length, m.shape[-2])
-            about_mean = symmetric(second - m[..., :, None] * m[..., None, :])
+            about_mean = symmetric(second - outer(m))
             covariance = jnp.where(padding[..., None, None], _identities(about_mean), about_mean)
             cross = cross - m[..., :-1, :, None] * m[..., 1:, None, :]
             A = transpose(jnp.linalg.solve(covariance[..., :-1, :, :], cross))
@@ -217,8 +241,7 @@ class GaussianChain(ExponentialFamily):
             b = m.at[..., 1:, :].add(-product(A, m[..., :-1, :]))
             return b, A, symmetric(jnp.linalg.inv(symmetric(remaining)))
 
-        lengths = full_lengths(_series(values[0])) if given is None else given
-        b, A, Q = apart(leaf, 3, *values, lengths)
+        b, A, Q = apart(leaf, 3, *values, _lengths_of(values, given))
         return cls(b, A, Q, given)
 
     @classmethod
@@ -232,7 +255,7 @@ class GaussianChain(ExponentialFamily):
             constant = padding.astype(g.dtype) * (math.log(2.0 * math.pi) / 2.0)
             return MultivariateNormal.partition((g, -Q / 2.0), ()) - constant
 
-        return total(leaf, *values, full_lengths(_series(values[0])) if given is None else given)
+        return total(leaf, *values, _lengths_of(values, given))
 
     @staticmethod
     def eliminate(linear: Array, diagonal: Array, coupling: Array) -> tuple[Array, Array]:
@@ -282,7 +305,7 @@ class GaussianChain(ExponentialFamily):
 
         def leaf(x: Array, length: Array) -> tuple[Array, Array, Array]:
             cross = x[..., :-1, :, None] * x[..., 1:, None, :]
-            return _live(x, x[..., :, None] * x[..., None, :], cross, length)
+            return _live(x, outer(x), cross, length)
 
         return apart(leaf, 3, theta, self._lengths)
 
@@ -338,8 +361,8 @@ class GaussianChain(ExponentialFamily):
         return total(leaf, self.precision, self._lengths)
 
     @property
-    def _lengths(self) -> Any:
-        return full_lengths(_series(self.offset)) if self.length is None else self.length
+    def series(self) -> Any:
+        return jax.tree.map(lambda vectors: vectors[..., 0], self.offset)
 
 
 def _live(vector: Array, matrix: Array, between: Array, length: Array) -> tuple[Array, Array, Array]:
@@ -366,21 +389,8 @@ def _padded(b: Array, A: Array, Q: Array, length: Array) -> tuple[Array, Array, 
     return b, A, jnp.where(padding, _identities(Q), Q)
 
 
-def _series(vectors: Any) -> Any:
-    """Returns an array `[..., T]` for vectors `[..., T, d]`."""
-    return jax.tree.map(lambda leaf: leaf[..., 0], vectors)
-
-
 def _identities(like: Array) -> Array:
     return jnp.broadcast_to(jnp.eye(like.shape[-1], dtype=like.dtype), like.shape)
-
-
-def transpose(matrix: Array) -> Array:
-    return jnp.swapaxes(matrix, -1, -2)
-
-
-def product(matrix: Array, vector: Array) -> Array:
-    return (matrix @ vector[..., None])[..., 0]
 
 
 def _solution(matrix: Array, vector: Array) -> Array:
@@ -400,7 +410,7 @@ def _solution(matrix: Array, vector: Array) -> Array:
 
 
 @record
-class MarkovChain(ExponentialFamily):
+class MarkovChain(SeriesFamily):
     r"""A Markov chain of T categories of K, θ one-hot vectors `[..., T, K]`, or a batch of such series.
 
     \[ \log q(z) = \sum_t \sum_{j<K} \lambda_{tj} z_{tj} + \sum_{t<T} \sum_{j,k<K} \lambda_{tjk} z_{tj} z_{t+1,k}
@@ -458,11 +468,6 @@ class MarkovChain(ExponentialFamily):
         matrix = Categorical.from_probabilities(jnp.asarray(transition)).logits
         return cls(first, jnp.repeat(matrix[..., None, :, :], steps - 1, axis=-3))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length is not None:
-            object.__setattr__(self, "length", checked_lengths(self.length, self._series, type(self).__name__))
-
     def _validate(self) -> None:
         for first, matrix in zip(jax.tree.leaves(self.initial), jax.tree.leaves(self.transition), strict=True):
             K = first.shape[-1]
@@ -472,10 +477,6 @@ class MarkovChain(ExponentialFamily):
                     f"give log probabilities [..., T − 1, {K}, {K}]"
                 )
         super()._validate()
-
-    @property
-    def given(self) -> Any:
-        return self.length
 
     def to_natural(self) -> Any:
         """Returns the log probabilities less those of the last category, of every time and of every pair."""
@@ -499,7 +500,7 @@ class MarkovChain(ExponentialFamily):
             first, matrix = cls.eliminate(*_complete(single, pair, length))
             return jax.nn.log_softmax(first, axis=-1), matrix
 
-        initial, transition = apart(leaf, 2, *values, _given(values, given))
+        initial, transition = apart(leaf, 2, *values, _lengths_of(values, given))
         return cls(initial, transition, given)
 
     @classmethod
@@ -514,7 +515,7 @@ class MarkovChain(ExponentialFamily):
             joint = jnp.where(_pairs(length, last), jnp.concatenate([with_last, last], axis=-2), 1.0)
             return jnp.log(first[..., 0, :]), jnp.log(joint)
 
-        initial, transition = apart(leaf, 2, *values, _given(values, given))
+        initial, transition = apart(leaf, 2, *values, _lengths_of(values, given))
         return cls(initial, transition, given)
 
     @classmethod
@@ -526,7 +527,7 @@ class MarkovChain(ExponentialFamily):
             padding = jnp.sum(~times(length, single.shape[-2]), axis=-1).astype(single.dtype)
             return jax.nn.logsumexp(first, axis=-1) - padding * jnp.log(first.shape[-1])
 
-        return total(leaf, *values, _given(values, given))
+        return total(leaf, *values, _lengths_of(values, given))
 
     @staticmethod
     def eliminate(single: Array, pair: Array) -> tuple[Array, Array]:
@@ -617,16 +618,8 @@ class MarkovChain(ExponentialFamily):
         return sample_leaves(key, draw, self.initial, self.transition, self._lengths)
 
     @property
-    def _series(self) -> Any:
+    def series(self) -> Any:
         return jax.tree.map(lambda P: jnp.zeros((*P.shape[:-3], P.shape[-3] + 1), P.dtype), self.transition)
-
-    @property
-    def _lengths(self) -> Any:
-        return full_lengths(self._series) if self.length is None else self.length
-
-
-def _given(values: Any, given: Any) -> Any:
-    return full_lengths(jax.tree.map(lambda leaf: leaf[..., 0], values[0])) if given is None else given
 
 
 def _pairs(length: Array, pairs: Array) -> Array:

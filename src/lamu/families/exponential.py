@@ -15,6 +15,8 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
+from lamu.bisection import bisect
+from lamu.families.interface import IndependentDraws
 from lamu.operators import Dense, Diagonal
 from lamu.operators.interface import retracted
 from lamu.record import record, static
@@ -153,11 +155,8 @@ class _Search(NamedTuple):
 
 def natural_from_expectation(family: Any, values: Any) -> Any:
     r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN where there is none."""
-    components = values if len(family.events) > 1 else (values,)
-    structure = jax.tree.structure(components[0])
-    found = [_leaf(family, leaves) for leaves in zip(*map(jax.tree.leaves, components), strict=True)]
-    natural = tuple(jax.tree.unflatten(structure, component) for component in zip(*found, strict=True))
-    return natural if len(family.events) > 1 else natural[0]
+    solved = apart(lambda *leaves: _leaf(family, leaves), len(family.events), *components(family, values))
+    return solved if len(family.events) > 1 else solved[0]
 
 
 def _leaf(family: Any, components: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -219,14 +218,7 @@ def increasing_root(function: Callable[[Array], Array], target: Array, low: floa
     """Returns the t in [low, high] at which an elementwise increasing function is `target`, by bisection."""
 
     def search(excess: Callable[[Array], Array], start: Array) -> Array:
-        def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-            below, above = bounds
-            middle = (below + above) / 2.0
-            short = excess(middle) < 0
-            return jnp.where(short, middle, below), jnp.where(short, above, middle)
-
-        below, above = jax.lax.fori_loop(0, 64, halve, (jnp.full_like(start, low), jnp.full_like(start, high)))
-        return (below + above) / 2.0
+        return bisect(lambda t: excess(t) < 0, (jnp.full_like(start, low), jnp.full_like(start, high)), 64)
 
     def divide(linear: Callable[[Array], Array], right: Array) -> Array:
         return right / linear(jnp.ones_like(right))
@@ -255,7 +247,7 @@ def increasing_root(function: Callable[[Array], Array], target: Array, low: floa
 # twice as they stand. **The simplex.** A Categorical belief is minimal: λ and μ leave the last category out.
 
 
-class ExponentialFamily(abc.ABC):
+class ExponentialFamily(IndependentDraws, abc.ABC):
     r"""What every exponential family is; a new one is a record with the formulas that are abstract here.
 
     Attributes:
@@ -429,10 +421,6 @@ class ExponentialFamily(abc.ABC):
         }
         return dataclasses.replace(cast(Any, self), **moved)
 
-    def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
-        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))
-
     @property
     def _dtype(self) -> Any:
         return jnp.result_type(jax.tree.leaves(self)[0])
@@ -445,6 +433,58 @@ class ExponentialFamily(abc.ABC):
                     inside = jax.tree_util.keystr(path, simple=True, separator="/")
                     where = f"{name} of {inside}" if inside else name
                     raise ValueError(f"{type(self).__name__}: {where} {fault}")
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """The formulas of a law for one array of members; several components, and several parameters, are tuples."""
+
+    natural: Callable[..., Any]  # the textbook parameters → λ
+    textbook: Callable[..., Any]  # λ → the textbook parameters
+    partition: Callable[..., Array]  # λ → A(λ), one number a member
+    statistics: Callable[..., Any]  # θ → T(θ)
+    mean: Callable[..., Array]  # the textbook parameters → E[θ]
+    draw: Callable[..., Array]  # a key and the textbook parameters → θ
+    of_moments: Callable[..., Any] | None = None  # μ → the textbook parameters; None for Newton's method
+
+
+class TextbookFamily(ExponentialFamily):
+    """A family whose parameters are all in its domains, by its formulas, leaf by leaf."""
+
+    formulas: ClassVar[Formulas]
+
+    def to_natural(self) -> Statistics:
+        return leafwise(self.formulas.natural, len(self.events), *_fields(self).values())
+
+    @classmethod
+    def from_natural(cls, values: Statistics, given: Any) -> Any:
+        return cls._of(cls.formulas.textbook, values)
+
+    @classmethod
+    def from_expectation(cls, values: Statistics, given: Any) -> Any:
+        inverse = cls.formulas.of_moments
+        return super().from_expectation(values, given) if inverse is None else cls._of(inverse, values)
+
+    @classmethod
+    def partition(cls, values: Statistics, given: Any) -> Array:
+        return total(cls.formulas.partition, *components(cls, values))
+
+    def statistics(self, theta: Params) -> Statistics:
+        return leafwise(self.formulas.statistics, len(self.events), theta)
+
+    @property
+    def mean(self) -> Params:
+        """E_q[θ]."""
+        return jax.tree.map(self.formulas.mean, *_fields(self).values())
+
+    def sample(self, key: RandomKey) -> Params:
+        return sample_leaves(key, self.formulas.draw, *_fields(self).values())
+
+    @classmethod
+    def _of(cls, parameters: Callable[..., Any], values: Statistics) -> Any:
+        made = leafwise(parameters, len(cls.domains), *components(cls, values))
+        family = cast(Any, cls)
+        return family(*made) if len(cls.domains) > 1 else family(made)
 
 
 @record
@@ -558,6 +598,16 @@ def symmetric(matrix: Array) -> Array:
 def sample_leaves(key: RandomKey, draw: Callable[..., Any], *trees: Any) -> Any:
     """Returns the tree of `draw(key, *leaves)`, with a key of its own for every leaf."""
     return jax.tree.map(draw, tree.keys_like(key, trees[0]), *trees)
+
+
+def components(family: Any, values: Statistics) -> tuple[Any, ...]:
+    """Returns the components of λ, T or μ of a family, one tree each."""
+    return values if len(family.events) > 1 else (values,)
+
+
+def leafwise(function: Callable[..., Any], count: int, *trees: Any) -> Any:
+    """Maps a function over leaves; one that returns a tuple of `count` numbers makes a tuple of trees."""
+    return apart(function, count, *trees) if count > 1 else jax.tree.map(function, *trees)
 
 
 def apart(leaf: Any, count: int, *trees: Any) -> tuple[Any, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
 
 from lamu.typing import Params, RandomKey
 
-__all__ = ["Family"]
+__all__ = ["Family", "IndependentDraws"]
 
 
 @runtime_checkable
@@ -41,3 +44,11 @@ class Family(Protocol):
         made of draws returns an even selection of them.
         """
         ...
+
+
+class IndependentDraws:
+    """Base of beliefs that are represented by independent draws."""
+
+    def draws(self: Any, key: RandomKey, count: int) -> Params:
+        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
+        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))

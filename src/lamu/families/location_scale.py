@@ -3,6 +3,7 @@ r"""A location–scale belief: \(\theta = m + s z\), coordinate by coordinate, f
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
@@ -15,8 +16,9 @@ from jax.scipy.special import gammaln
 
 from lamu import fast_random, tree
 from lamu.constraints import Constraints, TransformedBelief
-from lamu.families.exponential import increasing_root
+from lamu.families.exponential import increasing_root, total
 from lamu.families.gaussian import Gaussian
+from lamu.families.interface import IndependentDraws
 from lamu.families.points import Draws
 from lamu.families.products import Product
 from lamu.operators import Diagonal
@@ -39,30 +41,28 @@ __all__ = [
 class BaseDistribution(Protocol):
     """A base distribution: the distribution of z, with density p(z)."""
 
-    symmetric: bool  # whether a sign may be changed at any coordinate without a change of the law
+    symmetric: bool | Any = True  # whether a sign may be changed at any coordinate without a change of the law
 
+    @abstractmethod
     def draw(self, key: RandomKey, like: Params) -> Params:
         """Returns z in the space of `like`."""
-        ...
 
+    @abstractmethod
     def log_prob(self, z: Params) -> Array:
         """Returns log p(z) in nats, a scalar."""
-        ...
 
+    @abstractmethod
     def entropy(self, like: Params) -> Array:
         """Returns the entropy of z in the space of `like`, in nats."""
-        ...
 
     def centre(self, like: Params) -> Params:
-        """Returns E z."""
-        ...
+        """Returns E z; zero, unless overridden."""
+        return tree.zeros_like(like)
 
 
 @record
-class StandardNormal:
+class StandardNormal(BaseDistribution):
     r"""\(z \sim N(0, 1)\): a diagonal Gaussian belief."""
-
-    symmetric = True
 
     def draw(self, key: RandomKey, like: Params) -> Params:
         """Returns standard normal numbers."""
@@ -76,16 +76,10 @@ class StandardNormal:
         r"""Returns \(\tfrac D2 \log 2 \pi e\)."""
         return jnp.asarray(tree.dimension(like) * (1 + math.log(2 * math.pi)) / 2)
 
-    def centre(self, like: Params) -> Params:
-        """Returns zero."""
-        return tree.zeros_like(like)
-
 
 @record
-class StandardLogistic:
+class StandardLogistic(BaseDistribution):
     r"""\(z = \log u - \log(1 - u)\), the logistic distribution: tails like those of a Laplace, smooth at the centre."""
-
-    symmetric = True
 
     def draw(self, key: RandomKey, like: Params) -> Params:
         """Returns logistic numbers, by the quantile function."""
@@ -93,22 +87,16 @@ class StandardLogistic:
 
     def log_prob(self, z: Params) -> Array:
         """Returns the logistic log density."""
-        return _sum(jax.tree.map(lambda a: -jnp.abs(a) - 2 * jnp.log1p(jnp.exp(-jnp.abs(a))), z))
+        return total(lambda a: -jnp.abs(a) - 2 * jnp.log1p(jnp.exp(-jnp.abs(a))), z)
 
     def entropy(self, like: Params) -> Array:
         """Returns two nats a coordinate."""
         return jnp.asarray(2.0 * tree.dimension(like))
 
-    def centre(self, like: Params) -> Params:
-        """Returns zero."""
-        return tree.zeros_like(like)
-
 
 @record
-class StandardLaplace:
+class StandardLaplace(BaseDistribution):
     r"""\(p(z) = \tfrac12 e^{-|z|}\)."""
-
-    symmetric = True
 
     def draw(self, key: RandomKey, like: Params) -> Params:
         """Returns Laplace numbers, by the quantile function."""
@@ -116,19 +104,15 @@ class StandardLaplace:
 
     def log_prob(self, z: Params) -> Array:
         """Returns the Laplace log density."""
-        return _sum(jax.tree.map(lambda a: -jnp.abs(a) - math.log(2.0), z))
+        return total(lambda a: -jnp.abs(a) - math.log(2.0), z)
 
     def entropy(self, like: Params) -> Array:
         """Returns 1 + log 2 nats a coordinate."""
         return jnp.asarray((1 + math.log(2.0)) * tree.dimension(like))
 
-    def centre(self, like: Params) -> Params:
-        """Returns zero."""
-        return tree.zeros_like(like)
-
 
 @record
-class Quantile:
+class Quantile(BaseDistribution):
     r"""Any law of independent coordinates, by its inverse distribution function: \(z = F^{-1}(u)\), u uniform."""
 
     # Density and entropy follow from it, with \(Q = F^{-1}\):
@@ -170,7 +154,7 @@ class Quantile:
             t = increasing_root(lambda t: self.function(jax.nn.sigmoid(t)), a, -wide, wide)
             return -jnp.log(self._slope(jax.nn.sigmoid(t)))
 
-        return _sum(jax.tree.map(leaf, z))
+        return total(leaf, z)
 
     def entropy(self, like: Params) -> Array:
         """Returns the entropy by the trapezoidal rule in the logit of u, whose tails fall exponentially."""
@@ -192,7 +176,7 @@ class Quantile:
 
 
 @record
-class Radial:
+class Radial(BaseDistribution):
     r"""\(z = \frac{e}{\lVert e \rVert}\, r\) for each leaf, e standard normal, r a standard normal number."""
 
     # A Gaussian in D dimensions has its mass in a shell of radius \(\sqrt D\), away from its mean; here the distance
@@ -202,8 +186,6 @@ class Radial:
     # \[ \log p(z) = \log \Gamma(\tfrac n2) - \tfrac n2 \log \pi - \tfrac12 \log 2\pi - \tfrac12 R^2 - (n - 1) \log R \]
     #
     # Source: Farquhar, Osborne & Gal (2020).
-
-    symmetric = True
 
     def draw(self, key: RandomKey, like: Params) -> Params:
         """Returns directions times distances."""
@@ -218,16 +200,12 @@ class Radial:
             radius = _norm(a)
             return self._constant(a) - radius**2 / 2 - (a.size - 1) * jnp.log(radius)
 
-        return _sum(jax.tree.map(leaf, z))
+        return total(leaf, z)
 
     def entropy(self, like: Params) -> Array:
         """Returns the entropy, with E log R = −(γ + log 2)/2."""
         mean_log = -(np.euler_gamma + math.log(2.0)) / 2
-        return _sum(jax.tree.map(lambda a: (a.size - 1) * mean_log + 0.5 - self._constant(a), like))
-
-    def centre(self, like: Params) -> Params:
-        """Returns zero."""
-        return tree.zeros_like(like)
+        return total(lambda a: (a.size - 1) * mean_log + 0.5 - self._constant(a), like)
 
     def _constant(self, a: Array) -> Array:
         n = jnp.asarray(a.size / 2, a.dtype)
@@ -257,13 +235,8 @@ def _norm(a: Array) -> Array:
     return jnp.sqrt(jnp.sum(a * a))
 
 
-def _sum(terms: Any) -> Array:
-    leaves = [jnp.sum(leaf) for leaf in jax.tree.leaves(terms)]
-    return jnp.sum(jnp.stack(leaves)) if leaves else jnp.zeros(())
-
-
 @record
-class LocationScale:
+class LocationScale(IndependentDraws):
     r"""The belief of \(\theta = m + s z\) for z of a given base distribution."""
 
     # \[ \log q(\theta) = \log p\Big(\frac{\theta - m}{s}\Big) - \sum_j \log s_j, \qquad H(q) = H(z) + \sum_j \log s_j
@@ -294,10 +267,6 @@ class LocationScale:
         """Returns one draw of θ, differentiable in m and s."""
         return self.at(self.base_distribution.draw(key, self.location))
 
-    def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
-        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))
-
     def log_prob(self, theta: Params) -> Array:
         """Returns log q(θ) in nats."""
         z = jax.tree.map(lambda t, m, s: (t - m) / s, theta, self.location, self.scale)
@@ -305,8 +274,8 @@ class LocationScale:
 
     def entropy(self) -> Array:
         """Returns H(q) in nats."""
-        total = self._log_scale()
-        return jnp.asarray(self.base_distribution.entropy(self.location)).astype(total.dtype) + total
+        log_scale = self._log_scale()
+        return jnp.asarray(self.base_distribution.entropy(self.location)).astype(log_scale.dtype) + log_scale
 
     def gaussian(self) -> Gaussian | None:
         """Returns the same belief as a Gaussian with a diagonal precision; None where it is none."""

@@ -13,7 +13,8 @@ from jax.scipy.special import digamma, gammaln
 
 from lamu import tree
 from lamu.families.exponential import Domain, ExponentialFamily, PositiveDefinite, Real, sample_leaves, symmetric, total
-from lamu.families.normal_wishart import logdet
+from lamu.families.interface import IndependentDraws
+from lamu.families.normal_wishart import logdet, transpose
 from lamu.families.rates import Gamma
 from lamu.operators.kronecker import as_matrix
 from lamu.record import record
@@ -69,7 +70,7 @@ class MatrixNormal(ExponentialFamily):
     @property
     def transposed(self) -> MatrixNormal:
         """The belief about the transposed matrix."""
-        return MatrixNormal(jax.tree.map(_transpose, self.mean), self.column_precision, self.row_precision)
+        return MatrixNormal(jax.tree.map(transpose, self.mean), self.column_precision, self.row_precision)
 
     def to_natural(self) -> Any:
         """Returns (U M V, −U/2)."""
@@ -87,7 +88,7 @@ class MatrixNormal(ExponentialFamily):
         """Returns the belief with these expectations, given V."""
 
         def row_precision(M: Array, second: Array, V: Array) -> Array:
-            return M.shape[-1] * jnp.linalg.inv(symmetric(second - M @ V @ _transpose(M)))
+            return M.shape[-1] * jnp.linalg.inv(symmetric(second - M @ V @ transpose(M)))
 
         return cls(values[0], jax.tree.map(row_precision, *values, given), given)
 
@@ -104,7 +105,7 @@ class MatrixNormal(ExponentialFamily):
 
     def statistics(self, theta: Params) -> Statistics:
         """Returns (X, X V Xᵀ)."""
-        return theta, jax.tree.map(lambda X, V: X @ V @ _transpose(X), theta, self.column_precision)
+        return theta, jax.tree.map(lambda X, V: X @ V @ transpose(X), theta, self.column_precision)
 
     def kl(self, other: MatrixNormal) -> Array:
         r"""Returns \(KL(q \,\|\, p)\) in nats; both precisions of p may differ from q's."""
@@ -126,23 +127,19 @@ class MatrixNormal(ExponentialFamily):
         def draw(k: RandomKey, M: Array, U: Array, V: Array) -> Array:
             left, right = jnp.linalg.cholesky(U), jnp.linalg.cholesky(V)
             noise = jax.random.normal(k, M.shape, M.dtype)
-            scaled = jnp.linalg.solve(_transpose(left), noise)
-            return M + _transpose(jnp.linalg.solve(_transpose(right), _transpose(scaled)))
+            scaled = jnp.linalg.solve(transpose(left), noise)
+            return M + transpose(jnp.linalg.solve(transpose(right), transpose(scaled)))
 
         return sample_leaves(key, draw, self.mean, self.row_precision, self.column_precision)
 
 
-def _transpose(matrix: Array) -> Array:
-    return jnp.swapaxes(matrix, -1, -2)
-
-
 def _mean(first: Array, U: Array, V: Array) -> Array:
     """Returns M = U⁻¹ (U M V) V⁻¹."""
-    return _transpose(jnp.linalg.solve(V, _transpose(jnp.linalg.solve(U, first))))
+    return transpose(jnp.linalg.solve(V, transpose(jnp.linalg.solve(U, first))))
 
 
 @record
-class NoiseScale:
+class NoiseScale(IndependentDraws):
     r"""A belief about the log of a noise deviation whose precision is Gamma: \(\log\sigma = -\tfrac12 \log\gamma\)."""
 
     # Its mean is the one whose σ² is \(E[1/\gamma] = b / (a - 1)\), since that is the noise that a prediction has, or
@@ -166,10 +163,6 @@ class NoiseScale:
         drawn: Any = self.precision.sample(key)
         return {"log_scale": -jnp.log(drawn) / 2.0}
 
-    def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
-        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))
-
     def log_prob(self, theta: Params) -> Array:
         """Returns the log density of log σ in nats, the change of variables included."""
         precision = jnp.exp(-2.0 * theta["log_scale"])
@@ -183,7 +176,7 @@ class NoiseScale:
 
 
 @record
-class LinearNormalGamma:
+class LinearNormalGamma(IndependentDraws):
     r"""Each output of a linear layer with its noise, \(p(w_k, \tau_k)\)."""
 
     # \[ \tau_k \sim \mathrm{Gamma}(a_k, b_k), \qquad w_k \mid \tau_k \sim N\big(m_k, (\tau_k \Lambda_k)^{-1}\big) \]
@@ -219,11 +212,6 @@ class LinearNormalGamma:
         r"""The means, m and \(E[-\tfrac12 \log\tau] = (\log b - \psi(a)) / 2\)."""
         return {"network": self.location, "likelihood": {"log_scale": (jnp.log(self.rate) - digamma(self.shape)) / 2}}
 
-    @property
-    def noise_variance(self) -> Array:
-        r"""\(E[1/\tau] = b/(a - 1)\), `[outputs]`; infinite where a is not above one."""
-        return jnp.where(self.shape > 1, self.rate / jnp.where(self.shape > 1, self.shape - 1, 1), jnp.inf)
-
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of θ: precisions of the noise, and weights given those."""
         noise_key, weights_key = jax.random.split(key)
@@ -233,10 +221,6 @@ class LinearNormalGamma:
         away = jax.vmap(lambda r, z: solve_triangular(r, z, lower=True, trans="T"))(self.root, noise.T)
         weights = unravel(mean + (away / jnp.sqrt(tau)[:, None]).T)
         return {"network": weights, "likelihood": {"log_scale": -jnp.log(tau) / 2}}
-
-    def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
-        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))
 
     def log_prob(self, theta: Params) -> Array:
         """Returns the log density of θ (of the logarithms of the deviations, not of τ) in nats."""

@@ -17,9 +17,11 @@ from lamu.families.exponential import (
     Domain,
     ExpectationParameters,
     ExponentialFamily,
+    Formulas,
     Positive,
     PositiveDefinite,
     Real,
+    TextbookFamily,
     apart,
     sample_leaves,
     symmetric,
@@ -80,7 +82,7 @@ class MultivariateNormal(ExponentialFamily):
 
     def to_natural(self) -> Any:
         """Returns (Λ m, −Λ/2)."""
-        return jax.tree.map(_product, self.precision, self.mean), jax.tree.map(lambda S: -S / 2.0, self.precision)
+        return jax.tree.map(product, self.precision, self.mean), jax.tree.map(lambda S: -S / 2.0, self.precision)
 
     @classmethod
     def from_natural(cls, values: Any, given: Any) -> MultivariateNormal:
@@ -91,7 +93,7 @@ class MultivariateNormal(ExponentialFamily):
     @classmethod
     def from_expectation(cls, values: Any, given: Any) -> MultivariateNormal:
         """Returns the belief with the mean μ₁, and the covariance μ₂ − μ₁ μ₁ᵀ."""
-        precision = jax.tree.map(lambda m, second: jnp.linalg.inv(symmetric(second - _outer(m))), *values)
+        precision = jax.tree.map(lambda m, second: jnp.linalg.inv(symmetric(second - outer(m))), *values)
         return cls(values[0], jax.tree.map(symmetric, precision))
 
     @classmethod
@@ -107,7 +109,7 @@ class MultivariateNormal(ExponentialFamily):
 
     def statistics(self, theta: Params) -> Statistics:
         """Returns (x, x xᵀ)."""
-        return theta, jax.tree.map(_outer, theta)
+        return theta, jax.tree.map(outer, theta)
 
     def retract(self, direction: Any, rate: Number) -> MultivariateNormal:
         r"""Returns the belief after the step \(\lambda + \rho d\), bent so that every precision stays positive.
@@ -122,7 +124,7 @@ class MultivariateNormal(ExponentialFamily):
         precision = jax.tree.map(lambda S, d: domain.retract(S, -2.0 * d, rate, self), self.precision, second)
 
         def moved(m: Array, S: Array, d1: Array, d2: Array) -> Array:
-            return m + tree.cast(rate, m) * _solution(S, d1 + 2.0 * _product(symmetric(d2), m))
+            return m + tree.cast(rate, m) * _solution(S, d1 + 2.0 * product(symmetric(d2), m))
 
         return MultivariateNormal(jax.tree.map(moved, self.mean, precision, first, second), precision)
 
@@ -137,13 +139,13 @@ class MultivariateNormal(ExponentialFamily):
 
     def expectation(self) -> ExpectationParameters:
         r"""Returns \((m,\; \Lambda^{-1} + m m^\top)\)."""
-        second = jax.tree.map(lambda m, S: _inverse(S) + _outer(m), self.mean, self.precision)
+        second = jax.tree.map(lambda m, S: _inverse(S) + outer(m), self.mean, self.precision)
         return ExpectationParameters((self.mean, second), (), type(self))
 
     def log_partition(self) -> Array:
 
         def leaf(m: Array, S: Array) -> Array:
-            quadratic = jnp.sum(m * _product(S, m), axis=-1)
+            quadratic = jnp.sum(m * product(S, m), axis=-1)
             return (quadratic - _logdet(S) + m.shape[-1] * math.log(2.0 * math.pi)) / 2.0
 
         return total(leaf, self.mean, self.precision)
@@ -155,7 +157,7 @@ class MultivariateNormal(ExponentialFamily):
 
         def leaf(x: Array, m: Array, S: Array) -> Array:
             away = x - m
-            quadratic = jnp.sum(away * _product(S, away), axis=-1)
+            quadratic = jnp.sum(away * product(S, away), axis=-1)
             return (_logdet(S) - m.shape[-1] * math.log(2.0 * math.pi) - quadratic) / 2.0
 
         return total(leaf, theta, self.mean, self.precision)
@@ -172,22 +174,26 @@ class MultivariateNormal(ExponentialFamily):
         def leaf(m: Array, S: Array, at: Array, P: Array) -> Array:
             away = m - at
             trace = jnp.sum(_inverse(S) * P, axis=(-2, -1))
-            quadratic = jnp.sum(away * _product(P, away), axis=-1)
+            quadratic = jnp.sum(away * product(P, away), axis=-1)
             return (trace + quadratic - m.shape[-1] + _logdet(S) - _logdet(P)) / 2.0
 
         return total(leaf, self.mean, self.precision, other.mean, other.precision)
 
 
-def _outer(x: Array) -> Array:
+def outer(x: Array) -> Array:
     return x[..., :, None] * x[..., None, :]
 
 
-def _product(matrix: Array, vector: Array) -> Array:
+def product(matrix: Array, vector: Array) -> Array:
     return (matrix @ vector[..., None])[..., 0]
 
 
+def transpose(matrix: Array) -> Array:
+    return jnp.swapaxes(matrix, -1, -2)
+
+
 def _solution(matrix: Array, vector: Array) -> Array:
-    return _product(_inverse(matrix), vector)
+    return product(_inverse(matrix), vector)
 
 
 # Batches of small matrices are swept, by one loop without a call of LAPACK. On a CPU each such call deals its batch
@@ -349,7 +355,7 @@ def _rank_less_one(belief: Belief) -> float:
 
 
 @record
-class Wishart(ExponentialFamily):
+class Wishart(TextbookFamily):
     r"""A precision matrix Λ, p by p: \(T = (\log\det\Lambda, \Lambda)\), \(\lambda = ((\nu-p-1)/2,\; -V^{-1}/2)\).
 
     \[ A = \tfrac{\nu}{2}\log\det 2V + \log\Gamma_p(\nu/2), \qquad
@@ -374,42 +380,15 @@ class Wishart(ExponentialFamily):
         "scale_inverse": PositiveDefinite(),
     }
     events: ClassVar[tuple[int, ...]] = (0, 2)
-
-    def to_natural(self) -> Any:
-        """Returns ((ν − p − 1)/2, −V⁻¹/2)."""
-        count = jax.tree.map(lambda nu, S: (nu - S.shape[-1] - 1.0) / 2.0, self.degrees, self.scale_inverse)
-        return count, jax.tree.map(lambda S: -S / 2.0, self.scale_inverse)
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Wishart:
-        """Returns the belief with these parameters."""
-        degrees = jax.tree.map(lambda count, half: 2.0 * count + half.shape[-1] + 1.0, *values)
-        return cls(degrees, jax.tree.map(lambda half: -2.0 * symmetric(half), values[1]))
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Wishart:
-        """Returns the belief with these E log det Λ and E Λ."""
-        logs, means = values[0], jax.tree.map(symmetric, values[1])
-        degrees = jax.tree.map(_degrees, logs, means)
-        return cls(degrees, jax.tree.map(lambda nu, mean: nu[..., None, None] * jnp.linalg.inv(mean), degrees, means))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns ν/2 log det 2V + log Γ_p(ν/2)."""
-        return total(lambda count, half: _wishart_partition(count + (half.shape[-1] + 1.0) / 2.0, -half), *values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        """Returns (log det Λ, Λ)."""
-        return jax.tree.map(logdet, theta), theta
-
-    @property
-    def mean(self) -> Params:
-        """The mean, ν V."""
-        return jax.tree.map(lambda nu, S: nu[..., None, None] * jnp.linalg.inv(S), self.degrees, self.scale_inverse)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns a precision matrix, by Bartlett's decomposition."""
-        return sample_leaves(key, _wishart_draw, self.degrees, self.scale_inverse)
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda nu, S: ((nu - S.shape[-1] - 1.0) / 2.0, -S / 2.0),
+        textbook=lambda count, half: (2.0 * count + half.shape[-1] + 1.0, -2.0 * symmetric(half)),
+        partition=lambda count, half: _wishart_partition(count + (half.shape[-1] + 1.0) / 2.0, -half),
+        statistics=lambda precision: (logdet(precision), precision),
+        mean=lambda nu, S: nu[..., None, None] * jnp.linalg.inv(S),
+        draw=lambda key, nu, S: _wishart_draw(key, nu, S),
+        of_moments=lambda log, mean: _wishart_of(log, symmetric(mean)),
+    )
 
 
 @record
@@ -451,7 +430,7 @@ class NormalWishart(ExponentialFamily):
         """Returns ((ν − p)/2, −(V⁻¹ + κ m mᵀ)/2, κ m, −κ/2)."""
 
         def leaf(m: Array, kappa: Array, nu: Array, S: Array) -> tuple[Array, Array, Array, Array]:
-            half = -(S + kappa[..., None, None] * _outer_product(m)) / 2.0
+            half = -(S + kappa[..., None, None] * outer(m)) / 2.0
             return (nu - m.shape[-1]) / 2.0, half, kappa[..., None] * m, -kappa / 2.0
 
         return apart(leaf, 4, self.location, self.count, self.degrees, self.scale_inverse)
@@ -463,7 +442,7 @@ class NormalWishart(ExponentialFamily):
         def leaf(log: Array, half: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
             kappa = -2.0 * second
             m = first / kappa[..., None]
-            S = -2.0 * symmetric(half) - kappa[..., None, None] * _outer_product(m)
+            S = -2.0 * symmetric(half) - kappa[..., None, None] * outer(m)
             return m, kappa, 2.0 * log + m.shape[-1], S
 
         return cls(*apart(leaf, 4, *values))
@@ -476,8 +455,7 @@ class NormalWishart(ExponentialFamily):
             mean = symmetric(mean)
             m = jnp.linalg.solve(mean, first[..., None])[..., 0]
             kappa = m.shape[-1] / (second - jnp.sum(m * first, axis=-1))
-            nu = _degrees(log, mean)
-            return m, kappa, nu, nu[..., None, None] * jnp.linalg.inv(mean)
+            return m, kappa, *_wishart_of(log, mean)
 
         return cls(*apart(leaf, 4, *values))
 
@@ -487,7 +465,7 @@ class NormalWishart(ExponentialFamily):
 
         def leaf(log: Array, half: Array, first: Array, second: Array) -> Array:
             kappa, p = -2.0 * second, first.shape[-1]
-            remaining = -half - _outer_product(first) / (2.0 * kappa[..., None, None])
+            remaining = -half - outer(first) / (2.0 * kappa[..., None, None])
             return _wishart_partition(log + p / 2.0, remaining) + p / 2.0 * jnp.log(2.0 * jnp.pi / kappa)
 
         return total(leaf, *values)
@@ -531,8 +509,10 @@ def _wishart_partition(half_degrees: Array, half_scale: Array) -> Array:
     return gammas - half_degrees * logdet(half_scale)
 
 
-def _degrees(log: Array, mean: Array) -> Array:
-    return 2.0 * gamma_shape(log - logdet(mean), mean.shape[-1])
+def _wishart_of(log: Array, mean: Array) -> tuple[Array, Array]:
+    """Returns ν and V⁻¹ at the given expectations of log det Λ and Λ."""
+    nu = 2.0 * gamma_shape(log - logdet(mean), mean.shape[-1])
+    return nu, nu[..., None, None] * jnp.linalg.inv(mean)
 
 
 def _wishart_draw(key: RandomKey, nu: Array, S: Array) -> Array:
@@ -547,7 +527,3 @@ def _wishart_draw(key: RandomKey, nu: Array, S: Array) -> Array:
     L = jnp.linalg.inv(jnp.swapaxes(jnp.linalg.cholesky(S), -1, -2))
     root = L @ B
     return root @ jnp.swapaxes(root, -1, -2)
-
-
-def _outer_product(m: Array) -> Array:
-    return m[..., :, None] * m[..., None, :]

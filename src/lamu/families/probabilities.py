@@ -11,15 +11,15 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import digamma, gammaln
 
-from lamu.families.exponential import Domain, ExponentialFamily, Positive, Real, sample_leaves, total
+from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey, Statistics
+from lamu.typing import Array, Params
 
 __all__ = ["Bernoulli", "Beta", "Binary", "Categorical", "Dirichlet"]
 
 
 @record
-class Bernoulli(ExponentialFamily):
+class Bernoulli(TextbookFamily):
     r"""Coins, \(\theta \in \{0, 1\}\): \(T = \theta\), \(A = \log(1 + e^\lambda)\), \(\mu = \sigma(\lambda)\).
 
     λ is the logit.
@@ -37,41 +37,19 @@ class Bernoulli(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"logit": Real()}
     unbounded: ClassVar[bool] = True
-
-    def to_natural(self) -> Any:
-        return self.logit
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Bernoulli:
-        """Returns the belief with this logit."""
-        return cls(values)
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Bernoulli:
-        r"""Returns the belief with the logit \(\log \mu - \log(1 - \mu)\)."""
-        return cls(jax.tree.map(lambda mu: jnp.log(mu) - jnp.log1p(-mu), values))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        r"""Returns \(\sum \log(1 + e^\lambda)\)."""
-        return total(jax.nn.softplus, values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        return theta
-
-    @property
-    def mean(self) -> Params:
-        """The probabilities of a one."""
-        return jax.tree.map(jax.nn.sigmoid, self.logit)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns zeros and ones, as floating numbers."""
-        flip = lambda k, logit: jnp.asarray(jax.random.bernoulli(k, jax.nn.sigmoid(logit)), logit.dtype)
-        return sample_leaves(key, flip, self.logit)
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda logit: logit,
+        textbook=lambda natural: natural,
+        partition=jax.nn.softplus,
+        statistics=lambda one: one,
+        mean=jax.nn.sigmoid,
+        draw=lambda key, logit: jnp.asarray(jax.random.bernoulli(key, jax.nn.sigmoid(logit)), logit.dtype),
+        of_moments=lambda mu: jnp.log(mu) - jnp.log1p(-mu),
+    )
 
 
 @record
-class Binary(ExponentialFamily):
+class Binary(TextbookFamily):
     r"""Binary weights, \(\theta \in \{-1, +1\}\): \(T = \theta\), \(A = \log(2\cosh\lambda)\), \(\mu = \tanh\lambda\).
 
     λ is half of the logit of +1.
@@ -91,51 +69,28 @@ class Binary(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"half_logit": Real()}
     unbounded: ClassVar[bool] = True
-
-    def to_natural(self) -> Any:
-        """Returns half of the logit."""
-        return self.half_logit
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Binary:
-        """Returns the belief with this half of a logit."""
-        return cls(values)
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Binary:
-        r"""Returns the belief with \(\lambda = \operatorname{artanh} \mu\)."""
-        return cls(jax.tree.map(jnp.arctanh, values))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        r"""Returns \(\sum \log(e^\lambda + e^{-\lambda})\)."""
-        return total(lambda half: jax.nn.softplus(2.0 * half) - half, values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        return theta
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda half: half,
+        textbook=lambda natural: natural,
+        partition=lambda half: jax.nn.softplus(2.0 * half) - half,
+        statistics=lambda sign: sign,
+        mean=jnp.tanh,
+        draw=lambda key, half: _sign(jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * half)), half),
+        of_moments=jnp.arctanh,
+    )
 
     @property
     def mode(self) -> Params:
         """The more probable value of every weight, +1 or −1."""
-        sign = lambda half: jnp.where(half >= 0, jnp.ones_like(half), -jnp.ones_like(half))
-        return jax.tree.map(sign, self.half_logit)
+        return jax.tree.map(lambda half: _sign(half >= 0, half), self.half_logit)
 
-    @property
-    def mean(self) -> Params:
-        r"""\(\tanh\lambda\)."""
-        return jax.tree.map(jnp.tanh, self.half_logit)
 
-    def sample(self, key: RandomKey) -> Params:
-        """Returns minus and plus ones, as floating numbers."""
-
-        def flip(k: RandomKey, half: Array) -> Array:
-            return jnp.where(jax.random.bernoulli(k, jax.nn.sigmoid(2.0 * half)), 1.0, -1.0).astype(half.dtype)
-
-        return sample_leaves(key, flip, self.half_logit)
+def _sign(positive: Array, like: Array) -> Array:
+    return jnp.where(positive, 1.0, -1.0).astype(like.dtype)
 
 
 @record
-class Categorical(ExponentialFamily):
+class Categorical(TextbookFamily):
     r"""One of K categories, θ a one-hot vector: \(T = (\theta_1, \ldots, \theta_{K-1})\), minimal.
 
     \[ \lambda_k = \log \pi_k / \pi_K, \qquad A = \log\Big(1 + \sum_{k<K} e^{\lambda_k}\Big), \qquad \mu_k = \pi_k \]
@@ -155,6 +110,15 @@ class Categorical(ExponentialFamily):
     domains: ClassVar[Mapping[str, Domain]] = {"logits": Real(event=1)}
     events: ClassVar[tuple[int, ...]] = (1,)
     unbounded: ClassVar[bool] = True
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda logits: logits[..., :-1] - logits[..., -1:],
+        textbook=lambda natural: _with_zero(natural),
+        partition=lambda natural: jax.nn.logsumexp(_with_zero(natural), axis=-1),
+        statistics=lambda one_hot: one_hot[..., :-1],
+        mean=lambda logits: jax.nn.softmax(logits, axis=-1),
+        draw=lambda key, p: jax.nn.one_hot(jax.random.categorical(key, p), p.shape[-1], dtype=p.dtype),
+        of_moments=lambda mu: jnp.log(jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)),
+    )
 
     @classmethod
     def from_probabilities(cls, probabilities: Any) -> Categorical:
@@ -179,50 +143,13 @@ class Categorical(ExponentialFamily):
 
         return cls(jax.tree.map(logarithm, probabilities, is_leaf=lambda leaf: isinstance(leaf, list)))
 
-    def to_natural(self) -> Any:
-        """Returns the logits relative to the last category's."""
-        return jax.tree.map(lambda logits: logits[..., :-1] - logits[..., -1:], self.logits)
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Categorical:
-        """Returns the belief whose last logit is zero."""
-        return cls(jax.tree.map(_with_zero, values))
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Categorical:
-        """Returns the belief with these probabilities of all categories but the last."""
-        whole = lambda mu: jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)
-        return cls(jax.tree.map(lambda mu: jnp.log(whole(mu)), values))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns the log of the sum of exponentials, the last one of zero."""
-        return total(lambda natural: jax.nn.logsumexp(_with_zero(natural), axis=-1), values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        """Returns the one-hot vector without its last entry."""
-        return jax.tree.map(lambda one_hot: one_hot[..., :-1], theta)
-
-    @property
-    def mean(self) -> Params:
-        """The probabilities `[..., K]`, which is the mean of one-hot vectors."""
-        return jax.tree.map(lambda logits: jax.nn.softmax(logits, axis=-1), self.logits)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns one-hot vectors `[..., K]`, as floating numbers."""
-
-        def draw(k: RandomKey, logits: Array) -> Array:
-            return jax.nn.one_hot(jax.random.categorical(k, logits), logits.shape[-1], dtype=logits.dtype)
-
-        return sample_leaves(key, draw, self.logits)
-
 
 def _with_zero(natural: Array) -> Array:
     return jnp.concatenate([natural, jnp.zeros((*natural.shape[:-1], 1), natural.dtype)], axis=-1)
 
 
 @record
-class Beta(ExponentialFamily):
+class Beta(TextbookFamily):
     r"""A probability, \(0 < \theta < 1\): \(T = (\log\theta, \log(1-\theta))\), \(\lambda = (\alpha-1, \beta-1)\).
 
     \[ A = \log B(\alpha, \beta), \qquad \mu = (\psi(\alpha), \psi(\beta)) - \psi(\alpha + \beta) \]
@@ -242,21 +169,14 @@ class Beta(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"alpha": Positive(), "beta": Positive()}
     events: ClassVar[tuple[int, ...]] = (0, 0)
-
-    def to_natural(self) -> Any:
-        """Returns (α − 1, β − 1)."""
-        return tuple(jax.tree.map(lambda x: x - 1.0, part) for part in (self.alpha, self.beta))
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Beta:
-        """Returns the belief with α and β one larger."""
-        return cls(*(jax.tree.map(lambda x: x + 1.0, part) for part in values))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns log B(α, β)."""
-        leaf = lambda a, b: gammaln(a + 1.0) + gammaln(b + 1.0) - gammaln(a + b + 2.0)
-        return total(leaf, *values)
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda a, b: (a - 1.0, b - 1.0),
+        textbook=lambda one, zero: (one + 1.0, zero + 1.0),
+        partition=lambda one, zero: gammaln(one + 1.0) + gammaln(zero + 1.0) - gammaln(one + zero + 2.0),
+        statistics=lambda x: (jnp.log(x), jnp.log1p(-x)),
+        mean=lambda a, b: a / (a + b),
+        draw=lambda key, a, b: _inside(jax.random.beta(key, a, b, dtype=a.dtype)),
+    )
 
     @classmethod
     def guess(cls, values: Any) -> Beta:
@@ -264,27 +184,14 @@ class Beta(ExponentialFamily):
         a, b = _guess(jnp.stack(values))
         return cls(a, b)
 
-    def statistics(self, theta: Params) -> Statistics:
-        """Returns the logarithms of θ and of 1 − θ."""
-        return jax.tree.map(jnp.log, theta), jax.tree.map(lambda x: jnp.log1p(-x), theta)
 
-    @property
-    def mean(self) -> Params:
-        """α / (α + β)."""
-        return jax.tree.map(lambda a, b: a / (a + b), self.alpha, self.beta)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns a draw, differentiable in α and β."""
-
-        def draw(k: RandomKey, a: Array, b: Array) -> Array:
-            limits = jnp.finfo(a.dtype)
-            return jnp.clip(jax.random.beta(k, a, b, dtype=a.dtype), limits.tiny, 1.0 - limits.epsneg)
-
-        return sample_leaves(key, draw, self.alpha, self.beta)
+def _inside(share: Array) -> Array:
+    limits = jnp.finfo(share.dtype)
+    return jnp.clip(share, limits.tiny, 1.0 - limits.epsneg)
 
 
 @record
-class Dirichlet(ExponentialFamily):
+class Dirichlet(TextbookFamily):
     r"""Probabilities of K things: \(T = \log\theta\), \(\lambda = \alpha - 1\).
 
     \[ A = \sum_k \log\Gamma(\alpha_k) - \log\Gamma\Big(\sum_k \alpha_k\Big), \qquad
@@ -304,41 +211,19 @@ class Dirichlet(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"concentration": Positive(event=1)}
     events: ClassVar[tuple[int, ...]] = (1,)
-
-    def to_natural(self) -> Any:
-        """Returns α − 1."""
-        return jax.tree.map(lambda a: a - 1.0, self.concentration)
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Dirichlet:
-        """Returns the belief with α one larger."""
-        return cls(jax.tree.map(lambda a: a + 1.0, values))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns the log of the multivariate Beta function of α."""
-        return total(lambda a: jnp.sum(gammaln(a + 1.0), axis=-1) - gammaln(jnp.sum(a + 1.0, axis=-1)), values)
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda a: a - 1.0,
+        textbook=lambda natural: natural + 1.0,
+        partition=lambda n: jnp.sum(gammaln(n + 1.0), axis=-1) - gammaln(jnp.sum(n + 1.0, axis=-1)),
+        statistics=jnp.log,
+        mean=lambda a: a / jnp.sum(a, axis=-1, keepdims=True),
+        draw=lambda key, a: jnp.maximum(jax.random.dirichlet(key, a, dtype=a.dtype), jnp.finfo(a.dtype).tiny),
+    )
 
     @classmethod
     def guess(cls, values: Any) -> Dirichlet:
         """Returns a belief nearby."""
         return cls(_guess(values))
-
-    def statistics(self, theta: Params) -> Statistics:
-        return jax.tree.map(jnp.log, theta)
-
-    @property
-    def mean(self) -> Params:
-        """α over its sum."""
-        return jax.tree.map(lambda a: a / jnp.sum(a, axis=-1, keepdims=True), self.concentration)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns a draw `[..., K]`, differentiable in α."""
-
-        def draw(k: RandomKey, a: Array) -> Array:
-            return jnp.maximum(jax.random.dirichlet(k, a, dtype=a.dtype), jnp.finfo(a.dtype).tiny)
-
-        return sample_leaves(key, draw, self.concentration)
 
 
 def _guess(mu: Array) -> Array:

@@ -116,13 +116,13 @@ class Product:
         """Returns draws of every factor; one with fewer than the others (a point, few draws) repeats them evenly."""
         keys = jax.random.split(key, len(self.factors))
         drawn = {name: factor.draws(k, count) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
-        sizes = {name: leaves[0].shape[0] for name, part in drawn.items() if (leaves := jax.tree.leaves(part))}
-        longest = max(sizes.values(), default=1)
+        return _evenly(drawn)
 
-        def spread(leaf: jax.Array) -> jax.Array:
-            return leaf[jnp.arange(longest) * leaf.shape[0] // longest]
 
-        return jax.tree.map(spread, drawn)
+def _evenly(drawn: Params) -> Params:
+    """Returns draws along a leading axis of the longest part's, each part repeated evenly."""
+    longest = max((leaf.shape[0] for leaf in jax.tree.leaves(drawn)), default=1)
+    return jax.tree.map(lambda leaf: leaf[jnp.arange(longest) * leaf.shape[0] // longest], drawn)
 
 
 def _sum(terms: list[Array]) -> Array:
@@ -165,10 +165,7 @@ class Parts:
     def draws(self, key: RandomKey, count: int) -> Params:
         """Returns draws along a leading axis; a part with fewer (a point) repeats its own evenly."""
         keys = jax.random.split(key, len(self.parts))
-        drawn = [part.draws(k, count) for part, k in zip(self.parts, keys, strict=True)]
-        longest = max((leaf.shape[0] for leaf in jax.tree.leaves(drawn)), default=1)
-        spread = lambda leaf: leaf[jnp.arange(longest) * leaf.shape[0] // longest]
-        return united([jax.tree.map(spread, part) for part in drawn])
+        return united(_evenly([part.draws(k, count) for part, k in zip(self.parts, keys, strict=True)]))
 
 
 def united(trees: list[Params]) -> Params:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
 
-from lamu.families.exponential import Domain, ExponentialFamily, Positive, Real, increasing_root, sample_leaves, total
+from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily, increasing_root, total
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey, Statistics
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Exponential", "Gamma", "InverseGamma", "Poisson"]
 
@@ -21,7 +21,7 @@ __all__ = ["Exponential", "Gamma", "InverseGamma", "Poisson"]
 
 
 @record
-class Gamma(ExponentialFamily):
+class Gamma(TextbookFamily):
     r"""A positive number: \(T = (\log\theta, \theta)\), \(\lambda = (a - 1, -b)\).
 
     \[ A = \log\Gamma(a) - a \log b, \qquad \mu = (\psi(a) - \log b,\; a/b) \]
@@ -41,43 +41,19 @@ class Gamma(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"shape": Positive(), "rate": Positive()}
     events: ClassVar[tuple[int, ...]] = (0, 0)
-
-    def to_natural(self) -> Any:
-        """Returns (a − 1, −b)."""
-        return jax.tree.map(lambda a: a - 1.0, self.shape), jax.tree.map(jnp.negative, self.rate)
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Gamma:
-        """Returns the belief with these parameters."""
-        return cls(jax.tree.map(lambda a: a + 1.0, values[0]), jax.tree.map(jnp.negative, values[1]))
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Gamma:
-        """Returns the belief with these E log θ and E θ."""
-        shape = jax.tree.map(lambda logarithm, mean: gamma_shape(logarithm - jnp.log(mean)), *values)
-        return cls(shape, jax.tree.map(jnp.divide, shape, values[1]))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns log Γ(a) − a log b."""
-        return total(lambda a, b: gammaln(a + 1.0) - (a + 1.0) * jnp.log(-b), *values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        return jax.tree.map(jnp.log, theta), theta
-
-    @property
-    def mean(self) -> Params:
-        """The ratio a / b."""
-        return jax.tree.map(jnp.divide, self.shape, self.rate)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns a draw, differentiable in a and b."""
-        draw = lambda k, a, b: gamma_draw(k, a) / b
-        return sample_leaves(key, draw, self.shape, self.rate)
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda a, b: (a - 1.0, -b),
+        textbook=lambda log, linear: (log + 1.0, -linear),
+        partition=lambda log, linear: gammaln(log + 1.0) - (log + 1.0) * jnp.log(-linear),
+        statistics=lambda x: (jnp.log(x), x),
+        mean=lambda a, b: a / b,
+        draw=lambda key, a, b: gamma_draw(key, a) / b,
+        of_moments=lambda log, mean: _with_ratio(gamma_shape(log - jnp.log(mean)), mean),
+    )
 
 
 @record
-class InverseGamma(ExponentialFamily):
+class InverseGamma(TextbookFamily):
     r"""A positive number whose reciprocal is Gamma: \(T = (\log\theta, 1/\theta)\), \(\lambda = (-a - 1, -b)\).
 
     \[ A = \log\Gamma(a) - a \log b, \qquad \mu = (\log b - \psi(a),\; a/b) \]
@@ -97,45 +73,19 @@ class InverseGamma(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"shape": Positive(), "scale": Positive()}
     events: ClassVar[tuple[int, ...]] = (0, 0)
-
-    def to_natural(self) -> Any:
-        """Returns (−a − 1, −b)."""
-        return jax.tree.map(lambda a: -a - 1.0, self.shape), jax.tree.map(jnp.negative, self.scale)
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> InverseGamma:
-        """Returns the belief with these parameters."""
-        return cls(jax.tree.map(lambda a: -a - 1.0, values[0]), jax.tree.map(jnp.negative, values[1]))
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> InverseGamma:
-        """Returns the belief with these E log θ and E 1/θ."""
-        shape = jax.tree.map(lambda logarithm, inverse: gamma_shape(-logarithm - jnp.log(inverse)), *values)
-        return cls(shape, jax.tree.map(jnp.divide, shape, values[1]))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns log Γ(a) − a log b."""
-        return total(lambda a, b: gammaln(-a - 1.0) + (a + 1.0) * jnp.log(-b), *values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        """Returns (log θ, 1/θ)."""
-        return jax.tree.map(jnp.log, theta), jax.tree.map(jnp.reciprocal, theta)
-
-    @property
-    def mean(self) -> Params:
-        """The ratio b / (a − 1), infinite for a ≤ 1."""
-        finite = lambda a, b: jnp.where(a > 1.0, b / jnp.where(a > 1.0, a - 1.0, 1.0), jnp.inf)
-        return jax.tree.map(finite, self.shape, self.scale)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns a draw, differentiable in a and b."""
-        draw = lambda k, a, b: b / gamma_draw(k, a)
-        return sample_leaves(key, draw, self.shape, self.scale)
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda a, b: (-a - 1.0, -b),
+        textbook=lambda log, inverse: (-log - 1.0, -inverse),
+        partition=lambda log, inverse: gammaln(-log - 1.0) + (log + 1.0) * jnp.log(-inverse),
+        statistics=lambda x: (jnp.log(x), 1.0 / x),
+        mean=lambda a, b: jnp.where(a > 1.0, b / jnp.where(a > 1.0, a - 1.0, 1.0), jnp.inf),
+        draw=lambda key, a, b: b / gamma_draw(key, a),
+        of_moments=lambda log, inverse: _with_ratio(gamma_shape(-log - jnp.log(inverse)), inverse),
+    )
 
 
 @record
-class Exponential(ExponentialFamily):
+class Exponential(TextbookFamily):
     r"""A wait: \(T = \theta > 0\), \(\lambda = -r\), \(A = -\log r\), \(\mu = 1/r\).
 
     Attributes:
@@ -150,37 +100,20 @@ class Exponential(ExponentialFamily):
     rate: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {"rate": Positive()}
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=jnp.negative,
+        textbook=jnp.negative,
+        partition=lambda natural: -jnp.log(-natural),
+        statistics=lambda x: x,
+        mean=jnp.reciprocal,
+        draw=lambda key, r: jax.random.exponential(key, r.shape, r.dtype) / r,
+        of_moments=jnp.reciprocal,
+    )
 
-    def to_natural(self) -> Any:
-        """Returns −r."""
-        return jax.tree.map(jnp.negative, self.rate)
 
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Exponential:
-        """Returns the belief with this rate."""
-        return cls(jax.tree.map(jnp.negative, values))
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Exponential:
-        """Returns the belief with the rate 1/μ."""
-        return cls(jax.tree.map(jnp.reciprocal, values))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns −log r."""
-        return total(lambda natural: -jnp.log(-natural), values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        return theta
-
-    @property
-    def mean(self) -> Params:
-        """The reciprocal 1/r."""
-        return jax.tree.map(jnp.reciprocal, self.rate)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns a draw, differentiable in r."""
-        return sample_leaves(key, lambda k, r: jax.random.exponential(k, r.shape, r.dtype) / r, self.rate)
+def _with_ratio(shape: Array, ratio: Array) -> tuple[Array, Array]:
+    """Returns a, and the b at which a/b is the given ratio."""
+    return shape, shape / ratio
 
 
 def gamma_shape(gap: Array, dimension: int = 1) -> Array:
@@ -215,7 +148,7 @@ TERMS = 256
 
 
 @record
-class Poisson(ExponentialFamily):
+class Poisson(TextbookFamily):
     r"""A count: \(T = \theta\), λ the logarithm of the rate, \(A = e^\lambda\), \(\mu = e^\lambda\), \(h = 1/\theta!\).
 
     Attributes:
@@ -231,28 +164,15 @@ class Poisson(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"log_rate": Real()}
     unbounded: ClassVar[bool] = True
-
-    def to_natural(self) -> Any:
-        """Returns the logarithm of the rate."""
-        return self.log_rate
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Poisson:
-        """Returns the belief with this logarithm of the rate."""
-        return cls(values)
-
-    @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Poisson:
-        """Returns the belief with the rate μ."""
-        return cls(jax.tree.map(jnp.log, values))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns the sum of the rates."""
-        return total(jnp.exp, values)
-
-    def statistics(self, theta: Params) -> Statistics:
-        return theta
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda log_rate: log_rate,
+        textbook=lambda natural: natural,
+        partition=jnp.exp,
+        statistics=lambda count: count,
+        mean=jnp.exp,
+        draw=lambda key, log_rate: jax.random.poisson(key, jnp.exp(log_rate)).astype(log_rate.dtype),
+        of_moments=jnp.log,
+    )
 
     def log_base_measure(self, theta: Params) -> Array:
         """Returns −log θ!."""
@@ -261,16 +181,6 @@ class Poisson(ExponentialFamily):
     def expected_log_base_measure(self) -> Array:
         """Returns −E log θ!, to ten digits: a sum, or an asymptotic series where rates are large."""
         return total(lambda log_rate: -_expected_log_factorial(log_rate), self.log_rate)
-
-    @property
-    def mean(self) -> Params:
-        """The rates."""
-        return jax.tree.map(jnp.exp, self.log_rate)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns counts, as floating numbers."""
-        draw = lambda k, log_rate: jax.random.poisson(k, jnp.exp(log_rate)).astype(log_rate.dtype)
-        return sample_leaves(key, draw, self.log_rate)
 
 
 def _expected_log_factorial(log_rate: Array) -> Array:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import i0e
 
 from lamu.dtype_policy import lenient
-from lamu.families.exponential import Domain, ExponentialFamily, Positive, Real, sample_leaves, total
+from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey, Statistics
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["VonMises"]
 
 
 @record
-class VonMises(ExponentialFamily):
+class VonMises(TextbookFamily):
     r"""An angle in \((-\pi, \pi]\): \(T = (\cos\theta, \sin\theta)\), \(\lambda = \kappa\,(\cos m, \sin m)\).
 
     \[ A = \log 2\pi I_0(\lVert\lambda\rVert), \qquad \mu = \frac{I_1(\kappa)}{I_0(\kappa)}\,(\cos m, \sin m) \]
@@ -42,26 +41,14 @@ class VonMises(ExponentialFamily):
     events: ClassVar[tuple[int, ...]] = (0, 0)
     unbounded: ClassVar[bool] = True
 
-    def to_natural(self) -> Any:
-        """Returns κ (cos m, sin m)."""
-        along = lambda part: jax.tree.map(lambda m, kappa: kappa * part(m), self.location, self.concentration)
-        return along(jnp.cos), along(jnp.sin)
-
-    @classmethod
-    def from_natural(cls, values: Any, given: Any) -> VonMises:
-        """Returns the belief with this vector's angle and length."""
-        cosine, sine = values
-        return cls(jax.tree.map(jnp.arctan2, sine, cosine), jax.tree.map(_length, cosine, sine))
-
-    @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
-        """Returns log 2π I₀(κ)."""
-
-        def leaf(cosine: Array, sine: Array) -> Array:
-            kappa = _length(cosine, sine)
-            return kappa + jnp.log(2.0 * jnp.pi * i0e(kappa))
-
-        return total(leaf, *values)
+    formulas: ClassVar[Formulas] = Formulas(
+        natural=lambda m, kappa: (kappa * jnp.cos(m), kappa * jnp.sin(m)),
+        textbook=lambda cosine, sine: (jnp.arctan2(sine, cosine), _length(cosine, sine)),
+        partition=lambda cosine, sine: _log_normaliser(_length(cosine, sine)),
+        statistics=lambda angle: (jnp.cos(angle), jnp.sin(angle)),
+        mean=lambda m, kappa: jnp.arctan2(jnp.sin(m), jnp.cos(m)),  # the mean direction, in (−π, π]
+        draw=lambda key, m, kappa: _draw(key, m, kappa),
+    )
 
     @classmethod
     def guess(cls, values: Any) -> VonMises:
@@ -70,24 +57,18 @@ class VonMises(ExponentialFamily):
         room = jnp.maximum(1.0 - length**2, jnp.finfo(length.dtype).eps)
         return cls(jnp.arctan2(values[1], values[0]), length * (2.0 - length**2) / room)
 
-    def statistics(self, theta: Params) -> Statistics:
-        """Returns the cosine and the sine of θ."""
-        return jax.tree.map(jnp.cos, theta), jax.tree.map(jnp.sin, theta)
 
-    @property
-    def mean(self) -> Params:
-        """The mean direction, the angle of E (cos θ, sin θ), in (−π, π]."""
-        return jax.tree.map(lambda m: jnp.arctan2(jnp.sin(m), jnp.cos(m)), self.location)
+def _draw(key: RandomKey, m: Array, kappa: Array) -> Array:
+    """Returns angles in (−π, π], by Best and Fisher's rejection."""
+    from numpyro.distributions import VonMises as Angle
 
-    def sample(self, key: RandomKey) -> Params:
-        """Returns angles in (−π, π], by Best and Fisher's rejection."""
-        from numpyro.distributions import VonMises as Angle
+    with lenient():
+        return Angle(m, kappa).sample(key).astype(m.dtype)
 
-        def draw(k: RandomKey, m: Array, kappa: Array) -> Array:
-            with lenient():
-                return Angle(m, kappa).sample(k).astype(m.dtype)
 
-        return sample_leaves(key, draw, self.location, self.concentration)
+def _log_normaliser(kappa: Array) -> Array:
+    """Returns log 2π I₀(κ)."""
+    return kappa + jnp.log(2.0 * jnp.pi * i0e(kappa))
 
 
 def _length(cosine: Array, sine: Array) -> Array:
