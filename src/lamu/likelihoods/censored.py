@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 
+from lamu.families.special import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record, static
 from lamu.supports import Interval, Support

@@ -10,11 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid
 
-from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion
-from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, log_sigmoid, require_link
-from lamu.likelihoods.several_targets import IndependentTargets
-from lamu.likelihoods.tails import (
+from lamu.families.special import (
     cdf_of_beta,
     cdf_of_count,
     log_gamma_ratio,
@@ -22,6 +18,10 @@ from lamu.likelihoods.tails import (
     log_tails_of_beta,
     log_tails_of_gamma,
 )
+from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion
+from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, log_sigmoid, require_link
+from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import Counts

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
-from lamu.likelihoods.tails import cdf_of_count, log_between, log_tails_of_density, log_tails_of_masses
+from lamu.families.special import cdf_of_count, log_between, log_tails_of_density, log_tails_of_masses
 from lamu.record import record
 from lamu.supports import Classes, OpenRange, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey, Targets

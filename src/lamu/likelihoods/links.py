@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jax.nn import sigmoid
 from jax.scipy.special import ndtr, ndtri
 
-from lamu.likelihoods.tails import log1mexp, log_normal_cdf, log_normal_interval, log_normal_pdf
+from lamu.families.special import log1mexp, log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.record import record
 from lamu.typing import Array
 

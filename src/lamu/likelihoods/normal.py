@@ -14,10 +14,10 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
 
+from lamu.families.special import log_normal_cdf, log_normal_interval
 from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.several_targets import IndependentTargets, target_of
-from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey, Targets

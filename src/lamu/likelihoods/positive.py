@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
 
+from lamu.families.special import cdf_of_gamma, log_tails_of_beta, log_tails_of_gamma
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.links import (
     ComplementaryLogLog,
@@ -20,7 +21,6 @@ from lamu.likelihoods.links import (
     require_link,
     require_probability_link,
 )
-from lamu.likelihoods.tails import cdf_of_gamma, log_tails_of_beta, log_tails_of_gamma
 from lamu.record import record
 from lamu.supports import PositiveReal, UnitInterval
 from lamu.typing import Array, Number, Params, RandomKey

@@ -11,8 +11,8 @@ from jax.core import Tracer
 from jax.scipy.special import betainc, betaln, digamma, gammaln, i0e, i1e
 
 from lamu.dtype_policy import lenient
+from lamu.families.special import log1mexp, log_tails_of_student
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
-from lamu.likelihoods.tails import log1mexp, log_tails_of_student
 from lamu.record import record
 from lamu.supports import Circle, Real, require_positive
 from lamu.typing import Array, Number, Params, RandomKey

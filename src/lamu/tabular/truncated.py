@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.bisection import bisect
+from lamu.families.special import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods import Likelihood
-from lamu.likelihoods.tails import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import Real
