@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
 
 from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily, increasing_root, total
+from lamu.families.special import draw_counts, entropy_of_count
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -140,13 +141,6 @@ def gamma_draw(key: RandomKey, shape: Array) -> Array:
 # not hold, and the rule has to be read in its first form, with the gradient of the entropy.
 
 
-MANY = 100.0
-"""From this rate on the entropy is its asymptotic series, whose first term left out is below 1e-10 there."""
-
-TERMS = 256
-"""Terms of the sum below it; the probability of larger counts is below 1e-35 at the rate of 100."""
-
-
 @record
 class Poisson(TextbookFamily):
     r"""A count: \(T = \theta\), λ the logarithm of the rate, \(A = e^\lambda\), \(\mu = e^\lambda\), \(h = 1/\theta!\).
@@ -170,7 +164,7 @@ class Poisson(TextbookFamily):
         partition=jnp.exp,
         statistics=lambda count: count,
         mean=jnp.exp,
-        draw=lambda key, log_rate: jax.random.poisson(key, jnp.exp(log_rate)).astype(log_rate.dtype),
+        draw=lambda key, log_rate: draw_counts(key, jnp.exp(log_rate)),
         of_moments=jnp.log,
     )
 
@@ -179,19 +173,9 @@ class Poisson(TextbookFamily):
         return total(lambda count: -gammaln(count + 1.0), theta)
 
     def expected_log_base_measure(self) -> Array:
-        """Returns −E log θ!, to ten digits: a sum, or an asymptotic series where rates are large."""
-        return total(lambda log_rate: -_expected_log_factorial(log_rate), self.log_rate)
+        """Returns −E log θ!, by the entropy."""
+        leaf = lambda log_rate: jnp.exp(log_rate) * (1.0 - log_rate) - entropy_of_count(jnp.exp(log_rate))
+        return total(leaf, self.log_rate)
 
-
-def _expected_log_factorial(log_rate: Array) -> Array:
-    few = jnp.minimum(log_rate, jnp.log(MANY))
-    counts = jnp.arange(TERMS, dtype=log_rate.dtype).reshape((TERMS,) + (1,) * log_rate.ndim)
-    log_factorial = gammaln(counts + 1.0)
-    summed = jnp.sum(jnp.exp(counts * few[None] - jnp.exp(few)[None] - log_factorial) * log_factorial, axis=0)
-
-    many = jnp.maximum(log_rate, jnp.log(MANY))
-    r = jnp.exp(-many)
-    tail = r * (1 / 12 + r * (1 / 24 + r * (19 / 360 + r * (9 / 80 + r * (863 / 2520)))))
-    entropy = 0.5 * (jnp.log(2.0 * jnp.pi) + 1.0 + many) - tail
-    rate = jnp.exp(many)
-    return jnp.where(log_rate < jnp.log(MANY), summed, entropy - rate + many * rate)
+    def entropy(self) -> Array:
+        return total(lambda log_rate: entropy_of_count(jnp.exp(log_rate)), self.log_rate)

@@ -13,13 +13,15 @@ import numpy as np
 from jax.nn import sigmoid, softplus
 from jax.scipy.special import betainc, gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
 
-from lamu.typing import Array, DTypeLike
+from lamu.typing import Array, DTypeLike, RandomKey
 
 __all__ = [
     "Tails",
     "cdf_of_beta",
     "cdf_of_count",
     "cdf_of_gamma",
+    "draw_counts",
+    "entropy_of_count",
     "log1mexp",
     "log_between",
     "log_choose",
@@ -28,6 +30,7 @@ __all__ = [
     "log_normal_interval",
     "log_normal_pdf",
     "log_prob_of_count",
+    "log_prob_of_student",
     "log_tails_of_beta",
     "log_tails_of_density",
     "log_tails_of_gamma",
@@ -130,6 +133,12 @@ def log_prob_of_count(y: Array, mean: Array, log_mean: Array) -> Array:
     small = jnp.where(near, excess, 0.0)
     deviance = jnp.where(near, some * (jnp.expm1(small) - small), mean - y - y * excess)
     return -deviance - stirling(y)
+
+
+def log_prob_of_student(t: Array, df: Array) -> Array:
+    """Returns the log density of Student's t."""
+    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - jnp.log(math.pi * df) / 2
+    return constant - (df + 1) / 2 * jnp.log1p(t * t / df)
 
 
 def _remainder(z: Array) -> Array:
@@ -356,3 +365,34 @@ def _log_mean_exp(x: Array, log_x: Array, log_rest: Array, d: Any) -> Array:
     near = jnp.abs(d) < 1.0
     small = jnp.log1p(x * jnp.expm1(jnp.where(near, d, 0.0)))
     return jnp.where(near, small, jnp.logaddexp(log_rest, log_x + d))
+
+
+# What counts of a mean are.
+
+
+_FEW = 64.0  # the mean up to which the entropy is a sum over counts, and above which a series is exact to 1e-10
+_LEAST = 1e-30  # the mean whose entropy those below have, which is zero for all purposes
+_SUMMED = 192  # counts, of which those of that mean are all but 1e-40
+
+
+def entropy_of_count(mean: Array) -> Array:
+    r"""Returns the entropy of Poisson counts, \(\sum_y p \log(1/p)\), of a large mean by its asymptotic series."""
+    few = jnp.clip(mean, _LEAST, _FEW)
+    y = jnp.arange(_SUMMED, dtype=mean.dtype).reshape(-1, *[1] * mean.ndim)
+    log_prob = log_prob_of_count(y, few[None], jnp.log(few)[None])
+    many = jnp.maximum(mean, _FEW)
+    r = 1.0 / many  # by Horner's scheme, as powers of a large mean have no float32
+    series = -r * (1 / 12 + r * (1 / 24 + r * (19 / 360 + r * (9 / 80 + r * (863 / 2520)))))
+    few = -jnp.sum(jnp.exp(log_prob) * log_prob, axis=0)
+    return jnp.where(mean < _FEW, few, 0.5 * jnp.log(2 * math.pi * math.e * many) + series)
+
+
+def draw_counts(key: RandomKey, mean: Array) -> Array:
+    """Returns Poisson counts as numbers of the mean's dtype."""
+    # Above a mean of 10⁸ they are rounded normal draws, since counts of JAX are integers of 32 bits.
+    first, second = jax.random.split(key)
+    counts = jax.random.poisson(first, jnp.minimum(mean, 1e8)).astype(mean.dtype)
+    many = jnp.maximum(mean, 1e8)
+    return jnp.where(
+        mean < 1e8, counts, jnp.round(many + jnp.sqrt(many) * jax.random.normal(second, mean.shape, mean.dtype))
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -13,6 +12,8 @@ from jax.nn import sigmoid
 from lamu.families.special import (
     cdf_of_beta,
     cdf_of_count,
+    draw_counts,
+    entropy_of_count,
     log_gamma_ratio,
     log_prob_of_count,
     log_tails_of_beta,
@@ -27,12 +28,7 @@ from lamu.record import record
 from lamu.supports import Counts
 from lamu.typing import Array, Number, Params, RandomKey, Targets
 
-__all__ = ["NegativeBinomial", "Poisson", "ZeroInflated", "draw_counts"]
-
-
-_FEW = 64.0  # the mean up to which the entropy is a sum over counts, and above which a series is exact to 1e-10
-_LEAST = 1e-30  # the mean whose entropy those below have, which is zero for all purposes
-_COUNTS = 192  # of which those of that mean are all but 1e-40
+__all__ = ["NegativeBinomial", "Poisson", "ZeroInflated"]
 
 
 @record
@@ -84,15 +80,7 @@ class Poisson(IndependentTargets):
 
     def surprise(self, params: Params, f: Array) -> Array:
         r"""Returns \(\sum_y p \log(1/p)\), and for a large mean its series \(\tfrac12 \log(2 \pi e \mu) - \ldots\)."""
-        mean = self.link.inverse(f)
-        few = jnp.clip(mean, _LEAST, _FEW)
-        y = jnp.arange(_COUNTS, dtype=f.dtype).reshape(-1, *[1] * f.ndim)
-        log_prob = log_prob_of_count(y, few[None], jnp.log(few)[None])
-        many = jnp.maximum(mean, _FEW)
-        r = 1.0 / many  # by Horner's scheme, as powers of a large mean have no float32
-        series = -r * (1 / 12 + r * (1 / 24 + r * (19 / 360 + r * (9 / 80 + r * (863 / 2520)))))
-        few = -jnp.sum(jnp.exp(log_prob) * log_prob, axis=0)
-        return jnp.where(mean < _FEW, few, 0.5 * jnp.log(2 * math.pi * math.e * many) + series)
+        return entropy_of_count(self.link.inverse(f))
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns Poisson counts."""
@@ -106,17 +94,6 @@ class Poisson(IndependentTargets):
         """Returns those of a gamma distributed number of shape y + 1, in the other order."""
         above, below = log_tails_of_gamma(y + 1.0, self.link.inverse(f))
         return below, above
-
-
-def draw_counts(key: RandomKey, mean: Array) -> Array:
-    """Returns Poisson counts as numbers of the mean's dtype."""
-    # Above a mean of 10⁸ they are rounded normal draws, since counts of JAX are integers of 32 bits.
-    first, second = jax.random.split(key)
-    counts = jax.random.poisson(first, jnp.minimum(mean, 1e8)).astype(mean.dtype)
-    many = jnp.maximum(mean, 1e8)
-    return jnp.where(
-        mean < 1e8, counts, jnp.round(many + jnp.sqrt(many) * jax.random.normal(second, mean.shape, mean.dtype))
-    )
 
 
 _FEW_COUNTS = 64

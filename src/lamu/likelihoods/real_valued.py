@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.scipy.special import betainc, betaln, digamma, gammaln, i0e, i1e
+from jax.scipy.special import betainc, betaln, digamma, i0e, i1e
 
 from lamu.dtype_policy import lenient
-from lamu.families.special import log1mexp, log_tails_of_student
+from lamu.families.special import log1mexp, log_prob_of_student, log_tails_of_student
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.record import record
 from lamu.supports import Circle, Real, require_positive
@@ -60,9 +60,8 @@ class StudentT(LearnedScale):
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2 * self.df / (self.df + 3)), params)
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
-        scale, nu = self.dispersion(params, f), self._df(f)
-        constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * jnp.log(math.pi * nu)
-        return constant - jnp.log(scale) - 0.5 * (nu + 1) * jnp.log1p(((y - f) / scale) ** 2 / nu)
+        scale = self.dispersion(params, f)
+        return log_prob_of_student((y - f) / scale, self._df(f)) - jnp.log(scale)
 
     def weight(self, params: Params, f: Array) -> Array:
         r"""Returns \((\nu + 1) / ((\nu + 3) \sigma^2)\)."""

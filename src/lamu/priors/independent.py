@@ -13,6 +13,7 @@ from jax.scipy.special import gammaln, logit
 
 from lamu import tree
 from lamu.families import Binary
+from lamu.families.special import log_prob_of_student
 from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns
 from lamu.record import record, static
 from lamu.supports import require_positive
@@ -284,9 +285,7 @@ class StudentT(Independent):
 
     def log_density(self, z: Array) -> Array:
         """Returns the log density of Student's t."""
-        df = jnp.asarray(self.df, z.dtype)
-        constant = gammaln((df + 1) / 2) - gammaln(df / 2) - jnp.log(df * math.pi) / 2
-        return constant - (df + 1) / 2 * jnp.log1p(z * z / df)
+        return log_prob_of_student(z, jnp.asarray(self.df, z.dtype))
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of Student's t."""
