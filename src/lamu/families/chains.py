@@ -26,7 +26,7 @@ from lamu.families.exponential import (
 from lamu.families.normal_wishart import MultivariateNormal, logdet, outer, product, transpose
 from lamu.families.probabilities import Categorical
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, Params, RandomKey, Statistics
 
 __all__ = [
     "GaussianChain",
@@ -45,17 +45,17 @@ def times(length: Array, steps: int) -> Array:
     return jax.lax.broadcasted_iota(length.dtype, shape, length.ndim) < length[..., None]
 
 
-def full_lengths(series: Any) -> Any:
+def full_lengths(series: Params) -> Params:
     """Returns the lengths of series without padding, leaf by leaf."""
     return jax.tree.map(lambda leaf: jnp.full(leaf.shape[:-1], leaf.shape[-1], jnp.int32), series)
 
 
-def _lengths_of(values: Statistics, given: Any) -> Any:
+def _lengths_of(values: Statistics, given: Params) -> Params:
     """Returns the given lengths, or those of λ or μ without padding."""
     return full_lengths(jax.tree.map(lambda leaf: leaf[..., 0], values[0])) if given is None else given
 
 
-def checked_lengths(length: Any, series: Any, name: str) -> Any:
+def checked_lengths(length: Params, series: Params, name: str) -> Params:
     """Returns given lengths as a tree of whole numbers."""
     single = jax.tree.structure(0) == jax.tree.structure(length)
     trees = jax.tree.map(lambda _: length, series) if single else length
@@ -99,11 +99,11 @@ def checked_lengths(length: Any, series: Any, name: str) -> Any:
 class SeriesFamily(ExponentialFamily):
     """Base of families of series with padding, whose lengths λ and μ take as known."""
 
-    length: Any
+    length: Params
 
     @property
     @abstractmethod
-    def series(self) -> Any:
+    def series(self) -> Params:
         """An array `[..., T]` for each leaf, for shapes."""
 
     def __post_init__(self) -> None:
@@ -112,11 +112,11 @@ class SeriesFamily(ExponentialFamily):
             object.__setattr__(self, "length", checked_lengths(self.length, self.series, type(self).__name__))
 
     @property
-    def given(self) -> Any:
+    def given(self) -> Params:
         return self.length
 
     @property
-    def _lengths(self) -> Any:
+    def _lengths(self) -> Params:
         return full_lengths(self.series) if self.length is None else self.length
 
 
@@ -156,7 +156,7 @@ class GaussianChain(SeriesFamily):
     offset: Params
     transition: Params
     precision: Params
-    length: Any = None
+    length: Params = None
 
     domains: ClassVar[Mapping[str, Domain]] = {
         "offset": Real(event=2),
@@ -166,7 +166,9 @@ class GaussianChain(SeriesFamily):
     events: ClassVar[tuple[int, ...]] = (2, 3, 3)
 
     @classmethod
-    def homogeneous(cls, steps: int, mean: Any, precision: Any, transition: Any, step_precision: Any) -> GaussianChain:
+    def homogeneous(
+        cls, steps: int, mean: Params, precision: Params, transition: Params, step_precision: Params
+    ) -> GaussianChain:
         """Returns a chain with the same transition at every time.
 
         Args:
@@ -204,7 +206,7 @@ class GaussianChain(SeriesFamily):
                 )
         super()._validate()
 
-    def to_natural(self) -> Any:
+    def to_natural(self) -> Statistics:
         """Returns the linear terms, and the blocks of −P/2 on the diagonal and of −P beside it."""
 
         def leaf(b: Array, A: Array, Q: Array, length: Array) -> tuple[Array, Array, Array]:
@@ -216,7 +218,7 @@ class GaussianChain(SeriesFamily):
         return apart(leaf, 3, self.offset, self.transition, self.precision, self._lengths)
 
     @classmethod
-    def from_natural(cls, values: Any, given: Any) -> Any:
+    def from_natural(cls, values: Statistics, given: Params) -> Belief:
         """Returns the belief with these parameters, by one elimination."""
 
         def leaf(linear: Array, diagonal: Array, coupling: Array, length: Array) -> tuple[Array, Array, Array]:
@@ -228,7 +230,7 @@ class GaussianChain(SeriesFamily):
         return cls(b, A, Q, given)
 
     @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Any:
+    def from_expectation(cls, values: Statistics, given: Params) -> Belief:
         """Returns the belief with these moments, by the regression of each vector on the one before."""
 
         def leaf(m: Array, second: Array, cross: Array, length: Array) -> tuple[Array, Array, Array]:
@@ -245,7 +247,7 @@ class GaussianChain(SeriesFamily):
         return cls(b, A, Q, given)
 
     @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         r"""Returns A, the sum of the log-partitions of every \(x_t\) given the time before."""
 
         def leaf(linear: Array, diagonal: Array, coupling: Array, length: Array) -> Array:
@@ -361,7 +363,7 @@ class GaussianChain(SeriesFamily):
         return total(leaf, self.precision, self._lengths)
 
     @property
-    def series(self) -> Any:
+    def series(self) -> Params:
         return jax.tree.map(lambda vectors: vectors[..., 0], self.offset)
 
 
@@ -446,14 +448,14 @@ class MarkovChain(SeriesFamily):
 
     initial: Params
     transition: Params
-    length: Any = None
+    length: Params = None
 
     domains: ClassVar[Mapping[str, Domain]] = {"initial": Real(event=1), "transition": Real(event=3)}
     events: ClassVar[tuple[int, ...]] = (2, 3)
     unbounded: ClassVar[bool] = True
 
     @classmethod
-    def homogeneous(cls, steps: int, initial: Any, transition: Any) -> MarkovChain:
+    def homogeneous(cls, steps: int, initial: Params, transition: Params) -> MarkovChain:
         """Returns a chain with the same probabilities at every step.
 
         Args:
@@ -478,7 +480,7 @@ class MarkovChain(SeriesFamily):
                 )
         super()._validate()
 
-    def to_natural(self) -> Any:
+    def to_natural(self) -> Statistics:
         """Returns the log probabilities less those of the last category, of every time and of every pair."""
 
         def leaf(first: Array, matrix: Array, length: Array) -> tuple[Array, Array]:
@@ -493,7 +495,7 @@ class MarkovChain(SeriesFamily):
         return apart(leaf, 2, self.initial, self.transition, self._lengths)
 
     @classmethod
-    def from_natural(cls, values: Any, given: Any) -> MarkovChain:
+    def from_natural(cls, values: Statistics, given: Params) -> MarkovChain:
         """Returns the belief with these parameters, by one elimination."""
 
         def leaf(single: Array, pair: Array, length: Array) -> tuple[Array, Array]:
@@ -504,7 +506,7 @@ class MarkovChain(SeriesFamily):
         return cls(initial, transition, given)
 
     @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> MarkovChain:
+    def from_expectation(cls, values: Statistics, given: Params) -> MarkovChain:
         """Returns the belief with these probabilities of all categories and pairs but the last."""
 
         def leaf(single: Array, pair: Array, length: Array) -> tuple[Array, Array]:
@@ -519,7 +521,7 @@ class MarkovChain(SeriesFamily):
         return cls(initial, transition, given)
 
     @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         """Returns the log of the sum over all sequences, by the recursion."""
 
         def leaf(single: Array, pair: Array, length: Array) -> Array:
@@ -618,7 +620,7 @@ class MarkovChain(SeriesFamily):
         return sample_leaves(key, draw, self.initial, self.transition, self._lengths)
 
     @property
-    def series(self) -> Any:
+    def series(self) -> Params:
         return jax.tree.map(lambda P: jnp.zeros((*P.shape[:-3], P.shape[-3] + 1), P.dtype), self.transition)
 
 
@@ -748,7 +750,7 @@ class ParallelMarkovChain(MarkovChain):
         return jnp.concatenate([start[..., None], later], axis=-1)
 
 
-def _joined(late: Any, early: Any) -> Any:
+def _joined(late: tuple[Array, ...], early: tuple[Array, ...]) -> tuple[Array, ...]:
     """Returns the stretch of two neighbours, the vector that they share integrated out."""
     (h_first, h_middle, P_first, C_first, P_middle), (g_middle, g_last, Q_middle, C_last, P_last) = early, late
     middle = jnp.concatenate([transpose(C_first), C_last, (h_middle + g_middle)[..., None]], axis=-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -20,7 +20,7 @@ from lamu.families.interface import IndependentDraws
 from lamu.operators import Dense, Diagonal
 from lamu.operators.interface import retracted
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, DTypeLike, Number, Params, RandomKey, Statistics
 
 __all__ = [
     "Domain",
@@ -42,7 +42,7 @@ class Domain(abc.ABC):
     # How many trailing axes of the parameter belong to one member of the family; the others are batch axes.
     event: int = 0
 
-    def fault(self, value: Any, belief: Belief) -> str | None:
+    def fault(self, value: Params, belief: Belief) -> str | None:
         """Returns what is wrong with a concrete value, as the end of a sentence; None for a sound or a traced one."""
         if isinstance(value, Tracer):
             return None
@@ -74,7 +74,7 @@ class Positive(Domain):
 
     # With s the distance from the floor, the step is \(s + \rho d + \rho^2 d^2 / (2 s)\) and so never below \(s/2\).
 
-    above: Callable[[Any], float] | None = None
+    above: Callable[[Belief], float] | None = None
 
     def floor(self, belief: Belief) -> float:
         """Returns the number that the parameter must exceed."""
@@ -122,7 +122,7 @@ class PositiveDefinite(Domain):
         return None
 
 
-def _first(value: np.ndarray, sound: Any, fault: str) -> str | None:
+def _first(value: np.ndarray, sound: np.ndarray | np.bool_, fault: str) -> str | None:
     """Returns the sentence about the first unsound entry."""
     if np.all(sound):
         return None
@@ -131,7 +131,7 @@ def _first(value: np.ndarray, sound: Any, fault: str) -> str | None:
     return f"{where} {fault}"
 
 
-def _place(index: Any) -> str:
+def _place(index: Sequence[int | np.intp]) -> str:
     return f"[{', '.join(str(i) for i in index)}]"
 
 
@@ -153,13 +153,13 @@ class _Search(NamedTuple):
     rate: Array
 
 
-def natural_from_expectation(family: Any, values: Any) -> Any:
+def natural_from_expectation(family: type[ExponentialFamily], values: Statistics) -> Statistics:
     r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN where there is none."""
     solved = apart(lambda *leaves: _leaf(family, leaves), len(family.events), *components(family, values))
     return solved if len(family.events) > 1 else solved[0]
 
 
-def _leaf(family: Any, components: tuple[Array, ...]) -> tuple[Array, ...]:
+def _leaf(family: type[ExponentialFamily], components: tuple[Array, ...]) -> tuple[Array, ...]:
     shapes = [(a.shape[: a.ndim - e], a.shape[a.ndim - e :]) for a, e in zip(components, family.events, strict=True)]
     batch = shapes[0][0]
     members = tuple(a.reshape(-1, *event) for a, (_, event) in zip(components, shapes, strict=True))
@@ -167,7 +167,7 @@ def _leaf(family: Any, components: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(a.reshape(batch + event) for a, (_, event) in zip(solved, shapes, strict=True))
 
 
-def _member(family: Any, components: tuple[Array, ...]) -> tuple[Array, ...]:
+def _member(family: type[ExponentialFamily], components: tuple[Array, ...]) -> tuple[Array, ...]:
     """Solves for one member, by its vector of λ."""
     packed = components if len(family.events) > 1 else components[0]
     mu, unravel = ravel_pytree(packed)
@@ -274,17 +274,17 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
     # The formulas of a family.
 
     @abc.abstractmethod
-    def to_natural(self) -> Any:
+    def to_natural(self) -> Statistics:
         """Returns the values of λ: a tree, or a tuple of one tree a statistic."""
 
     @classmethod
     @abc.abstractmethod
-    def from_natural(cls, values: Any, given: Any) -> Any:
+    def from_natural(cls, values: Statistics, given: Params) -> Belief:
         """Returns the belief with natural parameters of these values, and what the family takes as given."""
 
     @classmethod
     @abc.abstractmethod
-    def partition(cls, values: Any, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         """Returns A(λ), a sum over the members, which is differentiated automatically."""
 
     @abc.abstractmethod
@@ -296,12 +296,12 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         """Returns one draw of θ."""
 
     @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> Any:
+    def from_expectation(cls, values: Statistics, given: Params) -> Belief:
         """Returns the belief with expectation parameters of these values; by Newton's method where not overridden."""
         return cls.from_natural(natural_from_expectation(cls, values), given)
 
     @classmethod
-    def guess(cls, values: Any) -> Any:
+    def guess(cls, values: Statistics) -> Belief:
         """Returns a belief at which Newton's method starts, for one member and its μ."""
         raise NotImplementedError(f"{cls.__name__} has neither an inverse of μ nor a guess at which to search for it")
 
@@ -323,13 +323,13 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         return jnp.zeros((), self._dtype)
 
     @property
-    def given(self) -> Any:
+    def given(self) -> Params:
         """What the family takes as known, beside λ; nothing for most."""
         return ()
 
     # The mathematics that follows from them.
 
-    def with_natural(self, values: Any) -> Any:
+    def with_natural(self, values: Statistics) -> Belief:
         """Returns the belief of this family with natural parameters of other values.
 
         Args:
@@ -365,7 +365,7 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         inner = tree.dot(natural.values, natural.expectation().values)
         return natural.log_partition() - inner - self.expected_log_base_measure()
 
-    def kl(self, other: Any) -> Array:
+    def kl(self, other: Belief) -> Array:
         r"""Returns KL(q ‖ p) in nats, \(A(\lambda_p) - A(\lambda_q) - \langle\mu_q, \lambda_p - \lambda_q\rangle\).
 
         Args:
@@ -384,7 +384,7 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         inner = tree.dot(ours.expectation().values, difference)
         return theirs.log_partition() - ours.log_partition() - inner
 
-    def fisher_product(self, direction: Any) -> Any:
+    def fisher_product(self, direction: Statistics) -> Statistics:
         r"""Returns \(F v = \nabla^2 A(\lambda)\, v\): how μ moves as λ moves along v.
 
         Args:
@@ -394,7 +394,7 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         gradient = jax.grad(lambda values: type(self).partition(values, natural.given))
         return jax.jvp(gradient, (natural.values,), (values_of(direction),))[1]
 
-    def retract(self, direction: Any, rate: Number) -> Any:
+    def retract(self, direction: Statistics, rate: Number) -> Belief:
         r"""Returns the belief after the step \(\lambda + \rho d\), bent so that it cannot leave the domain.
 
         The step is straight where every λ is a belief. Otherwise it is taken in the textbook parameters, along the
@@ -422,7 +422,7 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         return dataclasses.replace(cast(Any, self), **moved)
 
     @property
-    def _dtype(self) -> Any:
+    def _dtype(self) -> DTypeLike:
         return jnp.result_type(jax.tree.leaves(self)[0])
 
     def _validate(self) -> None:
@@ -457,16 +457,16 @@ class TextbookFamily(ExponentialFamily):
         return leafwise(self.formulas.natural, len(self.events), *_fields(self).values())
 
     @classmethod
-    def from_natural(cls, values: Statistics, given: Any) -> Any:
+    def from_natural(cls, values: Statistics, given: Params) -> Belief:
         return cls._of(cls.formulas.textbook, values)
 
     @classmethod
-    def from_expectation(cls, values: Statistics, given: Any) -> Any:
+    def from_expectation(cls, values: Statistics, given: Params) -> Belief:
         inverse = cls.formulas.of_moments
         return super().from_expectation(values, given) if inverse is None else cls._of(inverse, values)
 
     @classmethod
-    def partition(cls, values: Statistics, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         return total(cls.formulas.partition, *components(cls, values))
 
     def statistics(self, theta: Params) -> Statistics:
@@ -481,7 +481,7 @@ class TextbookFamily(ExponentialFamily):
         return sample_leaves(key, self.formulas.draw, *_fields(self).values())
 
     @classmethod
-    def _of(cls, parameters: Callable[..., Any], values: Statistics) -> Any:
+    def _of(cls, parameters: Callable[..., Any], values: Statistics) -> Belief:
         made = leafwise(parameters, len(cls.domains), *components(cls, values))
         family = cast(Any, cls)
         return family(*made) if len(cls.domains) > 1 else family(made)
@@ -503,27 +503,27 @@ class NaturalParameters:
         ([1.0, 2.0], 3.0)
     """
 
-    values: Any
-    given: Any
-    of: type = static()
+    values: Statistics
+    given: Params
+    of: type[ExponentialFamily] = static()
 
     def log_partition(self) -> Array:
         r"""Returns \(A(\lambda)\), with gradient μ."""
-        return cast(Any, self.of).partition(self.values, self.given)
+        return self.of.partition(self.values, self.given)
 
     def expectation(self) -> ExpectationParameters:
         r"""Returns \(\mu = \nabla A(\lambda)\), by automatic differentiation."""
-        gradient = jax.grad(lambda values: cast(Any, self.of).partition(values, self.given))
+        gradient = jax.grad(lambda values: self.of.partition(values, self.given))
         return ExpectationParameters(gradient(self.values), self.given, self.of)
 
-    def family(self) -> Any:
+    def family(self) -> Belief:
         """Returns the same belief by its textbook parameters.
 
         Raises:
             ValueError: if λ is outside the domain, as after too long a step of the plain rule.
         """
         try:
-            return cast(Any, self.of).from_natural(self.values, self.given)
+            return self.of.from_natural(self.values, self.given)
         except ValueError as error:
             raise ValueError(
                 f"these natural parameters lie outside the domain ({error}); take a smaller rate, or the step"
@@ -547,44 +547,44 @@ class ExpectationParameters:
         (0.25, 4.0)
     """
 
-    values: Any
-    given: Any
-    of: type = static()
+    values: Statistics
+    given: Params
+    of: type[ExponentialFamily] = static()
 
     def natural(self) -> NaturalParameters:
         """Returns the natural parameters of the same belief."""
         return self.family().natural()
 
-    def family(self) -> Any:
+    def family(self) -> Belief:
         """Returns the same belief by its textbook parameters.
 
         Raises:
             ValueError: if no belief of the family has these expectations.
         """
         try:
-            return cast(Any, self.of).from_expectation(self.values, self.given)
+            return self.of.from_expectation(self.values, self.given)
         except ValueError as error:
             raise ValueError(
                 f"no {self.of.__name__} has these expectation parameters, {_quote(self.values)} ({error})"
             ) from None
 
 
-def values_of(parameters: Any) -> Any:
+def values_of(parameters: Statistics) -> Statistics:
     """Returns the values of natural or expectation parameters, or of a tree of them; other trees as they are."""
     return jax.tree.map(lambda node: node.values if _known(node) else node, parameters, is_leaf=_known)
 
 
-def with_values(parameters: Any, values: Any) -> Any:
+def with_values(parameters: Statistics, values: Statistics) -> Statistics:
     """Returns the parameters, or the tree of them, with other values."""
     put = lambda node, part: dataclasses.replace(node, values=part) if _known(node) else part
     return jax.tree.map(put, parameters, values, is_leaf=_known)
 
 
-def _known(node: Any) -> bool:
+def _known(node: object) -> bool:
     return isinstance(node, NaturalParameters | ExpectationParameters)
 
 
-def total(function: Callable[..., Array], *trees: Any) -> Array:
+def total(function: Callable[..., Array], *trees: Params) -> Array:
     """Returns the sum of a function over all members of all leaves, for log-partitions."""
     leaves = jax.tree.leaves(jax.tree.map(lambda *xs: jnp.sum(function(*xs)), *trees))
     return jnp.sum(jnp.stack(leaves)) if len(leaves) > 1 else leaves[0]
@@ -595,43 +595,43 @@ def symmetric(matrix: Array) -> Array:
     return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2.0
 
 
-def sample_leaves(key: RandomKey, draw: Callable[..., Any], *trees: Any) -> Any:
+def sample_leaves(key: RandomKey, draw: Callable[..., Any], *trees: Params) -> Params:
     """Returns the tree of `draw(key, *leaves)`, with a key of its own for every leaf."""
     return jax.tree.map(draw, tree.keys_like(key, trees[0]), *trees)
 
 
-def components(family: Any, values: Statistics) -> tuple[Any, ...]:
+def components(family: type[ExponentialFamily], values: Statistics) -> tuple[Params, ...]:
     """Returns the components of λ, T or μ of a family, one tree each."""
     return values if len(family.events) > 1 else (values,)
 
 
-def leafwise(function: Callable[..., Any], count: int, *trees: Any) -> Any:
+def leafwise(function: Callable[..., Any], count: int, *trees: Params) -> Params:
     """Maps a function over leaves; one that returns a tuple of `count` numbers makes a tuple of trees."""
     return apart(function, count, *trees) if count > 1 else jax.tree.map(function, *trees)
 
 
-def apart(leaf: Any, count: int, *trees: Any) -> tuple[Any, ...]:
+def apart(leaf: Callable[..., Any], count: int, *trees: Params) -> tuple[Params, ...]:
     """Maps a function that returns a tuple over leaves, and returns the tuple of trees."""
     structure = jax.tree.structure(trees[0])
     made = [leaf(*leaves) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]
     return tuple(jax.tree.unflatten(structure, [parts[i] for parts in made]) for i in range(count))
 
 
-def _fields(belief: Belief) -> dict[str, Any]:
+def _fields(belief: Belief) -> dict[str, Params]:
     return {name: getattr(belief, name) for name in belief.domains}
 
 
-def _numbers(node: Any) -> bool:
+def _numbers(node: object) -> bool:
     """Whether a list is a vector or a matrix written out, and no tree of arrays."""
     return isinstance(node, list) and all(isinstance(leaf, float | int) for leaf in jax.tree.leaves(node))
 
 
-def _floating(leaf: Any) -> Array:
+def _floating(leaf: Params) -> Array:
     array = jnp.asarray(float(leaf) if isinstance(leaf, int) else leaf)
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
 
 
-def _alike(trees: list[Any]) -> list[Any]:
+def _alike(trees: list[Params]) -> list[Params]:
     """Returns the trees, a single number beside a tree repeated in its structure."""
     single = jax.tree.structure(0)
     structure = next((s for s in map(jax.tree.structure, trees) if s != single), single)
@@ -652,6 +652,6 @@ def _spread(leaves: tuple[Array, ...], events: list[int]) -> tuple[Array, ...]:
     )
 
 
-def _quote(values: Any) -> str:
+def _quote(values: Statistics) -> str:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(values)]
     return ", ".join(np.array2string(leaf, precision=4, threshold=6) for leaf in leaves)

@@ -28,7 +28,7 @@ from lamu.families.exponential import ExpectationParameters, ExponentialFamily, 
 from lamu.operators import Dense, DenseBlocks, Diagonal, Operator, Scalar, Structure
 from lamu.operators.interface import retracted
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Statistics
 
 __all__ = ["Gaussian"]
 
@@ -82,21 +82,21 @@ class Gaussian(ExponentialFamily):
         return self.precision.matvec(self.mean), self.precision.scale(-0.5)
 
     @classmethod
-    def from_natural(cls, values: tuple[Params, Operator], given: Any) -> Gaussian:
+    def from_natural(cls, values: tuple[Params, Operator], given: Params) -> Gaussian:
         """Returns the belief with precision −2 λ₂, and mean S⁻¹ λ₁."""
         first, second = values
         precision = second.scale(-2.0)
         return cls(precision.solve(first), precision)
 
     @classmethod
-    def from_expectation(cls, values: tuple[Params, Structure], given: Any) -> Gaussian:
+    def from_expectation(cls, values: tuple[Params, Structure], given: Params) -> Gaussian:
         """Returns the belief with the mean μ₁, and the precision of the second moment about it."""
         mean, second = values
         about_mean = jax.tree.map(jnp.subtract, second, second.statistic(mean))
         return cls(mean, about_mean.second_moment(mean))
 
     @classmethod
-    def partition(cls, values: tuple[Params, Operator], given: Any) -> Array:
+    def partition(cls, values: tuple[Params, Operator], given: Params) -> Array:
         r"""Returns \(\tfrac12 \lambda_1^\top S^{-1} \lambda_1 - \tfrac12\log\det S\)."""
         first, second = values
         precision = second.scale(-2.0).factored()
@@ -156,7 +156,7 @@ class Gaussian(ExponentialFamily):
         quadratic = tree.dot(away, other.precision.matvec(away))
         return (trace + quadratic - tree.dimension(self.mean) + determinants) / 2
 
-    def moved(self, precision: Any, gradient: Params, rate: Any) -> Gaussian:
+    def moved(self, precision: Operator, gradient: Params, rate: Number) -> Gaussian:
         r"""Returns the belief with a precision that has moved, and the mean \(m - \rho\, S^{-1} g\) by that one.
 
         Args:
@@ -166,7 +166,7 @@ class Gaussian(ExponentialFamily):
         """
         return Gaussian(tree.add(self.mean, precision.solve(gradient), -rate), precision)
 
-    def retract(self, direction: Any, rate: Number) -> Gaussian:
+    def retract(self, direction: Statistics, rate: Number) -> Gaussian:
         r"""Returns the belief after the step \(\lambda + \rho d\), bent so that the precision stays positive.
 
         \[ S' = S + \rho\Delta + \tfrac12\rho^2 \Delta S^{-1} \Delta, \qquad

@@ -63,7 +63,7 @@ class MatrixNormal(ExponentialFamily):
     events: ClassVar[tuple[int, ...]] = (2, 2)
 
     @property
-    def given(self) -> Any:
+    def given(self) -> Params:
         """V, which λ and μ take as known."""
         return self.column_precision
 
@@ -72,19 +72,19 @@ class MatrixNormal(ExponentialFamily):
         """The belief about the transposed matrix."""
         return MatrixNormal(jax.tree.map(transpose, self.mean), self.column_precision, self.row_precision)
 
-    def to_natural(self) -> Any:
+    def to_natural(self) -> Statistics:
         """Returns (U M V, −U/2)."""
         first = jax.tree.map(lambda M, U, V: U @ M @ V, self.mean, self.row_precision, self.column_precision)
         return first, jax.tree.map(lambda U: -U / 2.0, self.row_precision)
 
     @classmethod
-    def from_natural(cls, values: Any, given: Any) -> MatrixNormal:
+    def from_natural(cls, values: Statistics, given: Params) -> MatrixNormal:
         """Returns the belief with these parameters, given V."""
         mean = jax.tree.map(lambda first, second, V: _mean(first, -2.0 * second, V), *values, given)
         return cls(mean, jax.tree.map(lambda second: -2.0 * second, values[1]), given)
 
     @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> MatrixNormal:
+    def from_expectation(cls, values: Statistics, given: Params) -> MatrixNormal:
         """Returns the belief with these expectations, given V."""
 
         def row_precision(M: Array, second: Array, V: Array) -> Array:
@@ -93,7 +93,7 @@ class MatrixNormal(ExponentialFamily):
         return cls(values[0], jax.tree.map(row_precision, *values, given), given)
 
     @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         r"""Returns ½ tr(U M V Mᵀ) − c/2 log det U − r/2 log det V + rc/2 log 2π."""
 
         def leaf(first: Array, second: Array, V: Array) -> Array:

@@ -80,24 +80,24 @@ class MultivariateNormal(ExponentialFamily):
                 )
         super()._validate()
 
-    def to_natural(self) -> Any:
+    def to_natural(self) -> Statistics:
         """Returns (Λ m, −Λ/2)."""
         return jax.tree.map(product, self.precision, self.mean), jax.tree.map(lambda S: -S / 2.0, self.precision)
 
     @classmethod
-    def from_natural(cls, values: Any, given: Any) -> MultivariateNormal:
+    def from_natural(cls, values: Statistics, given: Params) -> MultivariateNormal:
         """Returns the belief with precision −2 λ₂, and mean Λ⁻¹ λ₁."""
         precision = jax.tree.map(lambda half: -2.0 * symmetric(half), values[1])
         return cls(jax.tree.map(_solution, precision, values[0]), precision)
 
     @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> MultivariateNormal:
+    def from_expectation(cls, values: Statistics, given: Params) -> MultivariateNormal:
         """Returns the belief with the mean μ₁, and the covariance μ₂ − μ₁ μ₁ᵀ."""
         precision = jax.tree.map(lambda m, second: jnp.linalg.inv(symmetric(second - outer(m))), *values)
         return cls(values[0], jax.tree.map(symmetric, precision))
 
     @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         r"""Returns \(\tfrac12\lambda_1^\top\Lambda^{-1}\lambda_1 - \tfrac12\log\det\Lambda + \tfrac d2\log 2\pi\)."""
 
         def leaf(first: Array, second: Array) -> Array:
@@ -111,7 +111,7 @@ class MultivariateNormal(ExponentialFamily):
         """Returns (x, x xᵀ)."""
         return theta, jax.tree.map(outer, theta)
 
-    def retract(self, direction: Any, rate: Number) -> MultivariateNormal:
+    def retract(self, direction: Statistics, rate: Number) -> MultivariateNormal:
         r"""Returns the belief after the step \(\lambda + \rho d\), bent so that every precision stays positive.
 
         \[ \Lambda' = \Lambda + \rho\Delta + \tfrac12\rho^2 \Delta \Lambda^{-1} \Delta, \qquad
@@ -166,7 +166,7 @@ class MultivariateNormal(ExponentialFamily):
         r"""Returns \(H(q) = \tfrac d2 \log 2\pi e - \tfrac12\log\det\Lambda\) in nats, a sum over the members."""
         return total(lambda S: (S.shape[-1] * (1.0 + math.log(2.0 * math.pi)) - _logdet(S)) / 2.0, self.precision)
 
-    def kl(self, other: Any) -> Array:
+    def kl(self, other: Belief) -> Array:
         """Returns KL(q ‖ p) in nats, a sum over the members."""
         if not isinstance(other, MultivariateNormal):
             return super().kl(other)
@@ -292,13 +292,13 @@ class NormalGamma(ExponentialFamily):
     }
     events: ClassVar[tuple[int, ...]] = (0, 0, 0, 0)
 
-    def to_natural(self) -> Any:
+    def to_natural(self) -> Statistics:
         """Returns (a − ½, −b − κ m²/2, κ m, −κ/2)."""
         leaf = lambda m, kappa, a, b: (a - 0.5, -b - kappa * m**2 / 2.0, kappa * m, -kappa / 2.0)
         return apart(leaf, 4, self.location, self.count, self.shape, self.rate)
 
     @classmethod
-    def from_natural(cls, values: Any, given: Any) -> NormalGamma:
+    def from_natural(cls, values: Statistics, given: Params) -> NormalGamma:
         """Returns the belief with these parameters."""
 
         def leaf(log: Array, linear: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
@@ -309,7 +309,7 @@ class NormalGamma(ExponentialFamily):
         return cls(*apart(leaf, 4, *values))
 
     @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> NormalGamma:
+    def from_expectation(cls, values: Statistics, given: Params) -> NormalGamma:
         """Returns the belief with these expectations."""
 
         def leaf(log: Array, tau: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
@@ -319,7 +319,7 @@ class NormalGamma(ExponentialFamily):
         return cls(*apart(leaf, 4, *values))
 
     @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         """Returns log Γ(a) − a log b + ½ log 2π/κ."""
 
         def leaf(log: Array, linear: Array, first: Array, second: Array) -> Array:
@@ -426,7 +426,7 @@ class NormalWishart(ExponentialFamily):
     }
     events: ClassVar[tuple[int, ...]] = (0, 2, 1, 0)
 
-    def to_natural(self) -> Any:
+    def to_natural(self) -> Statistics:
         """Returns ((ν − p)/2, −(V⁻¹ + κ m mᵀ)/2, κ m, −κ/2)."""
 
         def leaf(m: Array, kappa: Array, nu: Array, S: Array) -> tuple[Array, Array, Array, Array]:
@@ -436,7 +436,7 @@ class NormalWishart(ExponentialFamily):
         return apart(leaf, 4, self.location, self.count, self.degrees, self.scale_inverse)
 
     @classmethod
-    def from_natural(cls, values: Any, given: Any) -> NormalWishart:
+    def from_natural(cls, values: Statistics, given: Params) -> NormalWishart:
         """Returns the belief with these parameters."""
 
         def leaf(log: Array, half: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
@@ -448,7 +448,7 @@ class NormalWishart(ExponentialFamily):
         return cls(*apart(leaf, 4, *values))
 
     @classmethod
-    def from_expectation(cls, values: Any, given: Any) -> NormalWishart:
+    def from_expectation(cls, values: Statistics, given: Params) -> NormalWishart:
         """Returns the belief with these expectations."""
 
         def leaf(log: Array, mean: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
@@ -460,7 +460,7 @@ class NormalWishart(ExponentialFamily):
         return cls(*apart(leaf, 4, *values))
 
     @classmethod
-    def partition(cls, values: Any, given: Any) -> Array:
+    def partition(cls, values: Statistics, given: Params) -> Array:
         """Returns the Wishart's, and p/2 log 2π/κ."""
 
         def leaf(log: Array, half: Array, first: Array, second: Array) -> Array:

@@ -13,7 +13,7 @@ from jax.scipy.special import digamma, gammaln
 
 from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily
 from lamu.record import record
-from lamu.typing import Array, Params
+from lamu.typing import Array, Params, Statistics
 
 __all__ = ["Bernoulli", "Beta", "Binary", "Categorical", "Dirichlet"]
 
@@ -121,7 +121,7 @@ class Categorical(TextbookFamily):
     )
 
     @classmethod
-    def from_probabilities(cls, probabilities: Any) -> Categorical:
+    def from_probabilities(cls, probabilities: Params) -> Categorical:
         """Returns the belief with the given probabilities.
 
         Args:
@@ -179,7 +179,7 @@ class Beta(TextbookFamily):
     )
 
     @classmethod
-    def guess(cls, values: Any) -> Beta:
+    def guess(cls, values: Statistics) -> Beta:
         """Returns a belief nearby."""
         a, b = _guess(jnp.stack(values))
         return cls(a, b)
@@ -221,7 +221,7 @@ class Dirichlet(TextbookFamily):
     )
 
     @classmethod
-    def guess(cls, values: Any) -> Dirichlet:
+    def guess(cls, values: Statistics) -> Dirichlet:
         """Returns a belief nearby."""
         return cls(_guess(values))
 

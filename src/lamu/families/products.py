@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.families.interface import Family
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Statistics
 
 __all__ = ["PartialBelief", "Parts", "Product"]
 
@@ -41,11 +41,11 @@ class Product:
         """The factors' means."""
         return {name: factor.mean for name, factor in self.factors.items()}
 
-    def to_natural(self) -> dict[str, Any]:
+    def to_natural(self) -> Statistics:
         """Returns the values of the factors' natural parameters, by name."""
         return {name: method() for name, method in self._each("to_natural").items()}
 
-    def with_natural(self, values: Mapping[str, Any]) -> Product:
+    def with_natural(self, values: Statistics) -> Product:
         """Returns the product of the same families with natural parameters of other values.
 
         Args:
@@ -53,7 +53,7 @@ class Product:
         """
         return Product({name: method(values[name]) for name, method in self._each("with_natural").items()})
 
-    def fisher_product(self, direction: Mapping[str, Any]) -> dict[str, Any]:
+    def fisher_product(self, direction: Statistics) -> Statistics:
         r"""Returns \(F v\), whose blocks are the factors' own.
 
         Args:
@@ -61,7 +61,7 @@ class Product:
         """
         return {name: method(direction[name]) for name, method in self._each("fisher_product").items()}
 
-    def retract(self, direction: Mapping[str, Any], rate: Any) -> Product:
+    def retract(self, direction: Statistics, rate: Number) -> Product:
         r"""Returns the product after the step \(\lambda + \rho d\) of every factor, which cannot leave the domain.
 
         Args:
@@ -70,11 +70,11 @@ class Product:
         """
         return Product({name: method(direction[name], rate) for name, method in self._each("retract").items()})
 
-    def natural(self) -> dict[str, Any]:
+    def natural(self) -> Statistics:
         """Returns the natural parameters of every factor, by name."""
         return {name: method() for name, method in self._each("natural").items()}
 
-    def expectation(self) -> dict[str, Any]:
+    def expectation(self) -> Statistics:
         """Returns the expectation parameters of every factor, by name."""
         return {name: method() for name, method in self._each("expectation").items()}
 
@@ -148,7 +148,7 @@ class Parts:
         ['bias', 'kernel']
     """
 
-    parts: tuple[Any, ...]
+    parts: tuple[Family, ...]
 
     kind = "product"
 
@@ -176,7 +176,7 @@ def united(trees: list[Params]) -> Params:
     return whole
 
 
-def _joined(a: Any, b: Any) -> Any:
+def _joined(a: Params, b: Params) -> Params:
     if a is None or b is None:
         return b if a is None else a
     if isinstance(a, dict) and isinstance(b, dict):
@@ -201,7 +201,7 @@ class PartialBelief:
         ['a', 'b']
     """
 
-    belief: Any
+    belief: Family
     point: Params
 
     kind = "product"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jax.scipy.special import i0e
@@ -11,7 +11,7 @@ from jax.scipy.special import i0e
 from lamu.dtype_policy import lenient
 from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Statistics
 
 __all__ = ["VonMises"]
 
@@ -51,7 +51,7 @@ class VonMises(TextbookFamily):
     )
 
     @classmethod
-    def guess(cls, values: Any) -> VonMises:
+    def guess(cls, values: Statistics) -> VonMises:
         """Returns the belief with the usual approximation to κ."""
         length = _length(*values)
         room = jnp.maximum(1.0 - length**2, jnp.finfo(length.dtype).eps)
