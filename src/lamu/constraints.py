@@ -17,7 +17,7 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.dtype_policy import lenient
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey
 
 __all__ = ["Constraints", "TransformedBelief"]
 
@@ -35,12 +35,12 @@ class Constraints:
     table: tuple[tuple[str, Any], ...] = static(default=())
 
     @classmethod
-    def of(cls, table: Any, theta: Params) -> Constraints:
+    def of(cls, table: Mapping[str, Any] | None, theta: Params) -> Constraints:
         """Returns checked constraints."""
         if table is not None and not isinstance(table, Mapping):
             raise TypeError(f'constraints={table!r} is no mapping; give for instance {{"sigma": "positive"}}')
         table = dict(table or {})
-        named: Any = theta if not jax.tree_util.all_leaves([theta]) else {"*": theta}
+        named: Params = theta if not jax.tree_util.all_leaves([theta]) else {"*": theta}
         tree.require_matches(table, named)
         made = cls(tuple((pattern, _frozen(pattern, constraint)) for pattern, constraint in table.items()))
         tree.map_with_path(lambda path, leaf: made._require(path, leaf), theta)
@@ -68,7 +68,7 @@ class Constraints:
     def unconstrain(self, theta: Params) -> Params:
         r"""Returns \(u = g^{-1}(\theta)\)."""
 
-        def leaf(path: str, value: Any) -> Array:
+        def leaf(path: str, value: Params) -> Array:
             transform = self._transform(path)
             if transform is None:
                 return jnp.asarray(value)
@@ -95,7 +95,7 @@ class Constraints:
 
         return biject_to(constraint)
 
-    def _require(self, path: str, value: Any) -> None:
+    def _require(self, path: str, value: Params) -> None:
         constraint = self._constraint(path)
         if constraint is None or isinstance(value, Tracer):
             return
@@ -112,7 +112,7 @@ class Constraints:
 class TransformedBelief:
     r"""The belief about \(\theta = g(u)\) of a belief about u, with the Jacobian of g in its density."""
 
-    base: Any  # the belief about u
+    base: Belief  # the belief about u
     constraints: Constraints  # g
     # The name of the part of the parameters that is mapped, or None for all of them.
     part: str | None = static(default=None)

@@ -17,7 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu.record import record, static
-from lamu.typing import Array, Targets
+from lamu.typing import Array, Number, Rows, Targets
 
 __all__ = [
     "Circle",
@@ -81,7 +81,7 @@ class Support:
             return "accuracy", "nll", "ece"
         return ("rmse", "nll", "coverage") if self.ordered else ("nll",)
 
-    def contains(self, y: Targets) -> Any:
+    def contains(self, y: Targets) -> Targets:
         """Returns which targets are in the support, an array of Booleans like `y`.
 
         Unless overridden, those that are finite, between the ends, and whole where all are.
@@ -112,7 +112,7 @@ class Support:
                 f"the target in row {row} is {y[~inside].ravel()[0]!s}, and {name} takes {self.values}; {self.advice}"
             )
 
-    def probabilities(self, mean: Any) -> Any:
+    def probabilities(self, mean: Rows) -> Rows:
         """Returns the probabilities of the classes, `[N, classes]`.
 
         Args:
@@ -124,7 +124,7 @@ class Support:
         del mean
         raise TypeError("a regression has no class probabilities; use mean, variance and interval")
 
-    def labels(self, mean: Any) -> Any:
+    def labels(self, mean: Rows) -> Rows:
         """Returns the most probable class of each row, `[N]`; of numbers the mean itself.
 
         Args:
@@ -132,7 +132,7 @@ class Support:
         """
         return mean
 
-    def numbers(self, y: Targets) -> Any:
+    def numbers(self, y: Targets) -> Targets:
         """Returns targets with classes numbered from zero, as those of a prediction are.
 
         Args:
@@ -140,7 +140,7 @@ class Support:
         """
         return y
 
-    def targets(self, numbers: Any) -> Any:
+    def targets(self, numbers: Targets) -> Targets:
         """Returns the targets of classes that are numbered from zero, as `numbers` numbers them.
 
         Args:
@@ -148,7 +148,7 @@ class Support:
         """
         return numbers
 
-    def indicators(self, y: Targets, mean: Any) -> Any:
+    def indicators(self, y: Targets, mean: Rows) -> Any:
         """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
 
         Args:
@@ -210,7 +210,7 @@ class PositiveReal(Support):
     def values(self) -> str:
         return "numbers from 0" if self.zero else "numbers above 0"
 
-    def contains(self, y: Targets) -> Any:
+    def contains(self, y: Targets) -> Targets:
         """Returns whether the targets are positive and finite."""
         return np.isfinite(y) & (np.greater_equal(y, 0) if self.zero else np.greater(y, 0))
 
@@ -261,7 +261,7 @@ class UnitInterval(Support):
     upper = 1.0
     values = "numbers strictly between 0 and 1"
 
-    def contains(self, y: Targets) -> Any:
+    def contains(self, y: Targets) -> Targets:
         """Returns whether the targets lie between zero and one."""
         return np.greater(y, 0) & np.less(y, 1)
 
@@ -329,16 +329,16 @@ class TwoClasses(Support):
         "Categorical if there are more"
     )
 
-    def contains(self, y: Targets) -> Any:
+    def contains(self, y: Targets) -> Targets:
         """Returns whether the targets are zero or one."""
         return np.equal(y, 0) | np.equal(y, 1)
 
-    def probabilities(self, mean: Any) -> Any:
+    def probabilities(self, mean: Rows) -> Rows:
         """Returns those of zero and of one, `[N, 2]`."""
         stack = jnp.stack if isinstance(mean, jax.Array) else np.stack
         return stack([1 - mean, mean], axis=-1)
 
-    def labels(self, mean: Any) -> Any:
+    def labels(self, mean: Rows) -> Rows:
         """Returns one where its probability is above one half."""
         return mean > 0.5
 
@@ -360,19 +360,19 @@ class Signs(TwoClasses):
     values = "-1 and 1"
     advice = "encode the two classes as -1 and 1, for instance 2 * y - 1, or take a link other than Tanh"
 
-    def contains(self, y: Targets) -> Any:
+    def contains(self, y: Targets) -> Targets:
         return np.equal(y, -1) | np.equal(y, 1)
 
-    def indicators(self, y: Targets, mean: Any) -> Any:
+    def indicators(self, y: Targets, mean: Rows) -> Any:
         """Returns one where the target is one, else zero."""
         return (jnp.asarray(y) > 0).astype(mean.dtype)
 
-    def numbers(self, y: Targets) -> Any:
+    def numbers(self, y: Targets) -> Targets:
         """Returns zero in the place of minus one."""
         where = jnp.where if isinstance(y, jax.Array) else np.where
         return where(y == -1, 0, y)
 
-    def targets(self, numbers: Any) -> Any:
+    def targets(self, numbers: Targets) -> Targets:
         """Returns minus one in the place of zero."""
         return 2 * numbers - 1
 
@@ -408,17 +408,17 @@ class Classes(Support):
 
     advice = "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
 
-    def contains(self, y: Targets) -> Any:
+    def contains(self, y: Targets) -> Targets:
         """Returns whether the targets are numbers of classes."""
         return np.isin(y, np.arange(self.number))
 
-    def probabilities(self, mean: Any) -> Any:
+    def probabilities(self, mean: Rows) -> Rows:
         return mean
 
-    def labels(self, mean: Any) -> Any:
+    def labels(self, mean: Rows) -> Rows:
         return mean.argmax(axis=-1)
 
-    def indicators(self, y: Targets, mean: Any) -> Any:
+    def indicators(self, y: Targets, mean: Rows) -> Any:
         """Returns one-hot vectors, `[N, number]`."""
         return jax.nn.one_hot(y, mean.shape[-1], dtype=mean.dtype)
 
@@ -469,7 +469,7 @@ class Rankings(Support):
     def values(self) -> str:
         return f"orders of the numbers 0 to {self.items - 1}, best first"
 
-    def contains(self, y: Targets) -> Any:
+    def contains(self, y: Targets) -> Targets:
         """Returns, for every entry, whether its row is a permutation."""
         y = np.asarray(y)
         whole = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
@@ -519,7 +519,7 @@ class OpenRange:
         return z if self.ends[0] else -z if self.ends[1] else jnp.zeros_like(z)
 
 
-def value_of(y: Targets) -> Any:
+def value_of(y: Targets) -> Targets:
     """Returns the targets themselves, where rows bring more than them.
 
     Args:
@@ -533,7 +533,7 @@ def value_of(y: Targets) -> Any:
     return y["value"] if isinstance(y, Mapping) and "value" in y else y
 
 
-def require_positive(name: str, value: Any, advice: str) -> None:
+def require_positive(name: str, value: Number | np.ndarray | None, advice: str) -> None:
     """Raises a ValueError unless a number is positive and finite; None and traced values pass.
 
     Args:

@@ -123,7 +123,7 @@ class Quantile(BaseDistribution):
 
     # Q, increasing, elementwise on arrays of numbers in (0, 1), by JAX. A belief that is to be saved needs a record
     # with `__call__` here, since functions are not written to disk.
-    function: Callable[[Any], Any] = static()
+    function: Callable[[Array], Array] = static()
 
     def __post_init__(self) -> None:
         with jax.ensure_compile_time_eval():
@@ -284,11 +284,11 @@ class LocationScale(IndependentDraws):
         return Gaussian(self.location, Diagonal(jax.tree.map(lambda s: s**-2, self.scale)))
 
     def _log_scale(self) -> Array:
-        ones: Any = jax.tree.map(jnp.ones_like, self.scale)
+        ones: Params = jax.tree.map(jnp.ones_like, self.scale)
         return tree.dot(jax.tree.map(jnp.log, self.scale), ones)
 
 
-def transformed(belief: Belief, constraints: Constraints) -> Any:
+def transformed(belief: Belief, constraints: Constraints) -> Belief:
     """Returns the belief about θ = g(u) of one about u, which stands at `network`; draws become draws."""
     if isinstance(belief, Draws):
         return replace(belief, samples=_constrained(constraints, belief.samples))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -155,12 +155,12 @@ class NoiseScale(IndependentDraws):
         r"""\(\tfrac12 \log b / (a - 1)\), or the mode, under the name that the likelihood reads."""
         if self.mode is not None:
             return {"log_scale": self.mode}
-        shape: Any = self.precision.shape
+        shape: Params = self.precision.shape
         return {"log_scale": jnp.log(self.precision.rate / (shape - 1.0)) / 2.0}
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw."""
-        drawn: Any = self.precision.sample(key)
+        drawn: Params = self.precision.sample(key)
         return {"log_scale": -jnp.log(drawn) / 2.0}
 
     def log_prob(self, theta: Params) -> Array:
@@ -170,7 +170,7 @@ class NoiseScale(IndependentDraws):
 
     def entropy(self) -> Array:
         """Returns the entropy of log σ in nats."""
-        shape: Any = self.precision.shape
+        shape: Params = self.precision.shape
         expected = digamma(shape) - jnp.log(self.precision.rate)
         return self.precision.entropy() - jnp.sum(math.log(2.0) + expected)
 
@@ -262,6 +262,6 @@ class LinearNormalGamma(IndependentDraws):
         root, v, lost = jax.vmap(output)(self.precision, before, cross.T, squares)
         return LinearNormalGamma(unravel(centre + v.T), root, self.shape + weight / 2, self.rate + lost / 2)
 
-    def _matrix(self, weights: Params) -> tuple[Array, Any]:
+    def _matrix(self, weights: Params) -> tuple[Array, Callable[[Array], Params]]:
         outputs, width = self.root.shape[:2]
         return as_matrix(weights, (width, outputs))

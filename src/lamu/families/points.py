@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from lamu.families.interface import Family
 from lamu.record import measured, record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey, Rows
 
 __all__ = ["Draws", "Ensemble", "Point"]
 
@@ -89,12 +89,12 @@ class Draws:
         return jax.tree.map(lambda leaf: _picked(leaf, index), self.samples)
 
 
-def _picked(leaf: Any, index: jax.Array) -> jax.Array:
+def _picked(leaf: Rows, index: jax.Array) -> jax.Array:
     """Returns some points; of an array of NumPy's (it may be mapped from disk) nothing else is read."""
     if not isinstance(leaf, np.ndarray):
         return leaf.reshape(-1, *leaf.shape[2:])[index]
 
-    def read(index: Any) -> np.ndarray:
+    def read(index: Rows) -> np.ndarray:
         chain, draw = np.divmod(np.asarray(index), leaf.shape[1])
         return np.asarray(leaf[chain, draw])
 
@@ -136,11 +136,11 @@ class Ensemble:
         return jax.tree.leaves(self.stacked)[0].shape[0]
 
     @property
-    def members(self) -> tuple[Any, ...]:
+    def members(self) -> tuple[Belief, ...]:
         """The members' beliefs, one after the other."""
         return tuple(self.member(index) for index in range(self.count))
 
-    def member(self, index: int | Array) -> Any:
+    def member(self, index: int | Array) -> Belief:
         """Returns one member's belief."""
         return jax.tree.map(lambda leaf: leaf[index], self.stacked)
 

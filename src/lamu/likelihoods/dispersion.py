@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ class GammaPowerLaw(DispersionPrior):
             require_positive(name, value, "give a number above 0")
 
     @property
-    def typical(self) -> Any:
+    def typical(self) -> Number:
         """The number at the mean of the power."""
         return (self.shape / self.rate) ** (1 / self.power)
 
@@ -204,6 +204,6 @@ class FixedDispersion(LikelihoodWrapper):
     init, log_prior, sample_prior = Likelihood.init, Likelihood.log_prior, Likelihood.sample_prior
     dispersion_information = Likelihood.dispersion_information
 
-    def scale_noise(self, params: Params, factor: Any) -> Params:
+    def scale_noise(self, params: Params, factor: Number) -> Params:
         # Returns the parameters as they are: there are none to widen.
         return params

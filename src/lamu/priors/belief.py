@@ -12,7 +12,7 @@ from lamu.families import ExponentialFamily, Family, Gaussian, Product
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors.interface import Prior, independent_parts, same_leaves
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Belief", "gaussian_belief", "in_structure", "independent_normal", "tempered"]
 
@@ -46,7 +46,7 @@ class Belief(Prior):
 
     belief: Family
     rest: Prior | None = None
-    peak: Any = None
+    peak: Number | None = None
 
     def __post_init__(self) -> None:
         _require_density(self.belief)
@@ -169,7 +169,7 @@ def in_structure(structure: Any, prior: Gaussian) -> Any:
     return structure.from_diagonal(prior.precision.diagonal(prior.mean))
 
 
-def tempered(belief: Any, temperature: Any) -> Any:
+def tempered(belief: Any, temperature: Number) -> Any:
     r"""Returns the belief to the power T, normalised, \(\lambda \leftarrow T\lambda\)."""
     # What was fitted at temperature T is \((p(D|\theta)\,p(\theta))^{1/T}\): to the power T it is the prior that
     # another run at T divides by T again, as it does every prior.
@@ -180,7 +180,7 @@ def tempered(belief: Any, temperature: Any) -> Any:
     return belief.with_natural(tree.scale(belief.to_natural(), temperature))
 
 
-def _require_density(belief: Any) -> None:
+def _require_density(belief: Family) -> None:
     name = type(belief).__name__
     if belief.kind == "degenerate":
         raise TypeError(
@@ -194,6 +194,6 @@ def _require_density(belief: Any) -> None:
         )
 
 
-def _like(belief: Any) -> Any:
+def _like(belief: Family) -> Params:
     """The shapes of a point of the belief's space."""
     return jax.eval_shape(belief.sample, jax.random.key(0))

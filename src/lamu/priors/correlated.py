@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from lamu.operators import BlockDiagonal, Kronecker, Operator, Scalar
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
 from lamu.supports import require_positive
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey, Rows
 
 __all__ = ["CorrelatedNormal", "FilterGroups", "MatrixNormal"]
 
@@ -81,8 +80,8 @@ class MatrixNormal(CorrelatedNormal):
         True
     """
 
-    rows: Any = None
-    columns: Any = None
+    rows: Array | np.ndarray | None = None
+    columns: Array | np.ndarray | None = None
     scale: Number = 1.0
 
     def __post_init__(self) -> None:
@@ -212,7 +211,7 @@ def _log_diagonal(root: Array) -> Array:
     return jnp.sum(jnp.log(jnp.diagonal(root)))
 
 
-def _require_covariance(name: str, matrix: Any) -> None:
+def _require_covariance(name: str, matrix: Rows) -> None:
     found = np.asarray(matrix, np.float64)
     if found.ndim != 2 or found.shape[0] != found.shape[1]:
         raise ValueError(f"{name} has the shape {found.shape}; a covariance is a square matrix")

@@ -52,7 +52,7 @@ class ScaleLaw(DispersionPrior):
 
     @property
     @abstractmethod
-    def typical(self) -> Any:
+    def typical(self) -> Number:
         """A scale in the middle of the distribution, from which runs start."""
 
     def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
@@ -105,7 +105,7 @@ class HalfCauchyScale(ScaleLaw):
         require_positive("scale", self.scale, "give the median of the scales")
 
     @property
-    def typical(self) -> Any:
+    def typical(self) -> Number:
         """The median s."""
         return self.scale
 
@@ -236,7 +236,7 @@ class Scale:
         """Raises a ValueError if no leaf has such a scale."""
         tree.require_matches([self.leaves], params)
 
-    def constant(self, value: Any, params: Params) -> dict[str, Array]:
+    def constant(self, value: Number, params: Params) -> dict[str, Array]:
         """Returns the same value for every group.
 
         Args:
@@ -312,7 +312,7 @@ class Hierarchy(IndependentLeaves):
     level as logarithms.
     """
 
-    weights: Any = Normal(1.0)
+    weights: Prior = Normal(1.0)
 
     @property
     def standardised(self) -> Prior:
@@ -445,7 +445,7 @@ class Hierarchical(Hierarchy):
         ['layers/0', 'layers/1']
     """
 
-    weights: Any = Normal(1.0)
+    weights: Prior = Normal(1.0)
     scales: tuple[Scale, ...] = (Scale(),)
 
     def __post_init__(self) -> None:
@@ -487,7 +487,7 @@ class ScaledNetwork(NetworkWrapper):
         """The path pattern of the base's last layer, among the standardised weights."""
         return f"weights/{self.base.head}"
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns typical scales and the base's weights divided by them, so that f starts as the base does."""
         weights, state = self.base.init(key, x, outputs)
         self.prior.check_weights(weights)
@@ -497,7 +497,7 @@ class ScaledNetwork(NetworkWrapper):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the base's outputs at the scaled weights, and its new state."""
         return outputs(self.base, self.prior.scaled(params), state, x, key, train, mask)
 
@@ -526,7 +526,7 @@ class ARD(Hierarchy):
     by: str = static(default="input")
     law: ScaleLaw | Any = HalfCauchyScale(1.0)
     leaves: str = static(default="*kernel")
-    weights: Any = Normal(1.0)
+    weights: Prior = Normal(1.0)
 
     def __post_init__(self) -> None:
         Scale(self.law, self.by, self.leaves)
@@ -564,7 +564,7 @@ class Horseshoe(Hierarchy):
     scale: Number = 1.0
     by: str = static(default="weight")
     leaves: str = static(default="*kernel")
-    weights: Any = Normal(1.0)
+    weights: Prior = Normal(1.0)
 
     def __post_init__(self) -> None:
         _ = self.levels
@@ -609,7 +609,7 @@ class RegularisedHorseshoe(Hierarchy):
     df: Number = 4.0
     by: str = static(default="weight")
     leaves: str = static(default="*kernel")
-    weights: Any = Normal(1.0)
+    weights: Prior = Normal(1.0)
 
     def __post_init__(self) -> None:
         _ = self.levels

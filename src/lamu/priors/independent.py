@@ -60,7 +60,7 @@ class FanIn:
         for name, value in (("gain", self.gain), ("bias", self.bias)):
             require_positive(name, value, "it is a factor of standard deviations")
 
-    def of(self, leaf: Array) -> Any:
+    def of(self, leaf: Array) -> Number:
         """Returns the scale of a leaf.
 
         Args:
@@ -129,7 +129,7 @@ class Independent(IndependentLeaves):
     def log_prob(self, params: Params) -> Array:
         r"""Returns \(\sum_i \log p_0((\theta_i - m)/s_i) - \log s_i\), a scalar in nats."""
 
-        def leaf(x: Array, s: Any) -> Array:
+        def leaf(x: Array, s: Number) -> Array:
             scale = jnp.asarray(s, x.dtype)
             z = (x - jnp.asarray(self.loc, x.dtype)) / scale
             return jnp.sum(self.log_density(z)) - x.size * jnp.log(scale)
@@ -140,7 +140,7 @@ class Independent(IndependentLeaves):
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns m + s z with z of p₀, a tree like `params`."""
 
-        def leaf(k: RandomKey, x: Array, s: Any) -> Array:
+        def leaf(k: RandomKey, x: Array, s: Number) -> Array:
             return jnp.asarray(self.loc, x.dtype) + jnp.asarray(s, x.dtype) * self.draw(k, x.shape, x.dtype)
 
         return jax.tree.map(leaf, tree.keys_like(key, params), params, self.scales(params))

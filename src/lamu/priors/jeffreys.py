@@ -15,7 +15,7 @@ from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
 from lamu.priors.interface import Prior
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, RandomKey
 
 __all__ = ["Jeffreys"]
 
@@ -53,8 +53,8 @@ class Jeffreys(Prior):
 
     network: Any
     likelihood: Any
-    x: Any
-    frozen: Any = None
+    x: Inputs
+    frozen: Params | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))

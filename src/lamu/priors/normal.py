@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -40,7 +41,7 @@ class NormalLeaves(IndependentLeaves):
     def log_prob(self, params: Params) -> Array:
         r"""Returns \(\sum_i \log N(\theta_i \mid m_i, s_i^2)\), a scalar in nats."""
 
-        def leaf(x: Array, m: Any, s: Any) -> Array:
+        def leaf(x: Array, m: Number, s: Number) -> Array:
             scale = jnp.asarray(s, x.dtype)
             away = (x - jnp.asarray(m, x.dtype)) / scale
             # The logarithm once a scale and not once a weight: a pass over all weights less in every step.
@@ -98,7 +99,7 @@ class LayerwiseNormal(NormalLeaves):
         [0.25, 0.25]
     """
 
-    scale: Any = 1.0
+    scale: Params = 1.0
     loc: Number = 0.0
 
     def __post_init__(self) -> None:
@@ -145,19 +146,19 @@ class LayerwiseNormal(NormalLeaves):
         return jax.tree.map(lambda s, below: jax.tree.map(lambda _: s, below), self.scale, params)
 
 
-def layerwise(function: Any, params: Params) -> Any:
+def layerwise(function: Callable[[Params], Any], params: Params) -> Params:
     """Returns the function's value for every layer, a tree that stops at the layers."""
     return jax.tree.map(function, params, is_leaf=_is_layer)
 
 
-def _is_layer(node: Any) -> bool:
+def _is_layer(node: object) -> bool:
     # A frozen leaf is None, and a layer that holds some is one still.
     members = node.values() if isinstance(node, dict) else ()
     leaves = [part for part in members if part is not None]
     return bool(leaves) and all(jax.tree_util.all_leaves([part]) for part in leaves)
 
 
-def _outline(scale: Any) -> str:
+def _outline(scale: Params) -> str:
     return ", ".join(path or "one number" for path in tree.paths(scale))
 
 
@@ -279,8 +280,8 @@ class Gates(NormalLeaves):
         [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
-    scales: tuple[Any, ...] = (1.0, 1.0, 1.0, 1.0)
-    locs: tuple[Any, ...] | None = None
+    scales: tuple[Number, ...] = (1.0, 1.0, 1.0, 1.0)
+    locs: tuple[Number, ...] | None = None
 
     def __post_init__(self) -> None:
         for scale in self.scales:
@@ -301,7 +302,7 @@ class Gates(NormalLeaves):
     def moments(self, params: Params) -> tuple[Params, Params]:
         locs = (0.0,) * len(self.scales) if self.locs is None else self.locs
 
-        def spread(values: tuple[Any, ...]) -> Params:
+        def spread(values: tuple[Number, ...]) -> Params:
             entries = lambda x: jnp.stack([jnp.asarray(value, x.dtype) for value in values])
             one = lambda x: jnp.broadcast_to(jnp.repeat(entries(x), x.shape[-1] // len(values)), x.shape)
             return jax.tree.map(one, params)

@@ -20,7 +20,7 @@ from lamu.predictives.sampled import require_room
 from lamu.record import record
 from lamu.scores.calibration import Estimate
 from lamu.subkeys import subkey
-from lamu.typing import Array, Belief, Data, RandomKey
+from lamu.typing import Array, Belief, Data, Params, RandomKey
 
 if TYPE_CHECKING:
     from lamu.graphs.graph import Graph
@@ -43,7 +43,7 @@ _ACCEPTED = 0.65  # the share of accepted paths that step sizes are tuned to
 
 def annealed_importance(
     joint: Any,
-    start: Any,
+    start: Belief,
     key: RandomKey,
     temperatures: int = 500,
     chains: int = 16,
@@ -97,7 +97,7 @@ def annealed_importance(
 
 
 def _log_weights(
-    joint: Any, start: Any, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
+    joint: Any, start: Belief, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
 ) -> Array:
     """Returns log w of every chain, `[chains]`."""
     from lamu.mcmc.hamiltonian import Phase, leapfrog  # here: the other scores do not wait for samplers
@@ -182,7 +182,7 @@ class UnreliableWeights(UserWarning):
     """Rows whose importance weights leave their log density open: how many, and what to use."""
 
 
-def mean_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: RandomKey | None = None) -> Estimate:
+def mean_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: RandomKey | None = None) -> Estimate:
     r"""Returns the average log density of rows, held out ones to compare models, with its standard error over rows.
 
     \[ \frac1N \sum_i \log \frac1S \sum_s w_{is} \]
@@ -215,7 +215,7 @@ def mean_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: Rand
     return _average(np.asarray(posterior.log_prob(rows, samples, key), float))
 
 
-def row_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: RandomKey | None = None) -> RowLogProb:
+def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: RandomKey | None = None) -> RowLogProb:
     r"""Returns `posterior.log_prob(rows)` with the standard error of each row's estimate.
 
     \[ \log \hat p = \log \frac1S \sum_s w_s, \qquad
@@ -292,7 +292,7 @@ def _unreliable(found: RowLogProb) -> np.ndarray:
     return (found.error > _LARGEST_ERROR) | (found.shape > LARGEST_SHAPE) | ~np.isfinite(found.value)
 
 
-def mean_bound(posterior: Posterior, rows: Any, samples: int = 16, key: RandomKey | None = None) -> Estimate:
+def mean_bound(posterior: Posterior, rows: Data, samples: int = 16, key: RandomKey | None = None) -> Estimate:
     r"""Returns the average bound of rows, as the model's locals have it, with its standard error over rows.
 
     \[ \frac1N \sum_i E_{q(\theta)}\big[\mathcal L(y_i; \theta)\big] \le \frac1N \sum_i \log p(y_i) \]
@@ -331,7 +331,7 @@ def mean_bound(posterior: Posterior, rows: Any, samples: int = 16, key: RandomKe
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
 
     @jax.jit
-    def one(i: Any) -> Any:
+    def one(i: Array) -> Array:
         params = jax.tree.map(lambda leaf: leaf[i % count], theta)
         return graph.row_bounds(graph.values_of(params), batch, key=jax.random.fold_in(of_rows, i))
 
@@ -355,7 +355,7 @@ def _graph(posterior: Posterior) -> Graph:
 
 
 def amortisation_gap(
-    posterior: Any, rows: Any, key: RandomKey, steps: int = 50, rate: float = 0.1, samples: int = 16
+    posterior: Posterior, rows: Data, key: RandomKey, steps: int = 50, rate: float = 0.1, samples: int = 16
 ) -> Estimate:
     r"""Returns by how much steps on every row's own belief raise its bound, with the standard error over rows.
 
@@ -401,7 +401,7 @@ def amortisation_gap(
     of_theta, of_rows = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
 
-    def bounds(graph: Graph) -> Any:
+    def bounds(graph: Graph) -> Array:
         one = lambda key: graph.at_values().row_bounds(statistics, batch, key=key)
         return jnp.mean(jax.lax.map(one, jax.random.split(jax.random.clone(of_rows), samples)), axis=0)
 
@@ -481,17 +481,17 @@ def evidence(posterior: Posterior, data: Data) -> Estimate:
 
 
 @jax.jit
-def _own(posterior: Posterior, belief: Belief, draws: Any) -> Array:
+def _own(posterior: Posterior, belief: Belief, draws: Params) -> Array:
     """Returns log p(θ) − log q(θ) of every draw."""
     return jax.lax.map(lambda theta: posterior.model.log_prior(theta) - belief.log_prob(theta["network"]), draws)
 
 
 @jax.jit
-def _log_likelihoods(posterior: Posterior, draws: Any, key: RandomKey, batch: Any) -> Array:
+def _log_likelihoods(posterior: Posterior, draws: Params, key: RandomKey, batch: Any) -> Array:
     """Returns the batch's log likelihood under every draw; the key is for targets that estimate it."""
     count = jax.tree.leaves(draws)[0].shape[0]
 
-    def of_draw(draw: tuple[Any, RandomKey]) -> Array:
+    def of_draw(draw: tuple[Params, RandomKey]) -> Array:
         values, _ = posterior.model.log_likelihood(draw[0], posterior.network_state, batch, draw[1])
         return batch.total(values)
 
