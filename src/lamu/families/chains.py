@@ -222,8 +222,7 @@ class GaussianChain(SeriesFamily):
         """Returns the belief with these parameters, by one elimination."""
 
         def leaf(linear: Array, diagonal: Array, coupling: Array, length: Array) -> tuple[Array, Array, Array]:
-            linear, diagonal, coupling = _filled(linear, diagonal, coupling, length)
-            g, Q = cls.eliminate(linear, -2.0 * symmetric(diagonal), coupling)
+            g, Q = cls._eliminated(linear, diagonal, coupling, length)
             return _solution(Q, g), jnp.linalg.solve(Q[..., 1:, :, :], transpose(coupling)), Q
 
         b, A, Q = apart(leaf, 3, *values, _lengths_of(values, given))
@@ -252,12 +251,16 @@ class GaussianChain(SeriesFamily):
 
         def leaf(linear: Array, diagonal: Array, coupling: Array, length: Array) -> Array:
             padding = jnp.sum(~times(length, linear.shape[-2])) * linear.shape[-1]
-            linear, diagonal, coupling = _filled(linear, diagonal, coupling, length)
-            g, Q = cls.eliminate(linear, -2.0 * symmetric(diagonal), coupling)
+            g, Q = cls._eliminated(linear, diagonal, coupling, length)
             constant = padding.astype(g.dtype) * (math.log(2.0 * math.pi) / 2.0)
             return MultivariateNormal.partition((g, -Q / 2.0), ()) - constant
 
         return total(leaf, *values, _lengths_of(values, given))
+
+    @classmethod
+    def _eliminated(cls, linear: Array, diagonal: Array, coupling: Array, length: Array) -> tuple[Array, Array]:
+        linear, diagonal, coupling = _filled(linear, diagonal, coupling, length)
+        return cls.eliminate(linear, -2.0 * symmetric(diagonal), coupling)
 
     @staticmethod
     def eliminate(linear: Array, diagonal: Array, coupling: Array) -> tuple[Array, Array]:

@@ -394,17 +394,21 @@ class Ordinal(Likelihood):
         return jax.random.categorical(key, self._log_classes(params, f), axis=-1)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        cuts, y = self.cut_points(params, f.dtype), jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
-        at = cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
+        y, at = self._above(params, f, y)
         return jnp.where(y < 0, 0.0, jnp.where(y >= self.classes - 1, 1.0, self.link.probability(at)))
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        cuts, y = self.cut_points(params, f.dtype), jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
-        at = cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
-        below, above = (self.link.log_prob(at, jnp.full(at.shape, one)) for one in (True, False))
+        y, at = self._above(params, f, y)
+        below, above = self.link.log_probs(at)
         first, last = y < 0, y >= self.classes - 1
         below = jnp.where(first, -jnp.inf, jnp.where(last, 0.0, below))
         return below, jnp.where(first, 0.0, jnp.where(last, -jnp.inf, above))
+
+    def _above(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """The class of each target, and how far the cut-point above it lies from f."""
+        y = jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
+        cuts = self.cut_points(params, f.dtype)
+        return y, cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
 
     def _log_classes(self, params: Params, f: Array) -> Array:
         """The log probabilities of all classes, `[batch, classes]`."""
