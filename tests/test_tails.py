@@ -289,6 +289,17 @@ def test_intervals_far_out_have_their_digits() -> None:
     np.testing.assert_allclose(found, np.log(law.cdf(1.3) - law.cdf(0.05)), rtol=1e-5)
 
 
+def test_counts_of_millions_have_both_tails_in_float32() -> None:
+    """Of negative binomial counts, whose concentration is a small number beside them."""
+    mean, concentration = np.exp(15.0), 2.0
+    law = stats.nbinom(concentration, concentration / (concentration + mean))
+    y = np.floor(law.ppf([0.001, 0.2, 0.9, 0.999]))
+    f, counts = jnp.full((4, 1), 15.0, jnp.float32), jnp.asarray(y, jnp.float32)
+    below, above = NegativeBinomial(concentration).log_tails({}, f, counts)
+    np.testing.assert_allclose(below, law.logcdf(np.asarray(counts, float)), rtol=1e-4)
+    np.testing.assert_allclose(above, law.logsf(np.asarray(counts, float)), rtol=1e-4, atol=1e-6)
+
+
 def test_dispersions_learn_from_censored_rows() -> None:
     """The slopes by log shape and by log concentration, for which JAX's incomplete beta function has none."""
     f, y = jnp.zeros((1, 1)), jnp.array([6.0])

@@ -11,13 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid, softplus
-from jax.scipy.special import betainc, gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
+from jax.scipy.special import gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
 
 from lamu.typing import Array, DTypeLike, RandomKey
 
 __all__ = [
     "Tails",
-    "cdf_of_beta",
     "cdf_of_count",
     "cdf_of_gamma",
     "draw_counts",
@@ -152,9 +151,6 @@ def _remainder(z: Array) -> Array:
 # and better above.
 
 
-_SMALL = 10.0  # up to which shape a beta function is nearly a gamma function
-
-
 def cdf_of_count(y: Array, mean: Array) -> Array:
     r"""Returns P(Y ≤ y) of Poisson counts, \(Q(y + 1, \mu)\)."""
     # Source: Wilson & Hilferty (1931), for large arguments.
@@ -174,21 +170,6 @@ def cdf_of_gamma(a: Array, x: Array) -> Array:
     return jnp.where(large, ndtr(_cube_root(a, x)), near)
 
 
-def cdf_of_beta(a: Array, b: Array, log_odds: Array) -> Array:
-    r"""Returns the regularised incomplete beta function \(I_x(a, b)\), \(\log(x/(1 - x))\) being given."""
-    # Source: Wise (1950), where one of both is large and the other below 10; Peizer & Pratt (1968), where both are
-    # above.
-    x, rest = sigmoid(log_odds), sigmoid(-log_odds)
-    large = jnp.maximum(a, b) > _most(x.dtype)
-    near = betainc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, b), x)
-    both = ndtr(_normal(jnp.maximum(a, _SMALL), jnp.maximum(b, _SMALL), x, rest))
-    few, many, first = jnp.minimum(a, b), jnp.maximum(a, b), a < b
-    rate = many + (few - 1.0) / 2.0
-    by_gamma = cdf_of_gamma(few, rate * jnp.logaddexp(0.0, jnp.where(first, log_odds, -log_odds)))
-    by_gamma = jnp.where(first, by_gamma, 1.0 - by_gamma)
-    return jnp.where(large, jnp.where(few < _SMALL, by_gamma, both), near)
-
-
 def _most(dtype: DTypeLike) -> float:
     """Up to where JAX's functions have the digits of their dtype, nearly, and end."""
     return 1e5 if dtype == jnp.float64 else 1e3
@@ -197,25 +178,6 @@ def _most(dtype: DTypeLike) -> float:
 def _cube_root(a: Array, x: Array) -> Array:
     """The deviation from the mean of a cube root of a gamma distributed number, which is nearly normal."""
     return 3.0 * jnp.sqrt(a) * (jnp.cbrt(x / a) - 1.0 + 1.0 / (9.0 * a))
-
-
-def _normal(a: Array, b: Array, x: Array, rest: Array) -> Array:
-    """The normal deviation of a beta distribution function, by Peizer and Pratt."""
-    above, below, n = b - 0.5, a - 0.5, a + b - 1.0
-    # The same difference twice, of which one has no digits where x is near zero, and the other near one.
-    away = jnp.where(x < 0.5, (n + 1 / 3) * x - (a - 1 / 3), (b - 1 / 3) - (n + 1 / 3) * rest)
-    away = away + 0.02 * (x / b - rest / a + (x - 0.5) / (n + 1.0))
-    skew = 1.0 + x * _skew(above / (n * rest)) + rest * _skew(below / (n * x))
-    return away * jnp.sqrt(jnp.maximum(skew, 0.0) / ((n + 1 / 6) * x * rest))
-
-
-def _skew(z: Array) -> Array:
-    r"""\((1 - z^2 + 2 z \log z) / (1 - z)^2\), near one by its series."""
-    u = z - 1.0
-    near = jnp.abs(u) < 0.2
-    small, far = jnp.where(near, u, 0.0), jnp.where(near, 2.0, z)
-    series = sum(2.0 * (-small) ** (k - 2) / (k * (k - 1)) for k in range(3, 14))
-    return jnp.where(near, series, (1.0 - far**2 + 2.0 * far * jnp.log(far)) / (1.0 - far) ** 2)
 
 
 # A tail is integrated outwards from its end, on the side of the mode where the smaller probability is; the other tail
@@ -257,12 +219,22 @@ def log_tails_of_beta(a: Array, b: Array, log_odds: Array) -> Tails:
     own, other = jnp.where(above, b, a), jnp.where(above, a, b)
     log_odds, away = jnp.where(above, -log_odds, log_odds), -jnp.abs(away)
     share, rest = sigmoid(log_odds), sigmoid(-log_odds)
+    # In terms of the smaller count, whose share keeps its digits beside a count of millions.
+    few = jnp.minimum(own, other)
+    sign = jnp.where(own > other, 1.0, -1.0).astype(n.dtype)
+    share_of_few, log_share, log_rest = (
+        sigmoid(-sign * log_odds),
+        -softplus(sign * log_odds),
+        -softplus(-sign * log_odds),
+    )
 
     def relative(s: Array) -> Array:  # log of the density of the log odds
-        return -own * s - n * _log_mean_exp(share, -softplus(-log_odds), -softplus(log_odds), -s)
+        return sign * few * s - n * _log_mean_exp(share_of_few, log_share, log_rest, sign * s)
 
     at_mode = stirling(n) - stirling(a) - stirling(b) + jnp.log(a) + jnp.log(b) - jnp.log(n)
-    at_end = at_mode + own * away - n * _log_mean_exp(own / n, jnp.log(own / n), jnp.log(other / n), away)
+    rest_of_mode = -jnp.log1p(few / jnp.maximum(own, other))
+    at_end = _log_mean_exp(few / n, jnp.log(few / n), rest_of_mode, -sign * away)
+    at_end = at_mode - sign * few * away - n * at_end
     scale = _scale(jnp.abs(own * rest - other * share), n * share * rest)
     return _both(at_end + _log_integral(relative, scale), above)
 

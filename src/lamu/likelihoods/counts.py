@@ -10,7 +10,6 @@ import numpy as np
 from jax.nn import sigmoid
 
 from lamu.families.special import (
-    cdf_of_beta,
     cdf_of_count,
     draw_counts,
     entropy_of_count,
@@ -206,7 +205,7 @@ class NegativeBinomial(Dispersed):
         """Returns the regularised incomplete beta function of θ/(θ + μ)."""
         theta = self.dispersion(params, f)
         mean = jnp.maximum(self.link.inverse(f), jnp.finfo(f.dtype).tiny)
-        return cdf_of_beta(theta, y + 1.0, jnp.log(theta) - jnp.log(mean))
+        return jnp.exp(log_tails_of_beta(theta, y + 1.0, jnp.log(theta) - jnp.log(mean))[0])
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the regularised incomplete beta functions of θ/(θ + μ)."""
