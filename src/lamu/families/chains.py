@@ -16,8 +16,8 @@ from jax.scipy.linalg import solve_triangular
 from lamu.families.exponential import (
     Domain,
     ExponentialFamily,
+    Finite,
     PositiveDefinite,
-    Real,
     apart,
     sample_leaves,
     symmetric,
@@ -159,8 +159,8 @@ class GaussianChain(SeriesFamily):
     length: Params = None
 
     domains: ClassVar[Mapping[str, Domain]] = {
-        "offset": Real(event=2),
-        "transition": Real(event=3),
+        "offset": Finite(event=2),
+        "transition": Finite(event=3),
         "precision": PositiveDefinite(event=3),
     }
     events: ClassVar[tuple[int, ...]] = (2, 3, 3)
@@ -453,7 +453,7 @@ class MarkovChain(SeriesFamily):
     transition: Params
     length: Params = None
 
-    domains: ClassVar[Mapping[str, Domain]] = {"initial": Real(event=1), "transition": Real(event=3)}
+    domains: ClassVar[Mapping[str, Domain]] = {"initial": Finite(event=1), "transition": Finite(event=3)}
     events: ClassVar[tuple[int, ...]] = (2, 3)
     unbounded: ClassVar[bool] = True
 

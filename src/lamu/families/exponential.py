@@ -26,10 +26,10 @@ __all__ = [
     "Domain",
     "ExpectationParameters",
     "ExponentialFamily",
+    "Finite",
     "NaturalParameters",
     "Positive",
     "PositiveDefinite",
-    "Real",
     "increasing_root",
     "natural_from_expectation",
 ]
@@ -57,7 +57,7 @@ class Domain(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Real(Domain):
+class Finite(Domain):
     """Every finite number."""
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:

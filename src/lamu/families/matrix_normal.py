@@ -12,7 +12,15 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.scipy.special import digamma, gammaln
 
 from lamu import tree
-from lamu.families.exponential import Domain, ExponentialFamily, PositiveDefinite, Real, sample_leaves, symmetric, total
+from lamu.families.exponential import (
+    Domain,
+    ExponentialFamily,
+    Finite,
+    PositiveDefinite,
+    sample_leaves,
+    symmetric,
+    total,
+)
 from lamu.families.interface import IndependentDraws
 from lamu.families.normal_wishart import logdet, transpose
 from lamu.families.rates import Gamma
@@ -56,7 +64,7 @@ class MatrixNormal(ExponentialFamily):
 
     kind = "curved"
     domains: ClassVar[Mapping[str, Domain]] = {
-        "mean": Real(event=2),
+        "mean": Finite(event=2),
         "row_precision": PositiveDefinite(),
         "column_precision": PositiveDefinite(),
     }

@@ -17,10 +17,10 @@ from lamu.families.exponential import (
     Domain,
     ExpectationParameters,
     ExponentialFamily,
+    Finite,
     Formulas,
     Positive,
     PositiveDefinite,
-    Real,
     TextbookFamily,
     apart,
     sample_leaves,
@@ -68,7 +68,7 @@ class MultivariateNormal(ExponentialFamily):
     mean: Params
     precision: Params
 
-    domains: ClassVar[Mapping[str, Domain]] = {"mean": Real(event=1), "precision": PositiveDefinite()}
+    domains: ClassVar[Mapping[str, Domain]] = {"mean": Finite(event=1), "precision": PositiveDefinite()}
     events: ClassVar[tuple[int, ...]] = (1, 2)
 
     def _validate(self) -> None:
@@ -285,7 +285,7 @@ class NormalGamma(ExponentialFamily):
     rate: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {
-        "location": Real(),
+        "location": Finite(),
         "count": Positive(),
         "shape": Positive(),
         "rate": Positive(),
@@ -419,7 +419,7 @@ class NormalWishart(ExponentialFamily):
     scale_inverse: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {
-        "location": Real(event=1),
+        "location": Finite(event=1),
         "count": Positive(),
         "degrees": Positive(above=_rank_less_one),
         "scale_inverse": PositiveDefinite(),

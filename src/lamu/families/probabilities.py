@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import digamma, gammaln
 
-from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily
+from lamu.families.exponential import Domain, Finite, Formulas, Positive, TextbookFamily
 from lamu.record import record
 from lamu.typing import Array, Params, Statistics
 
@@ -35,7 +35,7 @@ class Bernoulli(TextbookFamily):
 
     logit: Params
 
-    domains: ClassVar[Mapping[str, Domain]] = {"logit": Real()}
+    domains: ClassVar[Mapping[str, Domain]] = {"logit": Finite()}
     unbounded: ClassVar[bool] = True
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda logit: logit,
@@ -67,7 +67,7 @@ class Binary(TextbookFamily):
 
     half_logit: Params
 
-    domains: ClassVar[Mapping[str, Domain]] = {"half_logit": Real()}
+    domains: ClassVar[Mapping[str, Domain]] = {"half_logit": Finite()}
     unbounded: ClassVar[bool] = True
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda half: half,
@@ -107,7 +107,7 @@ class Categorical(TextbookFamily):
 
     logits: Params
 
-    domains: ClassVar[Mapping[str, Domain]] = {"logits": Real(event=1)}
+    domains: ClassVar[Mapping[str, Domain]] = {"logits": Finite(event=1)}
     events: ClassVar[tuple[int, ...]] = (1,)
     unbounded: ClassVar[bool] = True
     formulas: ClassVar[Formulas] = Formulas(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
 
-from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily, increasing_root, total
+from lamu.families.exponential import Domain, Finite, Formulas, Positive, TextbookFamily, increasing_root, total
 from lamu.families.special import draw_counts, entropy_of_count
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -156,7 +156,7 @@ class Poisson(TextbookFamily):
 
     log_rate: Params
 
-    domains: ClassVar[Mapping[str, Domain]] = {"log_rate": Real()}
+    domains: ClassVar[Mapping[str, Domain]] = {"log_rate": Finite()}
     unbounded: ClassVar[bool] = True
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda log_rate: log_rate,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import i0e
 
 from lamu.dtype_policy import lenient
-from lamu.families.exponential import Domain, Formulas, Positive, Real, TextbookFamily
+from lamu.families.exponential import Domain, Finite, Formulas, Positive, TextbookFamily
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Statistics
 
@@ -37,7 +37,7 @@ class VonMises(TextbookFamily):
     location: Params
     concentration: Params
 
-    domains: ClassVar[Mapping[str, Domain]] = {"location": Real(), "concentration": Positive()}
+    domains: ClassVar[Mapping[str, Domain]] = {"location": Finite(), "concentration": Positive()}
     events: ClassVar[tuple[int, ...]] = (0, 0)
     unbounded: ClassVar[bool] = True
 
