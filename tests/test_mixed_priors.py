@@ -180,7 +180,7 @@ def test_a_prior_of_signs_is_what_a_belief_of_signs_takes_in() -> None:
         found, same = (run(each).posterior.belief.factors["network"] for each in (prior, known))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(same), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
-    with pytest.raises(ValueError, match=r"1\.0 of '\*kernel' of \+1 is not between"):
+    with pytest.raises(ValueError, match=r"probability of \+1 1\.0 is not between 0 and 1; .* for '\*kernel'"):
         Discrete({"*kernel": 1.0})
     assert float(Discrete(0.5).log_prob({"w": jnp.array([0.3])})) == -np.inf
 

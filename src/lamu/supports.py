@@ -33,7 +33,6 @@ __all__ = [
     "Support",
     "TwoClasses",
     "UnitInterval",
-    "require_positive",
     "value_of",
 ]
 
@@ -208,6 +207,7 @@ class PositiveReal(Support):
 
     @property
     def values(self) -> str:
+        """The values in words."""
         return "numbers from 0" if self.zero else "numbers above 0"
 
     def contains(self, y: Targets) -> Targets:
@@ -242,6 +242,7 @@ class Interval(Support):
 
     @property
     def values(self) -> str:
+        """The values in words."""
         if math.isinf(self.least):
             return "finite numbers" if math.isinf(self.most) else f"numbers up to {self.most:g}"
         return f"numbers from {self.least:g}" + ("" if math.isinf(self.most) else f" to {self.most:g}")
@@ -305,6 +306,7 @@ class Counts(Support):
 
     @property
     def values(self) -> str:
+        """The values in words."""
         return "whole numbers from 0" + ("" if self.most is None else f" to {self.most}")
 
 
@@ -404,6 +406,7 @@ class Classes(Support):
 
     @property
     def values(self) -> str:
+        """The values in words."""
         return f"whole numbers from 0 to {self.number - 1}"
 
     advice = "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
@@ -467,6 +470,7 @@ class Rankings(Support):
 
     @property
     def values(self) -> str:
+        """The values in words."""
         return f"orders of the numbers 0 to {self.items - 1}, best first"
 
     def contains(self, y: Targets) -> Targets:
@@ -534,18 +538,14 @@ def value_of(y: Targets) -> Targets:
 
 
 def require_positive(name: str, value: Number | np.ndarray | None, advice: str) -> None:
-    """Raises a ValueError unless a number is positive and finite; None and traced values pass.
-
-    Args:
-        name: what the number is, for the message.
-        value: the number.
-        advice: what to give instead.
-
-    Examples:
-        >>> from lamu.supports import require_positive
-        >>> require_positive("scale", 1.0, "give a standard deviation")
-    """
+    """Raises a ValueError unless a number is positive and finite; None and traced values pass."""
     if value is None or isinstance(value, Tracer):
         return
     if not 0.0 < value < math.inf:
         raise ValueError(f"the {name} {value} is not positive and finite; {advice}")
+
+
+def require_share(name: str, value: Number | np.ndarray, advice: str) -> None:
+    """Raises a ValueError unless a number is strictly between zero and one; traced values pass."""
+    if not isinstance(value, Tracer) and not 0.0 < value < 1.0:
+        raise ValueError(f"the {name} {value} is not between 0 and 1; {advice}")

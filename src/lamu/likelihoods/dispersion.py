@@ -143,9 +143,9 @@ class Dispersed(IndependentTargets):
         """The prior of a learned dispersion."""
         return getattr(self, f"{self.dispersed}_prior")
 
-    @abstractmethod
     def guess(self, y: Array) -> Array:
         """Returns a first dispersion, `[outputs]`, from targets `[batch, outputs]`; where it is no number it is one."""
+        raise NotImplementedError
 
     def init(self, y: Targets) -> Params:
         """Returns the logarithm of a first guess from the targets, between 1e-3 and 1e3 of a target of order one."""
@@ -201,8 +201,11 @@ class FixedDispersion(LikelihoodWrapper):
         # Returns φ.
         return self.dispersion
 
-    init, log_prior, sample_prior = Likelihood.init, Likelihood.log_prior, Likelihood.sample_prior
-    dispersion_information = Likelihood.dispersion_information
+    init, log_prior, dispersion_information = Likelihood.init, Likelihood.log_prior, Likelihood.dispersion_information
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        # Returns the parameters as they are: there are none to draw.
+        return params
 
     def scale_noise(self, params: Params, factor: Number) -> Params:
         # Returns the parameters as they are: there are none to widen.

@@ -14,7 +14,7 @@ from lamu.dtype_policy import lenient
 from lamu.families.special import log1mexp, log_prob_of_student, log_tails_of_student
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.record import record
-from lamu.supports import Circle, Real, require_positive
+from lamu.supports import Circle, Real, require_positive, require_share
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Quantile", "StudentT", "VonMises"]
@@ -139,8 +139,7 @@ class Quantile(LearnedScale):
     log_concave = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.level, Tracer) and not 0.0 < self.level < 1.0:
-            raise ValueError(f"the level {self.level} is not between 0 and 1; give 0.9 for the upper tenth")
+        require_share("level", self.level, "give 0.9 for the upper tenth")
         super().__post_init__()
 
     def guess(self, y: Array) -> Array:

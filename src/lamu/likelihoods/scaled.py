@@ -22,6 +22,7 @@ def _at_standardised(name: str) -> Any:
     def method(self: Scaled, params: Params, f: Array, y: Array) -> Any:
         return getattr(self.base, name)(params, f, self._standardised(y, f.dtype))
 
+    method.__doc__ = getattr(Likelihood, name).__doc__
     return method
 
 

@@ -16,7 +16,7 @@ from lamu.families import Binary
 from lamu.families.special import log_prob_of_student
 from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns
 from lamu.record import record, static
-from lamu.supports import require_positive
+from lamu.supports import require_positive, require_share
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey
 
 __all__ = [
@@ -192,11 +192,7 @@ class Discrete(IndependentLeaves):
         keep_patterns(self, "probability")
         values: Any = self.probability if self.patterns is not None else (self.probability,)
         for name, value in zip(self.patterns or ("",), values, strict=True):
-            if not isinstance(value, Tracer) and not 0.0 < value < 1.0:
-                where = f" of {name!r}" if name else ""
-                raise ValueError(
-                    f"the probability {value!r}{where} of +1 is not between 0 and 1; give for instance 0.5"
-                )
+            require_share("probability of +1", value, f"give for instance 0.5{f' for {name!r}' if name else ''}")
 
     def check(self, params: Params) -> None:
         """Raises a ValueError if a pattern matches no leaf, or a leaf no pattern."""
@@ -406,10 +402,8 @@ class SpikeAndSlab(Independent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, part in (("share", "of the slab"), ("spike", "of the slab's standard deviation")):
-            value = getattr(self, name)
-            if not isinstance(value, Tracer) and not 0.0 < value < 1.0:
-                raise ValueError(f"{name}={value!r} is no share {part}; give a number between 0 and 1")
+        require_share("share", self.share, "give that of the slab")
+        require_share("spike", self.spike, "give its part of the slab's standard deviation")
 
     def log_density(self, z: Array) -> Array:
         """Returns the log density of the mixture of N(0, 1) and N(0, ε²)."""

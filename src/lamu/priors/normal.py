@@ -3,7 +3,6 @@ r"""Independent normal weights, \(\theta_i \sim N(m, s_i^2)\), with one scale fo
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -30,13 +29,9 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 class NormalLeaves(IndependentLeaves):
     """Base of independent normal weights; a subclass says with which means and scales."""
 
-    @abstractmethod
     def moments(self, params: Params) -> tuple[Params, Params]:
-        """Returns the mean and the standard deviation of each leaf's weights, numbers or arrays that broadcast to it.
-
-        Args:
-            params: any parameters of the right structure; only their paths, shapes and dtypes count.
-        """
+        """Returns the mean and the deviation of each leaf's weights, numbers or arrays that broadcast to it."""
+        raise NotImplementedError
 
     def log_prob(self, params: Params) -> Array:
         r"""Returns \(\sum_i \log N(\theta_i \mid m_i, s_i^2)\), a scalar in nats."""
