@@ -661,13 +661,7 @@ class ParallelGaussianChain(GaussianChain):
 
     @staticmethod
     def eliminate(linear: Array, diagonal: Array, coupling: Array) -> tuple[Array, Array]:
-        """Returns the linear terms and precisions of every vector given the one before, by an associative scan.
-
-        Args:
-            linear: h `[..., T, d]`.
-            diagonal: the blocks of P on the diagonal `[..., T, d, d]`.
-            coupling: the blocks of −P beside it `[..., T − 1, d, d]`.
-        """
+        """Returns the linear terms and precisions of every vector given the one before, by an associative scan."""
         none = jnp.zeros_like(diagonal)
         C = none.at[..., :-1, :, :].set(coupling)
         stretches = (linear, jnp.zeros_like(linear), diagonal, C, none)
@@ -676,12 +670,7 @@ class ParallelGaussianChain(GaussianChain):
 
     @staticmethod
     def unroll(start: Array, transition: Array) -> Array:
-        """Returns the path, by an associative scan over affine maps.
-
-        Args:
-            start: u `[..., T, d]`.
-            transition: A `[..., T − 1, d, d]`.
-        """
+        """Returns the path, by an associative scan over affine maps."""
         first = jnp.zeros_like(transition, shape=(*start.shape, start.shape[-1]))
         maps = first.at[..., 1:, :, :].set(transition)
         after = lambda early, late: (late[0] @ early[0], product(late[0], early[1]) + late[1])
@@ -706,12 +695,7 @@ class ParallelMarkovChain(MarkovChain):
 
     @staticmethod
     def eliminate(single: Array, pair: Array) -> tuple[Array, Array]:
-        """Returns the log weights of the first category, and the log probabilities of the transitions.
-
-        Args:
-            single: λ of every time `[..., T, K]`, with zeros for the last category.
-            pair: λ of every pair `[..., T − 1, K, K]`, likewise.
-        """
+        """Returns the log weights of the first category, and the log probabilities of the transitions."""
         if pair.shape[-3] == 0:
             return single[..., 0, :], pair
         join = lambda late, early: jax.nn.logsumexp(early[..., :, :, None] + late[..., None, :, :], axis=-2)
@@ -722,12 +706,7 @@ class ParallelMarkovChain(MarkovChain):
 
     @staticmethod
     def unroll(first: Array, transition: Array) -> Array:
-        """Returns the probabilities of all times `[..., T, K]`.
-
-        Args:
-            first: the probabilities of the first category `[..., K]`.
-            transition: those of the next given the one before `[..., T − 1, K, K]`.
-        """
+        """Returns the probabilities of all times `[..., T, K]`."""
         if transition.shape[-3] == 0:
             return first[..., None, :]
         products = jax.lax.associative_scan(jnp.matmul, transition, axis=transition.ndim - 3)
@@ -736,12 +715,7 @@ class ParallelMarkovChain(MarkovChain):
 
     @staticmethod
     def follow(start: Array, maps: Array) -> Array:
-        """Returns the numbers of the categories `[..., T]` that maps lead to, one after the other.
-
-        Args:
-            start: the number of the first category `[...]`.
-            maps: the next category for each one before `[..., T − 1, K]`.
-        """
+        """Returns the numbers of the categories `[..., T]` that maps lead to, one after the other."""
         if maps.shape[-2] == 0:
             return start[..., None]
         composed = jax.lax.associative_scan(
