@@ -9,15 +9,25 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["Ends", "bisect", "halved", "search"]
+__all__ = ["Ends", "bisect", "doubled", "halved", "narrowed", "search"]
 
 Ends = tuple[Array, Array]
 
 
 def bisect(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Array:
     """Returns the point between two ends at which a monotone predicate turns from true to false, elementwise."""
-    lower, upper = jax.lax.fori_loop(0, steps, lambda _, ends: halved(is_below, ends), ends)
+    lower, upper = narrowed(is_below, ends, steps)
     return (lower + upper) / 2
+
+
+def narrowed(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Ends:
+    """Returns the ends after so many steps of the bisection."""
+    return jax.lax.fori_loop(0, steps, lambda _, ends: halved(is_below, ends), ends)
+
+
+def doubled(is_near: Callable[[Array], Array], end: Array, steps: int) -> Array:
+    """Returns an end, doubled as long as it is too near, elementwise."""
+    return jax.lax.fori_loop(0, steps, lambda _, end: jnp.where(is_near(end), 2 * end, end), end)
 
 
 def halved(is_below: Callable[[Array], Array], ends: Ends) -> Ends:

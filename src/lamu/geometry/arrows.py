@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.bisection import narrowed
 from lamu.families import Gaussian, MultivariateNormal, Product
 from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
@@ -326,16 +327,10 @@ def largest_share(divergence: Callable[[Any], Array], epsilon: Number) -> Array:
     whole = divergence(jnp.ones(()))
     bound = jnp.asarray(epsilon, whole.dtype)
 
-    def halved(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
-        middle = (low + high) / 2
-        within = divergence(middle) <= bound
-        return jnp.where(within, middle, low), jnp.where(within, high, middle)
-
     def search() -> Array:
         # In floating numbers the ends meet after as many halvings as the mantissa has bits.
         steps = jnp.finfo(whole.dtype).nmant + 4
-        return jax.lax.fori_loop(0, steps, halved, (jnp.zeros_like(whole), jnp.ones_like(whole)))[0]
+        return narrowed(lambda t: divergence(t) <= bound, (jnp.zeros_like(whole), jnp.ones_like(whole)), steps)[0]
 
     return jax.lax.cond(whole <= bound, lambda: jnp.ones_like(whole), search)
 

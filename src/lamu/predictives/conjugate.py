@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.bisection import bisect
+from lamu.bisection import bisect, doubled
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
 from lamu.predictives.interface import Predictive, Prepared, quantile_in_support
@@ -137,12 +137,7 @@ class ConjugatePredictive(Predictive):
 @jax.jit
 def _quantile(pred: ConjugatePredictive, probability: Array) -> Array:
     one = jnp.ones_like(pred.mean)
-
-    def reach(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        lower, upper = ends
-        lower = jnp.where(pred.cdf(lower) > probability, 2 * lower, lower)
-        return lower, jnp.where(pred.cdf(upper) < probability, 2 * upper, upper)
-
-    ends = jax.lax.fori_loop(0, 60, reach, (-one, one))
-    found = bisect(lambda y: pred.cdf(y) < probability, ends, steps=120)
+    lower = doubled(lambda end: pred.cdf(end) > probability, -one, steps=60)
+    upper = doubled(lambda end: pred.cdf(end) < probability, one, steps=60)
+    found = bisect(lambda y: pred.cdf(y) < probability, (lower, upper), steps=120)
     return quantile_in_support(found, probability, pred.support, pred.cdf)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln
 
-from lamu.bisection import bisect
+from lamu.bisection import bisect, doubled
 from lamu.data.batch import with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.likelihoods import Likelihood
@@ -261,9 +261,5 @@ class StudentPredictive(Predictive):
 @jax.jit
 def _lower_quantile(freedom: Array, tail: Array) -> Array:
     """Returns quantiles of Student's t below its median, of which loops outside of a program would be compiled anew."""
-
-    def reach(_: Any, end: Array) -> Array:
-        return jnp.where(student_cdf(end, freedom) > tail, 2 * end, end)
-
-    end = jax.lax.fori_loop(0, 40, reach, -jnp.ones_like(freedom))
+    end = doubled(lambda end: student_cdf(end, freedom) > tail, -jnp.ones_like(freedom), steps=40)
     return bisect(lambda z: student_cdf(z, freedom) < tail, (end, jnp.zeros_like(end)), steps=80)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.bisection import bisect
+from lamu.bisection import search
 from lamu.families.special import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.wrapper import LikelihoodWrapper
@@ -105,7 +105,7 @@ class Truncated(LikelihoodWrapper):
         level = jax.random.uniform(within, beta.shape, f.dtype)
         ends = jnp.zeros_like(mean), mean + _REACH * jnp.sqrt(variance)
         below = lambda t: _cdf(beta, t) < level
-        positive = scale * bisect(below, ends, 60 if f.dtype == jnp.float64 else 30)
+        positive = scale * search(below, ends)
         plain = self.base.sample(beyond, params, f)
         free = jax.random.uniform(which, beta.shape, f.dtype) < jnp.asarray(self.untruncated, f.dtype)
         return jnp.where(free, plain, positive)
