@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import composition, evidence_choice, folds, one_layer, prior_comparison, prior_scale, simulation, temperatures
+from lamu import composition, evidence_choice, folds, one_layer, prior_comparison, simulation, validation_choice
 from lamu.cli import learning
 from lamu.data import Arrays, Encoding
 from lamu.families import Point
@@ -95,23 +95,75 @@ def weighted_nll(posterior: Posterior, rows: list[int], samples: int = 32) -> fl
     return -float(np.average(np.asarray(pred.log_prob(Y[rows])), weights=WEIGHT[rows]))
 
 
+# -------------------------------------------------------------------------------------------------------- every choice
+
+CALLERS: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "folds": (folds, lambda **options: lamu.fit_folds(LEARNED, DATA, IVON, folds=4, **options)),
+    "prior scale": (validation_choice, lambda **options: lamu.fit_prior_scale(LEARNED, DATA, IVON, **options)),
+    "temperature": (
+        validation_choice,
+        lambda temperature, **options: lamu.fit_temperature(MODEL, DATA, IVON, temperatures=(1.0, 0.3), **options),
+    ),
+    "evidence": (
+        evidence_choice,
+        lambda checkpoint, **options: lamu.fit_evidence(
+            lambda scale: replace(MODEL, prior=Normal(scale)), DATA, IVON, choices={"scale": [1.0, 2.0]}, **options
+        ),
+    ),
+    "priors": (
+        prior_comparison,
+        lambda checkpoint, **options: lamu.prior_sensitivity(
+            MODEL, DATA, {"a": Normal(1.0), "b": Normal(0.1)}, algorithm=IVON, **options
+        ),
+    ),
+    "resamples": (
+        composition,
+        lambda checkpoint, **options: lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, **options),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_every_run_has_rows_with_weights_and_offsets_and_all_that_was_asked(
+    name: str, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """Rows that judge are none that were learned from; each run has a folder of its own."""
+    module, run = CALLERS[name]
+    inner = Recorder(lambda call: made(POSTERIOR, 1.0, model=call.model))
+    monkeypatch.setattr(module, "fit", inner)
+    monkeypatch.setattr(evidence_choice, "evidence", lambda posterior, data: numbers_of(data) and Estimate(-1.0, 0.1))
+    run(seed=11, temperature=0.3, checkpoint=tmp_path, **HANDED)
+    assert len(inner.calls) > 1
+    for call in inner.calls:
+        assert call.algorithm is IVON
+        assert call.model.likelihood == MODEL.likelihood
+        for option, value in HANDED.items():
+            assert call.options[option] == value
+        assert call.options["temperature"] in ((0.3, 1.0) if name == "temperature" else (0.3,))
+        assert call.options["seed"] - 11 in (range(4) if name == "folds" else (0,))
+        judging = call.options.get("validation")
+        if judging is not None:
+            require_parted(call.numbers, numbers_of(judging))
+        assert len(call.numbers) <= N
+    places = [str(call.options["checkpoint"]) for call in inner.calls if "checkpoint" in call.options]
+    assert len(set(places)) == len(places)
+    assert all(place.startswith(str(tmp_path)) for place in places)
+
+
 # ------------------------------------------------------------------------------------------------------------- folds
 
 
-def test_every_member_of_folds_is_given_its_rows_and_all_that_was_asked(monkeypatch: Any, tmp_path: Path) -> None:
+def test_every_member_of_folds_is_given_its_rows_and_a_seed_of_its_own(monkeypatch: Any, tmp_path: Path) -> None:
     inner = Recorder(lambda call: made(POSTERIOR, 9.0, 2.0 + len(call.numbers) / 100, 3.0, model=call.model))
     monkeypatch.setattr(folds, "fit", inner)
-    found = lamu.fit_folds(MODEL, DATA, IVON, folds=4, seed=11, temperature=0.3, checkpoint=tmp_path, **HANDED)
+    found = lamu.fit_folds(MODEL, DATA, IVON, folds=4, seed=11, checkpoint=tmp_path)
     parts = folds_of(Y, 4, seed=11, stratify=False)
     assert [call.options["seed"] for call in inner.calls] == [11, 12, 13, 14]
     for k, call in enumerate(inner.calls):
         judging = numbers_of(call.options["validation"])
         assert judging == parts[k].tolist() == found.held[k].tolist()
         require_parted(call.numbers, judging)
-        assert call.algorithm is IVON
         assert call.model.prior == Normal(1.0)
-        for name, value in {**HANDED, "temperature": 0.3}.items():
-            assert call.options[name] == value
         np.testing.assert_allclose(found.nll[k], 2.0 + len(call.numbers) / 100)  # the best of its run
     places = {str(call.options["checkpoint"]) for call in inner.calls}
     assert places == {str(tmp_path / f"fold-{k}") for k in range(4)}
@@ -169,10 +221,7 @@ def test_the_scale_that_folds_choose_is_that_of_every_member(enough: int, monkey
     asked += [(0.25, k) for k in range(judging, 4)]
     assert [(call.model.prior.scale, fold(call)) for call in inner.calls] == asked
     for call in inner.calls:
-        require_parted(call.numbers, numbers_of(call.options["validation"]))
         assert call.options["seed"] == 3 + fold(call)
-        assert call.algorithm is IVON
-    assert len({str(call.options["checkpoint"]) for call in inner.calls}) == len(inner.calls)
     assert [each.posterior.model.prior for each in found.fits] == [Normal(0.25)] * 4
     assert found.posterior.model.prior == Normal(0.25)
     np.testing.assert_array_equal(found.nll, table[0.25])
@@ -201,12 +250,12 @@ def test_the_temperature_is_judged_by_rows_that_were_not_learned_from(
     chosen_aside: bool, monkeypatch: Any, tmp_path: Path
 ) -> None:
     inner = Recorder(at_temperature)
-    monkeypatch.setattr(temperatures, "fit", inner)
+    monkeypatch.setattr(validation_choice, "fit", inner)
     judging = list(range(2, N, 3))
     rows = {name: values[judging] for name, values in DATA.items()}
     validation = rows if chosen_aside else 0.3
     data = DATA if not chosen_aside else {name: np.delete(v, judging, axis=0) for name, v in DATA.items()}
-    options = {"temperatures": tuple(NOISE), "validation": validation, "seed": 5, "checkpoint": tmp_path, **HANDED}
+    options = {"temperatures": tuple(NOISE), "validation": validation, "checkpoint": tmp_path, "steps": 2}
     found = lamu.fit_temperature(MODEL, data, IVON, **options)
     *compared, last = inner.calls
     learned = compared[0].numbers
@@ -226,19 +275,15 @@ def test_the_temperature_is_judged_by_rows_that_were_not_learned_from(
     for call in compared:
         assert call.numbers == learned
         assert "validation" not in call.options
-        assert call.options["seed"] == 5
         assert call.options["checkpoint"].name == f"temperature-{call.options['temperature']:g}"
     assert last.options["temperature"] == best
     assert last.numbers == (list(range(N)) if not chosen_aside else learned)
     assert last.model is MODEL
     assert "validation" not in last.options
-    assert (last.options["seed"], last.options["checkpoint"].name) == (5, "last")
-    for call in inner.calls:
-        assert call.algorithm is IVON
-        assert all(call.options[name] == value for name, value in HANDED.items())
+    assert last.options["checkpoint"].name == "last"
     assert found.posterior is found.fit.posterior
     assert found.posterior.model.likelihood == Gaussian(NOISE[best])
-    assert temperatures.choose_temperature(MODEL, data, IVON, **options) == (best, found.temperatures)
+    assert validation_choice.choose_temperature(MODEL, data, IVON, **options) == (best, found.temperatures)
 
 
 def test_the_prior_that_rows_chose_with_the_temperature_is_that_of_the_last_run(monkeypatch: Any) -> None:
@@ -248,7 +293,7 @@ def test_the_prior_that_rows_chose_with_the_temperature_is_that_of_the_last_run(
         return replace(found, posterior=replace(found.posterior, model=under))
 
     inner = Recorder(answer)
-    monkeypatch.setattr(temperatures, "fit", inner)
+    monkeypatch.setattr(validation_choice, "fit", inner)
     found = lamu.fit_temperature(LEARNED, DATA, LAPLACE, temperatures=tuple(NOISE), steps=4)
     *compared, last = inner.calls
     for call in compared:
@@ -263,7 +308,7 @@ def test_the_prior_that_rows_chose_with_the_temperature_is_that_of_the_last_run(
 
 def test_a_temperature_alone_is_that_of_the_only_run(monkeypatch: Any) -> None:
     inner = Recorder(lambda call: made(POSTERIOR))
-    monkeypatch.setattr(temperatures, "fit", inner)
+    monkeypatch.setattr(validation_choice, "fit", inner)
     assert lamu.fit_temperature(MODEL, DATA, IVON, temperatures=(0.25,), seed=2).temperatures == {}
     (call,) = inner.calls
     assert (call.options["temperature"], call.options["seed"], call.numbers) == (0.25, 2, list(range(N)))
@@ -278,7 +323,7 @@ def test_a_temperature_alone_is_that_of_the_only_run(monkeypatch: Any) -> None:
 
 def test_runs_that_compare_temperatures_are_short_and_the_last_one_as_long_as_it_takes(monkeypatch: Any) -> None:
     inner = Recorder(at_temperature)
-    monkeypatch.setattr(temperatures, "fit", inner)
+    monkeypatch.setattr(validation_choice, "fit", inner)
     lamu.fit_temperature(MODEL, DATA, IVON, temperatures=tuple(NOISE))
     *compared, last = inner.calls
     assert len({call.options["steps"] for call in compared}) == 1
@@ -298,9 +343,8 @@ def test_the_scale_is_judged_by_rows_that_were_not_learned_from(monkeypatch: Any
         return made(POSTERIOR, -9.0, -9.0, end - 0.2, end + 0.2, end, end - 0.1, end + 0.1, model=call.model)
 
     inner = Recorder(answer)
-    monkeypatch.setattr(prior_scale, "fit", inner)
-    options = {**HANDED, "temperature": 0.2, "statistics": None}
-    found = lamu.fit_prior_scale(LEARNED, DATA, IVON, validation=0.3, seed=8, checkpoint=tmp_path, **options)
+    monkeypatch.setattr(validation_choice, "fit", inner)
+    found = lamu.fit_prior_scale(LEARNED, DATA, IVON, validation=0.3, checkpoint=tmp_path, steps=3)
     *compared, last = inner.calls
     assert found.scales == pytest.approx(ends)
     assert [call.model.prior for call in compared] == [Normal(scale) for scale in ends]
@@ -314,17 +358,13 @@ def test_the_scale_is_judged_by_rows_that_were_not_learned_from(monkeypatch: Any
     assert last.numbers == list(range(N))
     assert "validation" not in last.options
     assert last.options["checkpoint"].name == "last"
-    for call in inner.calls:
-        assert call.algorithm is IVON
-        assert call.options["seed"] == 8
-        assert all(call.options[name] == value for name, value in options.items())
     assert found.posterior is found.fit.posterior
     assert found.posterior.model.prior == Normal(0.125)
 
 
 def test_rows_that_choose_the_scale_may_be_given(monkeypatch: Any) -> None:
     inner = Recorder(lambda call: made(POSTERIOR, call.model.prior.scale, model=call.model))
-    monkeypatch.setattr(prior_scale, "fit", inner)
+    monkeypatch.setattr(validation_choice, "fit", inner)
     judging = {name: values[:6] for name, values in DATA.items()}
     rest = {name: values[6:] for name, values in DATA.items()}
     found = lamu.fit_prior_scale(LEARNED, rest, IVON, validation=judging)
@@ -346,7 +386,7 @@ def test_where_no_scale_is_compared_one_fit_has_all_rows(
     model: Any, algorithm: Any, told: bool, monkeypatch: Any
 ) -> None:
     inner = Recorder(lambda call: made(POSTERIOR))
-    monkeypatch.setattr(prior_scale, "fit", inner)
+    monkeypatch.setattr(validation_choice, "fit", inner)
     found = lamu.fit_prior_scale(model, DATA, algorithm, validation=0.25, seed=4, temperature=0.5)
     (call,) = inner.calls
     assert (call.model, call.algorithm, call.numbers) == (model, algorithm, list(range(N)))
@@ -378,14 +418,11 @@ def test_rows_set_aside_are_judged_with_their_weights_and_offsets() -> None:
 def test_resamples_are_rows_with_their_weights_and_offsets(monkeypatch: Any) -> None:
     inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
     monkeypatch.setattr(composition, "fit", inner)
-    lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, seed=6, **HANDED)
+    lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, seed=6)
     drawn = [call.numbers for call in inner.calls]
     assert all(len(numbers) == N for numbers in drawn)
     assert len({tuple(numbers) for numbers in drawn}) == 3
     assert all(len(set(numbers)) < N for numbers in drawn)  # with replacement
-    for call in inner.calls:
-        assert (call.model, call.algorithm) == (MODEL, IVON)
-        assert call.options == {**HANDED, "seed": 6}
     lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, seed=7)
     assert inner.calls[-1].numbers != drawn[-1]
 
@@ -406,12 +443,8 @@ def test_the_evidence_of_every_model_is_of_the_data_that_were_fitted(monkeypatch
     monkeypatch.setattr(evidence_choice, "evidence", evidence)
     build = lambda scale: lamu.Model(Linear(), Gaussian(1.5), Normal(scale))
     scales = [1.0, 4.0, 2.5, 0.5]
-    found = lamu.fit_evidence(build, DATA, IVON, choices={"scale": scales}, seed=9, **HANDED)
+    found = lamu.fit_evidence(build, DATA, IVON, choices={"scale": scales})
     assert [call.model.prior.scale for call in inner.calls] == scales
-    for call in inner.calls:
-        assert call.data is DATA
-        assert call.algorithm is IVON
-        assert call.options == {**HANDED, "seed": 9}
     assert all(data is DATA for data in asked)
     assert found.chosen == {"scale": 2.5}
     assert found.posterior.model.prior == Normal(2.5)
@@ -424,12 +457,8 @@ def test_priors_are_compared_by_fits_that_differ_in_them_alone(monkeypatch: Any)
     inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
     monkeypatch.setattr(prior_comparison, "fit", inner)
     priors = {"a": Normal(1.0), "b": Normal(0.1), "c": lamu.priors.Laplace(1.0)}
-    found = lamu.prior_sensitivity(MODEL, DATA, priors, x=X[:3], algorithm=IVON, seed=12, **HANDED)
+    found = lamu.prior_sensitivity(MODEL, DATA, priors, x=X[:3], algorithm=IVON)
     assert [call.model.prior for call in inner.calls] == list(priors.values())
-    for call in inner.calls:
-        assert (call.data is DATA, call.algorithm is IVON) == (True, True)
-        assert call.options == {**HANDED, "seed": 12}
-        assert call.model.likelihood == MODEL.likelihood
     assert list(found.fits) == ["a", "b", "c"]
     assert list(found.distances) == ["b", "c"]
 
@@ -534,6 +563,36 @@ def test_stacking_weighs_rows_and_gives_them_their_offset() -> None:
         assert np.abs(found.weights - other.weights).max() > 1e-2
     with pytest.raises(ValueError, match="does not fit; give 23 weights"):
         lamu.composition.stack(members, X, Y, weight=-counts)
+
+
+def test_temperature_scaling_weighs_rows() -> None:
+    """A weight of two is the row written twice."""
+    counts = 1 + (np.arange(N) % 3 == 0) + (np.arange(N) % 5 == 0)
+    every = np.repeat(np.arange(N), counts)
+    classes = lamu.Model(Linear(), lamu.likelihoods.Bernoulli(), Normal(1.0))
+    for posterior, y in (
+        (POSTERIOR, Y),
+        (lamu.fit(classes, (X, NUMBER % 2), lamu.algorithms.adam(0.1), epochs=3).posterior, (NUMBER % 3 == 0) * 1),
+    ):
+        scaled = lambda rows, weight, posterior=posterior, y=y: float(
+            lamu.calibration.temperature_scaling(posterior.predict(X[rows]), y[rows], weight).value
+        )
+        rows = np.arange(N)
+        np.testing.assert_allclose(scaled(rows, counts), scaled(every, None), rtol=1e-4)
+        assert abs(scaled(rows, counts) / scaled(rows, None) - 1) > 1e-3
+    with pytest.raises(ValueError, match="does not fit; give 23 weights"):
+        scaled(rows, -counts)
+
+
+def test_likelihoods_are_compared_with_weights_and_offsets_of_rows() -> None:
+    random = np.random.default_rng(2)
+    x = random.normal(size=(60, 1))
+    offset, far = 2.0 * np.sin(np.arange(60.0)), np.arange(60) % 7 == 0
+    score = lambda name, y, **given: lamu.compare_likelihoods(x, y, [name], **given)[name][~far].mean()
+    outliers = x[:, 0] + 0.3 * random.normal(size=60) + 50.0 * far
+    assert score("gaussian", outliers, weight=1.0 - far) > score("gaussian", outliers) + 1.0
+    counts = random.poisson(np.exp(x[:, 0] + offset))
+    assert score("poisson", counts, offset=offset) > score("poisson", counts) + 0.5
 
 
 def test_evidence_at_draws_counts_weights_and_offsets() -> None:

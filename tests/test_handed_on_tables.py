@@ -17,7 +17,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import lamu
-from lamu import temperatures
+from lamu import validation_choice
 from lamu.cli import learning, main, training, worker
 from lamu.cli.learning import Candidates, Learned, Runs, way_of
 from lamu.cli.request import Request, learning_rows
@@ -334,7 +334,7 @@ def test_runs_over_folds_are_at_the_temperature_that_was_asked(asked: float | No
 def test_a_single_run_is_at_the_temperature_that_rows_chose(asked: float | None, monkeypatch: Any) -> None:
     answer = SimpleNamespace(posterior=POINT.posterior, fit=POINT, scales={0.5: 1.0, 1.0: 0.8})
     choose, recorder = Recorder((0.03, {1.0: 2.0, 0.03: 1.5})), Recorder(answer)
-    monkeypatch.setattr(temperatures, "choose_temperature", choose)
+    monkeypatch.setattr(validation_choice, "choose_temperature", choose)
     monkeypatch.setattr(learning, "fit_prior_scale", recorder)
     loop = {"batch_size": 9, "validation": 0.1}
     runs = Runs(Request("t.csv", temperature=asked), MODEL, IVON, "ivon", N, 0, loop)

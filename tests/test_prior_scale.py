@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import prior_scale
-from lamu.prior_scale import descended
+from lamu import validation_choice
 from lamu.priors import LearnedNormal, Normal
 
 rng = np.random.default_rng(0)
@@ -44,14 +43,6 @@ def test_the_last_run_sees_all_rows() -> None:
     assert isinstance(found, lamu.PriorScaleFit)
 
 
-def test_the_end_of_the_path() -> None:
-    far = descended(lambda scale: -scale, 0.5)
-    assert max(far) == 4.0
-    assert len(far) == 5
-    assert min(descended(lambda scale: scale, 0.5)) == 0.0625
-    assert list(descended(lambda scale: abs(scale - 0.5), 0.5)) == [0.5, 1.0, 0.25]
-
-
 @pytest.mark.parametrize(
     ("prior", "algorithm"),
     [
@@ -77,7 +68,7 @@ def test_a_width_under_which_a_run_diverges_is_no_candidate(monkeypatch: pytest.
             raise lamu.Diverged("the loss is inf at step 3", None)
         return run(under, *given, **options)
 
-    monkeypatch.setattr(prior_scale, "fit", fit)
+    monkeypatch.setattr(validation_choice, "fit", fit)
     settings = {"epochs": 3, "batch_size": 40}
     found = lamu.fit_prior_scale(model, data, lamu.algorithms.adam(0.1), **settings)
     assert found.scales[0.25] == np.inf

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import composition, folds, prior_scale
+from lamu import composition, folds, validation_choice
 from lamu.data import UnscaledWeights
 from lamu.data.arrays import warn_of_scale
 from lamu.likelihoods import Gaussian, Scaled
@@ -114,7 +114,7 @@ def test_estimators_say_it_once_of_the_rows_as_they_came(options: dict[str, Any]
 
 
 def test_every_fit_says_it_once(monkeypatch: Any) -> None:
-    for module in (folds, prior_scale, composition):
+    for module in (folds, validation_choice, composition):
         monkeypatch.setattr(module, "fit", Recorder(ends=True))
     monkeypatch.setattr(stacked_fit, "constant_of", Recorder(ends=True))
     data = {"x": X, "y": Y, "weight": np.full(40, 1 / 40)}
@@ -129,7 +129,7 @@ def test_every_fit_says_it_once(monkeypatch: Any) -> None:
         lambda: lamu.fit(MODEL, data, CONJUGATE),
         lambda: lamu.fit_folds(MODEL, data, CONJUGATE, folds=2),
         lambda: lamu.fit_prior_scale(learned, data, adam, steps=2),
-        lambda: lamu.fit_temperature(MODEL, data, CONJUGATE),
+        lambda: lamu.fit_temperature(MODEL, data, adam, temperatures=(1.0, 0.5), steps=2),
         lambda: lamu.composition.bootstrap(MODEL, data, CONJUGATE, resamples=2),
         lambda: lamu.fit(
             lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0)),

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from lamu.one_layer import regression
     from lamu.posterior import Posterior, load
     from lamu.prior_comparison import PriorSensitivity, prior_sensitivity
-    from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.programs import from_numpyro
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
@@ -69,7 +68,7 @@ if TYPE_CHECKING:
     from lamu.sites import Site, site
     from lamu.tabular import StackedFit, fit_table
     from lamu.target import Target
-    from lamu.temperatures import TemperatureFit, fit_temperature
+    from lamu.validation_choice import PriorScaleFit, TemperatureFit, fit_prior_scale, fit_temperature
 
 __all__ = [
     "Checkpoints",
@@ -160,10 +159,10 @@ _NAMES = {
     "StackedFit": "lamu.tabular",
     "fit_table": "lamu.tabular",
     "absorb": "lamu.algorithms.post_hoc.neural_linear",
-    "TemperatureFit": "lamu.temperatures",
-    "fit_temperature": "lamu.temperatures",
-    "PriorScaleFit": "lamu.prior_scale",
-    "fit_prior_scale": "lamu.prior_scale",
+    "TemperatureFit": "lamu.validation_choice",
+    "fit_temperature": "lamu.validation_choice",
+    "PriorScaleFit": "lamu.validation_choice",
+    "fit_prior_scale": "lamu.validation_choice",
     "Graph": "lamu.graphs",
     "PriorSensitivity": "lamu.prior_comparison",
     "prior_sensitivity": "lamu.prior_comparison",

@@ -30,6 +30,7 @@ from lamu.predictives import Linearised, Predictive, Weighted
 from lamu.protocol import Algorithm
 from lamu.record import declared, decode, encode, record
 from lamu.running.validation import training_rows
+from lamu.scores.proper_scores import row_counts
 from lamu.typing import Array, Data, Inputs, Params, RandomKey, State, Targets
 
 __all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich", "stack"]
@@ -256,9 +257,7 @@ def stack(
         raise ValueError(f"strength={strength!r} is no number of rows; give zero or more")
     asked = [member.predict(x, samples=samples, offset=offset).log_prob(jnp.asarray(y)) for member in members]
     densities = np.stack([np.asarray(each, float) for each in asked], axis=1)
-    counts = None if weight is None else np.asarray(weight, float)
-    if counts is not None and not (counts.shape == densities.shape[:1] and counts.min() >= 0 and counts.max() > 0):
-        raise ValueError(f"weight={weight!r} does not fit; give {len(densities)} weights, not negative nor all zero")
+    counts = row_counts(weight, len(densities))
     impossible = ~np.isfinite(densities.max(axis=1))
     if impossible.any() or np.isnan(densities).any():
         raise ValueError(

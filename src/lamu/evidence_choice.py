@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from lamu.choose import Ask, all_of, choose, simplex
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
@@ -108,13 +107,15 @@ def fit_evidence(
     """
     choices, numbers = dict(choices or {}), dict(numbers or {})
     _require(choices, numbers)
+    combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
     tried: list[tuple[dict[str, Any], Estimate]] = []
     best: tuple[float, Posterior | None, dict[str, Any]] = (-math.inf, None, {})
-    failures: list[Diverged] = []
     discrete: set[bool] = set()
 
-    def at(psi: dict[str, Any]) -> float:
+    def loss(candidate: tuple[int, tuple[float, ...]]) -> float:
         nonlocal best
+        combination, logs = candidate
+        psi = combinations[combination] | {name: math.exp(log) for name, log in zip(numbers, logs, strict=True)}
         model = build(**psi)
         discrete.add(model.likelihood.support.discrete)
         if len(discrete) > 1:
@@ -122,47 +123,30 @@ def fit_evidence(
                 f"of {psi} targets are {model.likelihood.support.values}, and others were of another kind: a density "
                 "and a mass do not compare; use lamu.compare_likelihoods"
             )
-        try:
-            posterior = fit(model, data, algorithm, seed=seed, **options).posterior
-            value = evidence(posterior, data)
-        except Diverged as failure:
-            failures.append(failure)
-            tried.append((psi, Estimate(-math.inf, 0.0)))
-            return -math.inf
-        tried.append((psi, value))
+        tried.append((psi, Estimate(-math.inf, 0.0)))
+        posterior = fit(model, data, algorithm, seed=seed, **options).posterior
+        value = evidence(posterior, data)
+        tried[-1] = psi, value
         if value.value > best[0]:
-            best = (value.value, posterior, psi)
-        return value.value
+            best = value.value, posterior, psi
+        return -value.value
 
-    for values in itertools.product(*choices.values()):
-        fixed = dict(zip(choices, values, strict=True))
-        if numbers:
-            _climb(lambda psi, fixed=fixed: at({**fixed, **psi}), numbers)
-        else:
-            at(fixed)
+    def climbs(ask: Ask) -> None:
+        # A first simplex that reaches by factors of two, as the right scale is known to about that.
+        logs = [math.log(number) for number in numbers.values()]
+        bounds = [(log - _FARTHEST, log + _FARTHEST) for log in logs]
+        for each in range(len(combinations)):
+            of_point = lambda point, each=each: ask((each, point))
+            simplex(of_point, logs, [math.log(2.0)] * len(logs), bounds, fatol=_TOLERANCE, xatol=0.05, maxfev=_MOST)
+
+    if numbers:
+        choose(loss, climbs, failure=Diverged)
+    else:
+        choose(loss, all_of, [(each, ()) for each in range(len(combinations))], failure=Diverged)
     _, posterior, chosen = best
     if posterior is None:
-        if failures:
-            raise failures[0]
         raise ValueError("no evidence is a finite number; train longer, or begin with other numbers")
     return EvidenceFit(posterior, chosen, tuple(tried))
-
-
-def _climb(value: Callable[[dict[str, float]], float], start: Mapping[str, float]) -> None:
-    """Asks for the value at numbers that it moves to the maximum."""
-    from scipy.optimize import minimize
-
-    names, first = list(start), np.log(np.array(list(start.values()), float))
-
-    def loss(logs: np.ndarray) -> float:
-        found = value({name: float(np.exp(log)) for name, log in zip(names, logs, strict=True)})
-        return -found if math.isfinite(found) else 1e30
-
-    # A first simplex that reaches by factors of two, as the right scale is known to about that.
-    simplex = np.vstack([first, first + math.log(2.0) * np.eye(len(first))])
-    bounds = [(log - _FARTHEST, log + _FARTHEST) for log in first]
-    options = {"initial_simplex": simplex, "fatol": _TOLERANCE, "xatol": 0.05, "maxfev": _MOST}
-    minimize(loss, first, method="Nelder-Mead", bounds=bounds, options=options)
 
 
 def _require(choices: Mapping[str, Sequence[Any]], numbers: Mapping[str, float]) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from lamu import memory
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.algorithms.optimisers import adam
+from lamu.choose import all_of, choose
 from lamu.data.arrays import Arrays
 from lamu.loop import fit
 from lamu.model import Model
@@ -243,15 +244,17 @@ def _chosen(
         return [], {}
     folds = _judging(len(parts[0]), len(parts))
     counts = [weight[part].sum() for part in parts[:folds]]
-    tried: dict[float, tuple[float, list[Fit]]] = {}
-    for factor in _WIDTHS:
-        scale = float(prior.start) * factor
-        fits = [member(replace(model, prior=prior.at(scale)), k, f"scale-{scale:g}-") for k in range(folds)]
-        tried[scale] = float(np.average([_nll(each) for each in fits], weights=counts)), fits
-    best = min(tried, key=lambda scale: tried[scale][0])
-    fits = tried[best][1]
-    rest = [member(replace(model, prior=prior.at(best)), k, f"scale-{best:g}-") for k in range(folds, len(parts))]
-    return [*fits, *rest], {scale: nll for scale, (nll, _) in tried.items()}
+    fits: dict[float, list[Fit]] = {}
+
+    def of_folds(scale: float, numbers: range) -> list[Fit]:
+        return [member(replace(model, prior=prior.at(scale)), k, f"scale-{scale:g}-") for k in numbers]
+
+    def nll(scale: float) -> float:
+        fits[scale] = of_folds(scale, range(folds))
+        return float(np.average([_nll(each) for each in fits[scale]], weights=counts))
+
+    choice = choose(nll, all_of, [float(prior.start) * factor for factor in _WIDTHS])
+    return [*fits[choice.best], *of_folds(choice.best, range(folds, len(parts)))], choice.losses
 
 
 def _judging(rows_of_fold: int, folds: int) -> int:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, with_offset
 from lamu.folds import folds_of
 from lamu.model import Model
 from lamu.one_layer import linear_model
@@ -28,7 +28,13 @@ __all__ = ["compare_likelihoods", "log_probability"]
 
 
 def compare_likelihoods(
-    x: Inputs, y: Targets, candidates: Sequence[Any], folds: int = 3, seed: int = 0
+    x: Inputs,
+    y: Targets,
+    candidates: Sequence[Any],
+    folds: int = 3,
+    seed: int = 0,
+    weight: Any = None,
+    offset: Any = None,
 ) -> dict[str, np.ndarray]:
     """Returns the held-out log density of every row under each candidate, `[N]` in nats, by the candidate's name.
 
@@ -41,6 +47,9 @@ def compare_likelihoods(
         candidates: names, as for `lamu fit --likelihood`, or likelihoods, all of this target.
         folds: how many parts the rows are cut into.
         seed: of the folds.
+        weight: what each row counts where it is learned from, `[N]`; ones where None. The mean of what is returned is
+            the caller's to weigh.
+        offset: a known part of the linear predictor, as in the data of `lamu.fit`.
 
     Raises:
         ValueError: for an unknown name, targets that a candidate cannot have, or fewer than two folds.
@@ -59,7 +68,9 @@ def compare_likelihoods(
     models = {_name(each): linear_model(x, y, each) for each in candidates}
     whole = any(model.likelihood.support.discrete for model in models.values())
     parts = folds_of(np.arange(len(x)), folds, seed, stratify=False)
-    return {name: _held_out(model, (x, y), parts, whole) for name, model in models.items()}
+    given = {"x": x, "y": y, "weight": weight, "offset": offset}
+    data = {name: values for name, values in given.items() if values is not None}
+    return {name: _held_out(model, data, parts, whole) for name, model in models.items()}
 
 
 def log_probability(likelihood: Any, params: Params, f: Any, y: Targets, whole: bool) -> Any:
@@ -108,7 +119,7 @@ def _held_out(model: Model, data: Data, parts: Sequence[np.ndarray], whole: bool
     @jax.jit
     def densities(flat: Any) -> Any:
         params = unravel(flat)
-        f = model.outputs(params, state, batch.x)[0]
+        f = with_offset(model.outputs(params, state, batch.x)[0], batch.offset)
         return log_probability(model.likelihood, params["likelihood"], f, batch.y, whole)
 
     found = np.zeros(rows.count)

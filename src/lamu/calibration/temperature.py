@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
+from lamu.choose import bounded, choose
 from lamu.predictives import Predictive
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive
 from lamu.record import record, static
-from lamu.scores.proper_scores import target
+from lamu.scores.proper_scores import row_counts, target
 from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey, Targets
@@ -214,7 +215,7 @@ class Temperature:
         return Widened(pred, self.value) if not self.support.has_classes else TemperedClasses(pred, self.value)
 
 
-def temperature_scaling(pred: Any, y: Targets) -> Temperature:
+def temperature_scaling(pred: Any, y: Targets, weight: Any = None) -> Temperature:
     r"""Returns the temperature that makes held-out targets most probable.
 
     For classes, and a binary target, T minimises \(-\sum_i \log \tilde p_{i y_i}\), which is convex in 1/T: the root of
@@ -228,14 +229,15 @@ def temperature_scaling(pred: Any, y: Targets) -> Temperature:
     Args:
         pred: the prediction of the held-out rows.
         y: their targets, `[N]` or `[N, K]`.
+        weight: what each row counts, `[N]`; ones where None.
 
     Returns:
         What turns any prediction of that support into a calibrated one.
 
     Raises:
         ValueError: where no temperature is best (every row is right, or the model is no better than chance), a density
-            is not finite, the shapes differ, or targets that are stretched would leave their
-            support.
+            is not finite, the shapes differ, weights are negative or all zero, or targets that are stretched would
+            leave their support.
 
     Source: Guo, Pleiss, Sun & Weinberger (2017); for regression Levi et al. (2022), with the exact density in the place
     of a normal one.
@@ -251,11 +253,12 @@ def temperature_scaling(pred: Any, y: Targets) -> Temperature:
         True
     """
     y = target("temperature_scaling", pred, y)
-    value = _spread(pred, y) if not pred.support.has_classes else _of_classes(pred, y.astype(int))
+    counts = row_counts(weight, len(y))
+    value = _of_classes(pred, y.astype(int), counts) if pred.support.has_classes else _spread(pred, y, counts)
     return Temperature(value, pred.support)
 
 
-def _of_classes(pred: Any, y: np.ndarray) -> float:
+def _of_classes(pred: Any, y: np.ndarray, counts: np.ndarray) -> float:
     from scipy.optimize import brentq
 
     p = np.asarray(pred.mean)
@@ -270,7 +273,7 @@ def _of_classes(pred: Any, y: np.ndarray) -> float:
         """The derivative of the mean negative log likelihood by β = 1/T: E_β[z] − z_y."""
         scaled = away * math.exp(log_coldness)
         weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-        return float(np.mean(np.sum(weights * away, axis=1) / np.sum(weights, axis=1)))
+        return float(np.average(np.sum(weights * away, axis=1) / np.sum(weights, axis=1), weights=counts))
 
     if slope(-_REACH) >= 0:
         raise ValueError(
@@ -286,20 +289,19 @@ def _of_classes(pred: Any, y: np.ndarray) -> float:
     return math.exp(-float(root))
 
 
-def _spread(pred: Any, y: np.ndarray) -> float:
-    from scipy.optimize import minimize_scalar
-
+def _spread(pred: Any, y: np.ndarray, counts: np.ndarray) -> float:
     at = jnp.asarray(y, jnp.result_type(float))
 
     def loss(log_factor: float) -> float:
-        return -float(np.mean(np.asarray(Widened(pred, math.exp(log_factor)).log_prob(at), float)))
+        log_prob = np.asarray(Widened(pred, math.exp(log_factor)).log_prob(at), float)
+        return -float(np.average(log_prob, weights=counts))
 
     if not math.isfinite(loss(0.0)):
         raise ValueError("a target has no finite density under its prediction; leave such rows out of the calibration")
-    found: Any = minimize_scalar(loss, bounds=(-_REACH, _REACH), method="bounded", options={"xatol": 1e-6})
-    if abs(float(found.x)) > _REACH - 0.1:
+    best = float(choose(loss, bounded, -_REACH, _REACH, tolerance=1e-6).best)
+    if abs(best) > _REACH - 0.1:
         raise ValueError(
-            f"the spread would have to be multiplied by {math.exp(float(found.x)):.3g}, which no calibration mends; "
+            f"the spread would have to be multiplied by {math.exp(best):.3g}, which no calibration mends; "
             "look at the model, or at whether the targets belong to these predictions"
         )
-    return math.exp(float(found.x))
+    return math.exp(best)

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from lamu import choose as search
 from lamu.cli.defaults import likelihood_for
 from lamu.cli.request import Request
 from lamu.data import Encoding
 from lamu.folds import fit_folds, fits_of, folds_for
 from lamu.likelihood_choice import compare_likelihoods
 from lamu.model import Model
-from lamu.prior_scale import MOST_SCALES, fit_prior_scale
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
 from lamu.tabular.truncated import Truncated
-from lamu.temperatures import TEMPERATURES
 from lamu.typing import Inputs, Targets
+from lamu.validation_choice import MOST_SCALES, TEMPERATURES, fit_prior_scale
 
 __all__ = ["Candidates", "Chosen", "Learned", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
 
@@ -106,7 +106,7 @@ def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> Chosen:
     means = {name: float(np.mean(values)) for name, values in found.items()}
     own = names[0]
     # Of two that are as good the simpler one, which comes first.
-    best = max(means, key=lambda name: means[name] if np.isfinite(means[name]) else -np.inf)
+    best = search.choose({name: -mean for name, mean in means.items()}.__getitem__, search.all_of, means).best
     gain = found[best] - found[own]
     name = best if np.mean(gain) >= np.std(gain, ddof=1) / np.sqrt(len(gain)) else own
     others = ", ".join(f"{each} {-mean:.3f}" for each, mean in means.items() if each != name)

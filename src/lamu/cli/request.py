@@ -106,7 +106,7 @@ class Request:
         self, model: Any, data: Data, learner: Any, seed: int, loop: dict[str, Any]
     ) -> tuple[float, dict[float, float]]:
         """Returns the temperature, and those that were tried with the loss of the rows set aside."""
-        from lamu.temperatures import choose_temperature
+        from lamu.validation_choice import choose_temperature
 
         if self.temperature is not None:
             return self.temperature, {}

@@ -21,11 +21,11 @@ from lamu.typing import Array, Data, RandomKey, State
 __all__ = ["Best", "posterior_nll", "set_aside", "training_rows", "validation_nll"]
 
 
-def training_rows(model: Target, data: Data) -> Arrays | Stream:
+def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | Stream:
     """Returns data as rows to learn from; warns of weights whose sum is far from the number of rows."""
     rows = model.read(data)
     if isinstance(rows, Arrays) and rows is not data:
-        warn_of_scale(rows.weight, stacklevel=4)
+        warn_of_scale(rows.weight, stacklevel=stacklevel)
     return rows
 
 
@@ -74,12 +74,13 @@ def validation_nll(algorithm: Any, key: RandomKey, state: State, objective: Obje
     return total / weight
 
 
-def posterior_nll(posterior: Any, held: Arrays) -> float:
+def posterior_nll(posterior: Any, held: Arrays, samples: int = _DRAWS) -> float:
     """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted."""
     if posterior.model.predicts_missing:
         log_prob = np.asarray(posterior.log_prob(held), float)
     else:
-        log_prob = np.asarray(posterior.predict(held.x, offset=held.offset).log_prob(held.y), float)
+        pred = posterior.predict(held.x, samples=samples, offset=held.offset)
+        log_prob = np.asarray(pred.log_prob(held.y), float)
     return -float(np.average(log_prob, weights=np.asarray(held.weight, float)))
 
 

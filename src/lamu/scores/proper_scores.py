@@ -23,6 +23,7 @@ __all__ = [
     "nodes_at_once",
     "right",
     "rmse",
+    "row_counts",
     "squared_distance",
     "squared_error",
     "surprise",
@@ -61,6 +62,14 @@ def target(score: str, pred: Any, y: Targets, has_classes: bool | None = None) -
         y = pred.support.numbers(y)
         _require_classes(score, y, 2 if len(shape) == 1 else shape[-1])
     return y
+
+
+def row_counts(weight: Any, rows: int) -> np.ndarray:
+    """Returns what each row counts, `[N]`; ones where no weights are given."""
+    counts = np.ones(rows) if weight is None else np.asarray(weight, float)
+    if counts.shape != (rows,) or not (counts.min() >= 0 and counts.max() > 0):
+        raise ValueError(f"weight={weight!r} does not fit; give {rows} weights, not negative nor all zero")
+    return counts
 
 
 def _require_known(score: str, y: np.ndarray) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from lamu.choose import bounded, choose
+
 __all__ = ["few_rows_factor", "logit_factor", "noise_factor"]
 
 
@@ -43,8 +45,6 @@ def noise_factor(
     counts: np.ndarray | None = None,
 ) -> float:
     r"""Returns \(\tau\)."""
-    from scipy.optimize import minimize_scalar
-
     rows, counts = np.arange(len(y)), np.ones(len(y)) if counts is None else counts
     held, deviation = means[:, fold, rows], deviations[:, fold, rows]
 
@@ -53,9 +53,7 @@ def noise_factor(
         log_density = -(((y - held) / scale) ** 2 / 2 + np.log(scale)).sum(axis=-1)
         return float(-np.logaddexp.reduce(log_density + np.log(weights)[:, None], axis=0) @ counts / counts.sum())
 
-    bounds = float(np.log(_NARROWEST)), float(np.log(_WIDEST))
-    best: Any = minimize_scalar(nll, bounds=bounds, method="bounded")
-    own = float(np.exp(2 * best.x))
+    own = float(np.exp(2 * choose(nll, bounded, *np.log([_NARROWEST, _WIDEST])).best))
     squares = np.mean(((held - means.mean(axis=1)) / deviation) ** 2, axis=2)
     count = float(counts.sum())
     share = min(max((count - _NO_GAIN) / (_ALL_GAIN - _NO_GAIN), 0.0), 1.0)
@@ -96,7 +94,7 @@ def logit_factor(
     outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray, counts: np.ndarray | None = None
 ) -> float:
     r"""Returns \(\beta\)."""
-    from scipy.optimize import brentq, minimize_scalar
+    from scipy.optimize import brentq
 
     if outputs.shape[-1] == 1:
         outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=-1)
@@ -108,9 +106,7 @@ def logit_factor(
         own = _log_softmax(held * np.exp(log_factor))[:, rows, y.astype(int)]
         return (log_factor / _SPREAD) ** 2 / 2 - float(np.logaddexp.reduce(own + log_weights[:, None], axis=0) @ counts)
 
-    bounds = float(np.log(_LOWEST)), float(np.log(_HIGHEST))
-    best: Any = minimize_scalar(loss, bounds=bounds, method="bounded")
-    first = float(np.exp(best.x))
+    first = float(np.exp(choose(loss, bounded, *np.log([_LOWEST, _HIGHEST])).best))
 
     def members(factor: float) -> np.ndarray:
         return np.einsum("c,ckni->kni", weights, np.exp(_log_softmax(outputs * factor)))

@@ -11,6 +11,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
+from lamu.choose import last_within
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
@@ -87,7 +88,7 @@ def _determined_by_bound(mode: LaplaceFit, objective: Objective) -> Array:
 
 
 _LOG_WIDEST = math.log(100.0)
-_STEPS = 12  # halvings: the logarithm to a thousandth
+_TOLERANCE = 2e-3  # of the logarithm
 
 
 def well_determined(metric: Any, objective: Objective, mean: Params) -> Array:
@@ -105,13 +106,8 @@ def determined_by_all(mode: LaplaceFit, objective: Objective) -> float | None:
 def noise_factor(mode: LaplaceFit, objective: Objective) -> float:
     """Returns c ≥ 1, by which every noise deviation is to be multiplied for the evidence to be stationary in it."""
     # It is one where the noise is too large already, and where the precision is singular to rounding.
-    lowest, highest = 0.0, _LOG_WIDEST
-    if not float(_slope(mode, objective, lowest)) > 0.0:  # NaN is not
-        return 1.0
-    for _ in range(_STEPS):
-        middle = (lowest + highest) / 2
-        lowest, highest = (middle, highest) if float(_slope(mode, objective, middle)) > 0.0 else (lowest, middle)
-    return math.exp(lowest)
+    rises = lambda log_factor: float(_slope(mode, objective, log_factor)) > 0.0  # NaN does not
+    return math.exp(last_within(rises, 0.0, _LOG_WIDEST, _TOLERANCE)) if rises(0.0) else 1.0
 
 
 @jax.jit

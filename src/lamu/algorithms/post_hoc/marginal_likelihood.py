@@ -37,6 +37,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, cast
 
 import jax
@@ -55,6 +56,7 @@ from lamu.algorithms.post_hoc.scale_search import (
     scale_search,
     tempered_total,
 )
+from lamu.choose import choose, last_within, refined, simplex, walked
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import MatrixFree
@@ -66,11 +68,12 @@ from lamu.typing import RandomKey, Targets
 __all__ = ["empirical_bayes"]
 
 _NARROWEST, _WIDEST = 1e-3, 1e3
+_ENDS = math.log(_NARROWEST), math.log(_WIDEST)
 _DRAWS, _ROWS, _TARGETS = 32, 4096, 32_768
-_WORST = 1e30
 _ROUNDS, _STILL, _SHORT = 6, 0.03, 1
 _STRIDE = math.log(10) / 2
 _INTERVAL = 0.5  # nats: of one standard error
+_GRID = {"points": 7, "until": 0.05}  # of logarithms of scales
 _NATS_LOST, _FAR = 10.0, math.log(10)  # what the evidence and the rows set aside may disagree by without a word
 
 # Of a mode, an objective and, where the end is not near yet, a number of rounds.
@@ -110,7 +113,7 @@ def empirical_bayes(
         found, under = judge.at(mode, log_scale, factor)
         result, rivals = _Tried(log_scale, 0.0, find(found, under), under), []
     elif by_rows:
-        result, rivals = _walked(judge, mode, prior, find)
+        result, rivals = _tried_by_rows(judge, mode, prior, find)
     else:
         result, rivals = _alternated(judge, mode, prior, find), []
     _say(result, rivals, judge if by_rows else None)
@@ -159,14 +162,12 @@ class _Judge:
         """Returns what is to be small; no belief without a finite evidence is a candidate, whatever it predicts."""
         evidence = self.evidence(mode, objective)
         if not math.isfinite(evidence):
-            return _WORST
+            return math.inf
         if self._held_out is not None:
-            value = _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
-        elif self._around is not None:
-            value = -likelihood_bound(mode, objective, self._around, self._key)
-        else:
-            return -evidence
-        return value if math.isfinite(value) else _WORST
+            return _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
+        if self._around is not None:
+            return -likelihood_bound(mode, objective, self._around, self._key)
+        return -evidence
 
     def search(self, mode: LaplaceFit, *, tempered: bool = False) -> ScaleSearch | None:
         """Returns the short way to a loss with the mode held, where there is one."""
@@ -187,13 +188,17 @@ class _Judge:
         """Returns the logarithms of the best scale and noise factor with the mode held."""
         search = self.search(mode)
 
-        def loss(log_scale: float, log_factor: float = 0.0) -> float:
+        def loss(point: tuple[float, float]) -> float:
             if search is None:
-                return self.loss(*self.at(mode, log_scale, log_factor))
-            evidence, value = search(self.at(mode, log_scale)[1], math.exp(log_factor))
-            return value if math.isfinite(evidence) and math.isfinite(value) else _WORST
+                return self.loss(*self.at(mode, *point))
+            evidence, value = search(self.at(mode, point[0])[1], math.exp(point[1]))
+            return value if math.isfinite(evidence) else math.inf
 
-        return _lowest_of_two(loss, math.log(float(prior.start))) if self._noisy else (_lowest(loss), 0.0)
+        if not self._noisy:
+            of_scale: Callable[[float], float] = lambda log_scale: loss((log_scale, 0.0))
+            return choose(of_scale, refined, *_ENDS, **_GRID).best, 0.0
+        first, bounds = (math.log(float(prior.start)), 0.0), (_ENDS, (-3.0, 3.0))
+        return choose(loss, simplex, first, (-1.0, 0.5), bounds, xatol=0.02, fatol=1e-4, maxiter=80).best
 
     def widest_around(self, mode: LaplaceFit) -> tuple[float, float]:
         """Returns the logarithms of a scale and a temperature with the mode held: the widest of those that predict."""
@@ -215,8 +220,7 @@ class _Judge:
                 again, parts = jax.random.clone(self._key), (under.model, belief, mode.network_state)
                 ready = cast("PredictiveRule", self._rule).prepare(*parts, _DRAWS, again)
                 values = -sum(np.asarray(_tempered_total(ready, batch), float) for batch in batches) / weight
-            usable = math.isfinite(evidence) and np.isfinite(values).all()
-            return np.asarray(values) if usable else np.full(len(LOG_TEMPERATURES), _WORST)
+            return np.asarray(values) if math.isfinite(evidence) else np.full(len(LOG_TEMPERATURES), math.inf)
 
         return _widest(losses, _INTERVAL / weight)
 
@@ -227,7 +231,7 @@ def _alternated(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Fin
     mode, under = judge.at(mode, log_scale, factor)
     found = find(mode, under, _SHORT)
     for _ in range(_ROUNDS):
-        other = float(np.clip(float(_mackay(found.mode, under)), math.log(_NARROWEST), math.log(_WIDEST)))
+        other = float(np.clip(float(_mackay(found.mode, under)), *_ENDS))
         if not math.isfinite(other) or abs(other - log_scale) < _STILL:
             break
         mode, under_other = judge.at(found.mode, other)
@@ -248,29 +252,22 @@ def _mackay(mode: LaplaceFit, objective: Objective) -> Any:
     return jnp.log(tree.dot(mean, mean) / jnp.maximum(determined, 1e-3)) / 2
 
 
-def _walked(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> tuple[_Tried, list[_Tried]]:
+def _tried_by_rows(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> tuple[_Tried, list[_Tried]]:
     """The scale by rows set aside, with the mode of each; and all that were tried."""
     tried: dict[float, _Tried] = {}
+    near = mode  # the mode under the best scale so far
 
-    def ask(log_scale: float, near: LaplaceFit) -> _Tried:
-        log_scale = float(np.clip(log_scale, math.log(_NARROWEST), math.log(_WIDEST)))
-        if log_scale not in tried:
-            found = find(*judge.at(near, log_scale))
-            under = judge.at(near, log_scale)[1]
-            tried[log_scale] = _Tried(log_scale, judge.loss(found.mode, under), found, under)
-        return tried[log_scale]
+    def loss(log_scale: float) -> float:
+        nonlocal near
+        start, under = judge.at(near, log_scale)
+        found = find(start, under)
+        tried[log_scale] = _Tried(log_scale, judge.loss(found.mode, under), found, under)
+        if tried[log_scale].loss <= min(each.loss for each in tried.values()):
+            near = found.mode
+        return tried[log_scale].loss
 
-    best = ask(math.log(float(prior.start)), mode)
-    while best.loss >= _WORST and best.log_scale > math.log(_NARROWEST):  # singular there, and regular where narrower
-        best = ask(best.log_scale - _STRIDE, best.found.mode)
-    for stride in (_STRIDE, _STRIDE / 2):
-        start = best
-        for direction in (-stride, stride):
-            while (other := ask(best.log_scale + direction, best.found.mode)).loss < best.loss:
-                best = other
-            if best is not start and stride == _STRIDE:
-                break
-    return best, list(tried.values())
+    choice = choose(loss, walked, math.log(float(prior.start)), _STRIDE, _ENDS)
+    return tried[choice.best], list(tried.values())
 
 
 def _say(chosen: _Tried, tried: list[_Tried], judge: _Judge | None) -> None:
@@ -326,34 +323,15 @@ def _log_prob(pred: Any, y: Targets) -> Any:
     return pred.log_prob(y)
 
 
-def _lowest(loss: Callable[[float], float]) -> float:
-    """Returns the minimiser on the logarithmic range of scales: the best of a coarse grid and finer ones beside it."""
-    # By hand, since importing SciPy's optimisers takes a tenth of what the whole posterior of a small network does.
-    grid, stride = np.linspace(math.log(_NARROWEST), math.log(_WIDEST), 7, retstep=True)
-    found = {float(place): loss(float(place)) for place in grid}
-    best = min(found, key=lambda place: found[place])
-    while stride > 0.05:
-        stride /= 2
-        beside = (place for place in (best - stride, best + stride) if grid[0] <= place <= grid[-1])
-        found |= {place: loss(place) for place in beside}
-        best = min(found, key=lambda place: found[place])
-    return best
-
-
 def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float, float]:
     """Returns the logarithms of the widest scale whose loss is within a slack of the least, and of its temperature."""
     # Trained weights are too sure of themselves, seldom the other way: a temperature below one needs rows that tell it
     # from one, and a wider scale is not paid for with less than the best of those.
-    asked: dict[float, np.ndarray] = {}
-    floor = -math.inf
-
-    def at(log_scale: float) -> tuple[float, float]:
-        if log_scale not in asked:
-            asked[log_scale] = losses(log_scale)
-        return _vertex(LOG_TEMPERATURES, asked[log_scale], floor)
+    losses, floor = cache(losses), -math.inf
+    at = lambda log_scale: _vertex(LOG_TEMPERATURES, losses(log_scale), floor)
 
     def best() -> tuple[float, float, float]:
-        log_scale = _lowest(lambda log_scale: at(log_scale)[0])
+        log_scale = choose(lambda log_scale: at(log_scale)[0], refined, *_ENDS, **_GRID).best
         return log_scale, *at(log_scale)
 
     inside, least, log_temperature = best()
@@ -364,19 +342,18 @@ def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float,
         inside, floor = (at_one, 0.0) if loss <= limit else (inside, log_temperature)
     else:
         floor = 0.0
-    outside, end = inside, math.log(_WIDEST)
-    while outside < end and at(outside)[0] <= limit:
-        inside, outside = outside, min(outside + 0.4, end)
-    if at(outside)[0] <= limit:
-        inside = outside
-    while outside - inside > 0.05:
-        middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if at(middle)[0] <= limit else (inside, middle)
+    pays = lambda log_scale: at(log_scale)[0] <= limit
+    outside = inside
+    while outside < _ENDS[1] and pays(outside):
+        inside, outside = outside, min(outside + 0.4, _ENDS[1])
+    inside = outside if pays(outside) else last_within(pays, inside, outside, until=0.05)
     return inside, at(inside)[1]
 
 
 def _vertex(places: np.ndarray, values: np.ndarray, floor: float) -> tuple[float, float]:
     """Returns the least value at or above a floor and its place, by a parabola through three equal steps."""
+    if not np.isfinite(values).all():
+        return math.inf, 0.0
     step = float(places[1] - places[0])
     best = int(np.argmin(np.where(places >= floor - step / 2, values, np.inf)))
     middle = min(max(best, 1), len(places) - 2)
@@ -385,16 +362,3 @@ def _vertex(places: np.ndarray, values: np.ndarray, floor: float) -> tuple[float
     shift = -slope / bend if bend > 0 else float(best - middle)
     shift = min(max(shift, -1.0, (floor - float(places[middle])) / step), 1.0)
     return value + slope * shift + bend * shift**2 / 2, float(places[middle]) + step * shift
-
-
-def _lowest_of_two(loss: Callable[[float, float], float], start: float) -> tuple[float, float]:
-    """Returns the minimiser over the logarithms of the scale and of the noise's factor."""
-    from scipy.optimize import minimize
-
-    simplex = np.array([[start, 0.0], [start - 1.0, 0.0], [start, 0.5]])
-    bounds = [(math.log(_NARROWEST), math.log(_WIDEST)), (-3.0, 3.0)]
-    options = {"initial_simplex": simplex, "xatol": 0.02, "fatol": 1e-4, "maxiter": 80}
-    found: Any = minimize(
-        lambda at: loss(*map(float, at)), simplex[0], method="Nelder-Mead", bounds=bounds, options=options
-    )
-    return float(found.x[0]), float(found.x[1])

@@ -1,0 +1,151 @@
+"""One search behind every choice: of a prior's scale, a temperature, a likelihood, a width, or a factor of the noise.
+
+A candidate is anything that can be a key of a dictionary. A function returns its loss, by rows set aside, by folds or
+by the evidence; a search asks for the losses of the candidates that are to be tried, in its order, and ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+
+__all__ = [
+    "Ask",
+    "Choice",
+    "all_of",
+    "bounded",
+    "choose",
+    "doublings",
+    "last_within",
+    "refined",
+    "simplex",
+    "until_worse",
+    "walked",
+]
+
+Candidate = TypeVar("Candidate", bound=Hashable)
+Ask: TypeAlias = Callable[[Any], float]
+"""Returns the loss of a candidate, infinite where there is none."""
+
+_WORST = 1e30  # what Nelder and Mead's method, which takes differences, is told in the place of infinity
+
+
+@dataclass(frozen=True)
+class Choice(Generic[Candidate]):
+    """The candidate of least loss, and the losses of all that were tried, in their order."""
+
+    best: Candidate
+    losses: dict[Candidate, float]
+
+
+def choose(
+    loss: Callable[[Candidate], float],
+    search: Callable[..., None],
+    *arguments: Any,
+    failure: type[Exception] | tuple[()] = (),
+    **options: Any,
+) -> Choice[Candidate]:
+    """Returns the candidate of least loss among those that a search asks for; of equal ones the first."""
+    # Each is judged once. One that fails, or whose loss is no number, has an infinite loss; where all fail, the first
+    # failure is raised.
+    losses: dict[Candidate, float] = {}
+    failures: list[Exception] = []
+
+    def ask(candidate: Candidate) -> float:
+        if candidate not in losses:
+            try:
+                value = float(loss(candidate))
+            except failure as error:
+                failures.append(error)
+                value = math.inf
+            losses[candidate] = value if math.isfinite(value) else math.inf
+        return losses[candidate]
+
+    search(ask, *arguments, **options)
+    best = min(losses, key=lambda candidate: losses[candidate])
+    if failures and math.isinf(losses[best]):
+        raise failures[0]
+    return Choice(best, losses)
+
+
+def all_of(ask: Ask, candidates: Iterable[Any]) -> None:
+    """Asks for every one of several candidates."""
+    for candidate in candidates:
+        ask(candidate)
+
+
+def until_worse(ask: Ask, candidates: Iterable[Any]) -> None:
+    """Asks for candidates in their order, up to the first that is worse than one before."""
+    least = math.inf
+    for candidate in candidates:
+        if ask(candidate) > least:
+            break
+        least = ask(candidate)
+
+
+def doublings(ask: Ask, start: float, farthest: int) -> None:
+    """Asks for a start, its double and its half, and goes on the better way while the loss falls."""
+    ask(start)
+    factor = 2.0 if ask(2 * start) < ask(start / 2) else 0.5
+    point, power = start * factor, 1
+    while power < farthest and ask(point) <= ask(point / factor):
+        point, power = point * factor, power + 1
+        ask(point)
+
+
+def walked(ask: Ask, start: float, stride: float, ends: tuple[float, float]) -> None:
+    """Walks from a start downwards, or else upwards, while the loss falls; at the end by half the stride."""
+    within = lambda point: min(max(point, ends[0]), ends[1])
+    best = within(start)
+    while math.isinf(ask(best)) and best > ends[0]:
+        best = within(best - stride)
+    for step in (stride, stride / 2):
+        first = best
+        for direction in (-step, step):
+            while ask(other := within(best + direction)) < ask(best):
+                best = other
+            if best != first and step == stride:
+                break
+
+
+def refined(ask: Ask, low: float, high: float, points: int, until: float) -> None:
+    """Asks for a grid, and finer ones beside its best point."""
+    # SciPy has its like: but the import of its optimisers takes a tenth of what the whole posterior of a small network
+    # does.
+    grid, stride = np.linspace(low, high, points, retstep=True)
+    best, stride = min(grid.tolist(), key=ask), float(stride)
+    while stride > until:
+        stride /= 2
+        beside = (point for point in (best - stride, best + stride) if low <= point <= high)
+        best = min((best, *beside), key=ask)
+
+
+def bounded(ask: Ask, low: float, high: float, tolerance: float = 1e-5) -> None:
+    """Asks in an interval by golden section and parabolas (Brent)."""
+    from scipy.optimize import minimize_scalar
+
+    minimize_scalar(ask, bounds=(low, high), method="bounded", options={"xatol": tolerance})
+
+
+def simplex(
+    ask: Ask, start: Sequence[float], steps: Sequence[float], bounds: Sequence[tuple[float, float]], **options: Any
+) -> None:
+    """Asks for tuples of numbers by the method of Nelder and Mead, its first simplex a step along each of them."""
+    from scipy.optimize import minimize
+
+    first = np.array(start, float)
+    corners = {"initial_simplex": np.vstack([first, first + np.diag(steps)])}
+    loss = lambda point: min(ask(tuple(point.tolist())), _WORST)
+    minimize(loss, first, method="Nelder-Mead", bounds=bounds, options=corners | options)
+
+
+def last_within(holds: Callable[[float], bool], inside: float, outside: float, until: float) -> float:
+    """Returns the last point at which a statement holds that holds inside, to a tolerance, by bisection."""
+    while outside - inside > until:
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
