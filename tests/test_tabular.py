@@ -25,7 +25,7 @@ from lamu.record import decode, encode
 from lamu.running.checkpoints import Checkpoints
 from lamu.tabular import stacked_fit
 from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, constant_of, sharpened
-from lamu.tabular.stacked_fit import _stopped, plan_of
+from lamu.tabular.stacked_fit import _Table, plan_of
 from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import FoldRows, Members, Path, _Length, _optimiser, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
@@ -498,7 +498,11 @@ def test_a_candidate_stops_where_it_serves_the_mixture():
     # After the second stretch every row but one is likelier; the linear candidate covers the one that is missed.
     density = np.array([[[-1.0] * 10, [-0.5] * 9 + [-30.0]], [[-1.0] * 10, [-0.5] * 10]])
     path = Path({"a": jnp.arange(4.0).reshape(2, 2)}, density)
-    stopped = lambda counts, company: _stopped(ADDITIVE[0], path, 0, [10, 10], counts, company)
+    batch, of_folds = lamu.data.Batch.of(np.ones((20, 1)), np.zeros(20)), FoldRows(None, None, None)
+    table = lambda counts: _Table(
+        replace(batch, weight=counts), Categorical(2), None, of_folds, [np.arange(10), np.arange(10, 20)], np.arange(2)
+    )
+    stopped = lambda counts, company: table(counts).stopped(ADDITIVE[0], path, 0, company)
     alone, beside = (stopped(np.ones(20), company) for company in (None, np.full(20, -2.0)))
     np.testing.assert_array_equal(alone.params["a"], [0.0, 2.0])
     np.testing.assert_array_equal(beside.params["a"], [1.0, 3.0])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -190,14 +190,11 @@ def fit_table(
     settings = {"likelihood": described(likelihood), "levels": levels, "folds": folds, "steps": steps, "seed": seed}
     run = {} if checkpoint is None else {"rows": rows_described(rows), **{k: str(v) for k, v in settings.items()}}
     kept = [_stretches(of_part(checkpoint, part), run, resume) for part in ("small", "networks")]
-    counts = np.asarray(rows.weight, float)
-    likelihood, means = _scaled(likelihood, np.asarray(rows.y), counts)
+    likelihood, means = _scaled(likelihood, np.asarray(rows.y), np.asarray(rows.weight, float))
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
-    parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
-    judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
-    counts = counts[np.concatenate(judges)]  # of the rows that judge, fold after fold, from here on
     _require_room(rows, folds, steps)
-    full = rows.example(rows_padded(count))
+    table = _Table.of(rows, likelihood, means, folds, steps, seed)
+    full = table.batch
     numbers = count * (columns.smooth_width + columns.piece_count)
     ahead = numbers <= _ENCODED and numbers * full.mask.dtype.itemsize <= memory.limit() // 2
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
@@ -208,31 +205,26 @@ def fit_table(
         if count <= _KERNEL_ROWS:
             smooth = np.asarray(readings)[:count, : columns.smooth_width]
     small, large = candidates_for(varying=means is not None, kernels=smooth is not None)
-    constant = constant_of(likelihood, full)
-    planned = lambda own, batch, candidates: _planned(
-        own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant
-    )
     kinds = f"{len(small) * folds} smaller models and {len(large) * folds} networks"
     with Progress(steps, progress, kinds) as bar, _threads(kept, bar) as start:
-        networks = start(1, planned(hidden, hidden_training, large))  # the longest, which needs no kernel
+        networks = start(1, table.plan(hidden, hidden_training, large))  # the longest, which needs no kernel
         kernel = None if smooth is None else _kernel(smooth, rows, likelihood)
         flat, training = replace(network, widths=(), kernel=kernel), hidden_training
         with TRACING:
             if ahead:
                 flat, readings = flat.encode(full.x)
                 training = replace(full, x=readings)
-            plan = planned(flat, training, small)
+            plan = table.plan(flat, training, small)
         paths = start(0, plan).result(), networks.result()
     found: list[_Found] = []
     for candidates, path in zip((small, large), paths, strict=True):
         company = found[0].log_density if found else None
-        lengths = [*map(len, judges)]
-        found += [_stopped(each, path, c * folds, lengths, counts, company) for c, each in enumerate(candidates)]
+        found += [table.stopped(each, path, c, company) for c, each in enumerate(candidates)]
     densities = np.stack([each.log_density for each in found], axis=1)
-    weights = stacking_weights(densities, _PULL, counts)
+    weights = stacking_weights(densities, _PULL, table.counts)
     kept = weights >= _NEGLIGIBLE
     weights = np.where(kept, weights, 0.0) / weights[kept].sum()
-    mean = lambda densities: float(np.average(densities, weights=counts))
+    mean = lambda densities: float(np.average(densities, weights=table.counts))
     nll = -mean(np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1))
     best = found[int(np.argmax(weights))]
     if any(each.candidate.kernel for each in np.array(found, object)[weights > 0]):
@@ -241,13 +233,14 @@ def fit_table(
     members = _members(model, found, weights, full)
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
+    judging = table.y, table.fold, weights[weights > 0], table.counts
     if means is not None and isinstance(likelihood, Scaled):
-        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights, counts)
-        model = replace(model, likelihood=_with_noise(likelihood, judged))
+        outputs = table.outputs(read, members, batch)
+        model = replace(model, likelihood=_with_noise(likelihood, outputs, judging))
     elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
-        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights, counts)
-        factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights, judged.counts)
-        members = sharpened(members, factor / few_rows_factor(float(judged.counts.sum())))
+        outputs = table.outputs(read, members, batch)
+        factor = logit_factor(outputs.astype(float), *judging)
+        members = sharpened(members, factor / few_rows_factor(float(table.counts.sum())))
     log_weights = np.repeat(np.log(weights[weights > 0] / folds), folds).astype(full.mask.dtype)
     belief = jax.device_put(Ensemble(Point(members), log_weights))
     posterior = Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
@@ -304,37 +297,85 @@ class _Plan:
     batch: Batch  # all rows
 
 
-def _planned(
-    network: TableNetwork,
-    likelihood: Likelihood,
-    candidates: Sequence[Candidate],
-    batch: Batch,
-    parts: Sequence[np.ndarray],
-    judges: Sequence[np.ndarray],
-    steps: int,
-    seed: int,
-    means: int | None,
-    constant: tuple[Any, Params],
-) -> _Plan:
-    """Returns the candidates of one architecture over all folds. Arrays are NumPy's: none is worth a program."""
-    model, folds, count = Model(network, likelihood), len(parts), sum(map(len, parts))
-    seeds = np.array([(seed + k) % 2**32 for k in range(folds)], np.uint32)
-    starts = _started(jax.tree.map(np.asarray, _starts(model, seeds, batch)), constant)
-    like = jax.tree.map(lambda leaf: leaf[0], starts["network"])
-    size, dtype = _batch_of(count), batch.mask.dtype
-    learned = [np.setdiff1d(np.arange(count), part) for part in parts]
-    order = [order_of(rows, steps, size, seed + k) for k, rows in enumerate(learned)]
-    held = [np.resize(part, rows_padded(max(map(len, judges)))) for part in judges]
-    rows = FoldRows(np.stack(order), np.stack(held).astype(np.int32), np.array([*map(len, learned)], dtype))
-    members = [
-        Members(
-            starts,
-            _for_each(folds, candidate.gates(network, like, means)),
-            _for_each(folds, jax.tree.map(lambda scale: np.asarray(scale, dtype), candidate.prior(network))),
-        )
-        for candidate in candidates
-    ]
-    return _Plan(model, jax.tree.map(lambda *leaves: np.concatenate(leaves), *members), rows, batch)
+@dataclass(frozen=True)
+class _Table:
+    """The rows of a table over folds: which of them teach and which judge the members of each."""
+
+    batch: Batch  # all rows, padded
+    likelihood: Likelihood  # in the units of standardised targets
+    means: int | None  # how many outputs are means if not all
+    rows: FoldRows
+    judges: list[np.ndarray]  # the numbers of the rows that judge each fold
+    seeds: np.ndarray  # of the first parameters of each fold
+
+    @classmethod
+    def of(cls, rows: Arrays, likelihood: Likelihood, means: int | None, folds: int, steps: int, seed: int) -> _Table:
+        batch, size = rows.example(rows_padded(rows.count)), _batch_of(rows.count)
+        parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
+        judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
+        learned = [np.setdiff1d(np.arange(rows.count), part) for part in parts]
+        order = np.stack([order_of(part, steps, size, seed + k) for k, part in enumerate(learned)])
+        held = np.stack([np.resize(part, rows_padded(max(map(len, judges)))) for part in judges])
+        of_folds = FoldRows(order, held.astype(np.int32), np.array([*map(len, learned)], batch.mask.dtype))
+        seeds = np.array([(seed + k) % 2**32 for k in range(folds)], np.uint32)
+        return cls(batch, likelihood, means, of_folds, judges, seeds)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """What every row that judges counts, fold after fold."""
+        return np.asarray(self.batch.weight, float)[np.concatenate(self.judges)]
+
+    @cached_property
+    def y(self) -> np.ndarray:
+        """The targets of the rows that judge."""
+        return np.asarray(self.batch.y)[np.concatenate(self.judges)]
+
+    @cached_property
+    def fold(self) -> np.ndarray:
+        """The fold of every row that judges."""
+        return np.repeat(np.arange(len(self.judges)), [*map(len, self.judges)])
+
+    @cached_property
+    def constant(self) -> tuple[np.ndarray, Params]:
+        """The best outputs and dispersions of a model without inputs."""
+        return constant_of(self.likelihood, self.batch)
+
+    def plan(self, network: TableNetwork, batch: Batch, candidates: Sequence[Candidate]) -> _Plan:
+        """Returns the candidates of one architecture over all folds. Arrays are NumPy's: none is worth a program."""
+        model, folds, dtype = Model(network, self.likelihood), len(self.seeds), batch.mask.dtype
+        starts = _started(jax.tree.map(np.asarray, _starts(model, self.seeds, batch)), self.constant)
+        like = jax.tree.map(lambda leaf: leaf[0], starts["network"])
+        members = [
+            Members(
+                starts,
+                _for_each(folds, candidate.gates(network, like, self.means)),
+                _for_each(folds, jax.tree.map(lambda scale: np.asarray(scale, dtype), candidate.prior(network))),
+            )
+            for candidate in candidates
+        ]
+        return _Plan(model, jax.tree.map(lambda *leaves: np.concatenate(leaves), *members), self.rows, batch)
+
+    def stopped(self, candidate: Candidate, path: Path, number: int, company: np.ndarray | None) -> _Found:
+        """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
+        # It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
+        # weight, it is judged as it is used.
+        first, folds = number * len(self.judges), len(self.judges)
+        of_folds = [path.log_density[first + k, :, : len(judges)] for k, judges in enumerate(self.judges)]
+        found = judged = np.concatenate(of_folds, axis=1)
+        if company is not None:
+            judged = np.logaddexp(np.log1p(-_COMPANY) + found, np.log(_COMPANY) + company)
+        mean = np.average(judged, axis=1, weights=self.counts)
+        best = int(np.argmax(np.nan_to_num(mean, nan=-np.inf, neginf=-np.inf)))
+        params = jax.tree.map(lambda leaf: leaf[first : first + folds, best], path.params)
+        return _Found(candidate, params, found[best])
+
+    def outputs(self, network: TableNetwork, members: Params, batch: Batch) -> np.ndarray:
+        """Returns the outputs of every member at all rows that judge, `[candidates, folds, rows, outputs]`."""
+        # Rows are arguments, since XLA would fold what it makes of constants.
+        model, x = Model(network, self.likelihood), np.asarray(batch.x)[np.concatenate(self.judges)]
+        each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
+        found = np.asarray(jax.jit(each)(members, x))
+        return found.reshape(-1, len(self.judges), *found.shape[1:])
 
 
 # Random numbers that are drawn once are not worth the compiler's pains, which would take four times as long.
@@ -420,27 +461,6 @@ def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     return {"network": {**params["network"], "linear": linear}, "likelihood": likelihood}
 
 
-def _stopped(
-    candidate: Candidate,
-    path: Path,
-    first: int,
-    judges: Sequence[int],
-    counts: np.ndarray,
-    company: np.ndarray | None,
-) -> _Found:
-    """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
-    # It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
-    # weight, it is judged as it is used.
-    folds = len(judges)
-    found = np.concatenate([path.log_density[first + k, :, :count] for k, count in enumerate(judges)], axis=1)
-    judged = found
-    if company is not None:
-        judged = np.logaddexp(np.log1p(-_COMPANY) + found, np.log(_COMPANY) + company)
-    best = int(np.argmax(np.nan_to_num(np.average(judged, axis=1, weights=counts), nan=-np.inf, neginf=-np.inf)))
-    params = jax.tree.map(lambda leaf: leaf[first : first + folds, best], path.params)
-    return _Found(candidate, params, found[best])
-
-
 def _members(model: Model, found: Sequence[_Found], weights: np.ndarray, batch: Batch) -> Params:
     """Returns the members of the candidates with a weight, leaves `[members, ...]`; parts that one lacks are zeros."""
     like = jax.eval_shape(lambda: model.init(jax.random.key(0), batch)[0])
@@ -448,45 +468,15 @@ def _members(model: Model, found: Sequence[_Found], weights: np.ndarray, batch: 
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *[_completed(each, like) for each in kept])
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """The rows of every fold that judge, as all members see them."""
-
-    outputs: np.ndarray  # of every member, `[candidates, folds, rows, outputs]`
-    y: np.ndarray  # the targets, `[rows, ...]`
-    fold: np.ndarray  # of every row, `[rows]`
-    weights: np.ndarray  # of the candidates that have one
-    counts: np.ndarray  # what every row counts, `[rows]`
-
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        members: Params,
-        batch: Batch,
-        parts: Sequence[np.ndarray],
-        weights: np.ndarray,
-        counts: np.ndarray,
-    ) -> _Judged:
-        rows = np.concatenate(parts)
-        fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        x, weights = np.asarray(batch.x)[rows], weights[weights > 0]
-        # Rows are arguments, since XLA would fold what it makes of constants.
-        each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
-        outputs = jax.jit(each)(members, x)
-        shape = (len(weights), len(parts), len(rows), -1)
-        return cls(np.asarray(outputs).reshape(shape), np.asarray(batch.y)[rows], fold, weights, counts)
-
-
-def _with_noise(likelihood: Scaled, judged: _Judged) -> Likelihood:
+def _with_noise(likelihood: Scaled, outputs: np.ndarray, judging: tuple[np.ndarray, ...]) -> Likelihood:
     """Returns the likelihood with the width of a mixture's noise, truncated at zero where targets are positive."""
-    outputs, y = judged.outputs, np.asarray(judged.y, float)
     each = jax.jit(jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5))))
     mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
-    y = y.reshape(len(y), -1)
-    factor = noise_factor(mean, deviation, y, judged.fold, judged.weights, judged.counts)
+    y, *rest = judging
+    y = np.asarray(y, float).reshape(len(y), -1)
+    factor = noise_factor(mean, deviation, y, *rest)
     wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
-    untruncated = untruncated_weight(mean, factor * deviation, y, judged.fold, judged.weights, judged.counts)
+    untruncated = untruncated_weight(mean, factor * deviation, y, *rest)
     return Truncated(wide, untruncated) if untruncated < _UNTRUNCATED else wide
 
 
