@@ -15,7 +15,7 @@ from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal, Scalar
 from lamu.operators.interface import Operator, Structure, is_operator
 from lamu.record import record
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = ["BlockDiagonal", "DenseBlocks"]
 
@@ -59,9 +59,6 @@ class BlockDiagonal(Operator):
     def inverse_root(self, z: Params) -> Params:
         return self._map(lambda block, part: block.inverse_root(part), z)
 
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        return self.inverse_root(tree.normal(key, like))
-
     def logdet(self, like: Params) -> Array:
         """Returns the sum of the blocks' log determinants."""
         return _total(self._map(lambda block, part: block.logdet(part), like))
@@ -83,10 +80,6 @@ class BlockDiagonal(Operator):
         """
         others = self._blocks_of(other, like)
         return _total(self._map(lambda block, part, of: block.trace_solve(of, part), like, others))
-
-    def sandwich(self, delta: BlockDiagonal) -> BlockDiagonal:
-        """Returns Δ S⁻¹ Δ for a Δ of the same blocks (dense ones where a block of S is a factor)."""
-        return type(self)(self._map(lambda block, of: block.sandwich(of), delta.blocks))
 
     def scale(self, factor: Number) -> BlockDiagonal:
         return type(self)(self._map(lambda block: block.scale(factor)))
@@ -215,6 +208,10 @@ class DenseBlocks(BlockDiagonal):
     def statistic(cls, theta: Params) -> DenseBlocks:
         """Returns the blocks of θ θᵀ."""
         return cls.from_outer(theta, theta)
+
+    def sandwich(self, delta: DenseBlocks) -> DenseBlocks:
+        """Returns the blocks of Δ S⁻¹ Δ."""
+        return DenseBlocks(self._map(lambda block, of: block.sandwich(of), delta.blocks))
 
     def second_moment(self, like: Params) -> DenseBlocks:
         """Returns the blocks of S⁻¹."""

@@ -9,14 +9,15 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
-from lamu.operators.diagonal import Diagonal, Scalar
+from lamu.operators.eigenbasis import Eigenbasis
 from lamu.operators.interface import Operator, Structure, is_number
 from lamu.record import record
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = ["Cholesky", "Dense", "DenseEigen"]
 
 
+_EXACT = jax.lax.Precision.HIGHEST
 _LARGEST = 20_000  # coordinates: 1.6 GB in single precision
 
 
@@ -92,16 +93,6 @@ class Dense(Structure):
         """Returns the Cholesky factor, an operator too."""
         return Cholesky(jnp.linalg.cholesky((self.matrix + self.matrix.T) / 2))
 
-    def solve(self, v: Params) -> Params:
-        return self.factored().solve(v)
-
-    def inverse_root(self, z: Params) -> Params:
-        """Returns L⁻ᵀ z with S = L Lᵀ."""
-        return self.factored().inverse_root(z)
-
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        return self.inverse_root(tree.normal(key, like))
-
     def logdet(self, like: Params) -> Array:
         return _logdet(self.matrix)
 
@@ -128,9 +119,6 @@ class Dense(Structure):
     def diagonal(self, like: Params) -> Params:
         return tree.ravel(like)[1](jnp.diagonal(self.matrix))
 
-    def variance(self, like: Params) -> Params:
-        return self.factored().variance(like)
-
     def dense(self, like: Params) -> Array:
         return self.matrix
 
@@ -144,10 +132,6 @@ class Dense(Structure):
 
     def scale(self, factor: Number) -> Dense:
         return Dense(self.matrix * tree.cast(factor, self.matrix))
-
-    def is_positive(self, like: Params) -> Array:
-        """Returns whether the matrix has a Cholesky factor."""
-        return self.factored().is_positive(like)
 
 
 @record
@@ -188,9 +172,6 @@ class Cholesky(Operator):
         vector, unravel = tree.ravel(z)
         return unravel(solve_triangular(self.root, vector, lower=True, trans="T"))
 
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        return self.inverse_root(tree.normal(key, like))
-
     def logdet(self, like: Params) -> Array:
         return 2 * jnp.sum(jnp.log(jnp.diagonal(self.root)))
 
@@ -208,10 +189,6 @@ class Cholesky(Operator):
     def trace_solve(self, other: Operator, like: Params) -> Array:
         return jnp.trace(cho_solve((self.root, True), other.dense(like)))
 
-    def sandwich(self, delta: Operator) -> Dense:
-        half = solve_triangular(self.root, delta.dense(delta), lower=True)
-        return Dense(half.T @ half)
-
     def scale(self, factor: Number) -> Cholesky:
         return Cholesky(self.root * jnp.sqrt(jnp.asarray(factor, self.root.dtype)))
 
@@ -228,7 +205,7 @@ class Cholesky(Operator):
             size = self.root.shape[0]
             inverse = solve_triangular(self.root, jnp.eye(size, dtype=features.dtype), lower=True)
             by_output = inverse.reshape(size, width, outputs)
-            white = jnp.einsum("ni,dik->ndk", features, by_output, precision=jax.lax.Precision.HIGHEST)
+            white = jnp.einsum("ni,dik->ndk", features, by_output, precision=_EXACT)
             return _squared(white, marginal)
         eye = jnp.eye(outputs, dtype=features.dtype)
         columns = (features.T[:, None, :, None] * eye[None, :, None, :]).reshape(width * outputs, rows * outputs)
@@ -262,18 +239,15 @@ def _squared(white: Array, marginal: bool) -> Array:
     """Vᵀ V of every row, for V `[N, D, K]`, or its diagonal."""
     if marginal:
         return jnp.sum(white**2, axis=1)
-    return jnp.einsum("ndk,ndl->nkl", white, white, precision=jax.lax.Precision.HIGHEST)
-
-
-_EXACT = jax.lax.Precision.HIGHEST
+    return jnp.einsum("ndk,ndl->nkl", white, white, precision=_EXACT)
 
 
 @record
-class DenseEigen(Operator):
+class DenseEigen(Eigenbasis):
     r"""The operator \(S = U\, \mathrm{diag}(e)\, U^\top\), U orthogonal, in the coordinates of `lamu.tree.ravel`."""
 
-    # It is not linear in its leaves. `DenseEigen.of(dense)` makes it, at the cost of one eigendecomposition; a multiple
-    # of the identity is then added, and the covariance of outputs taken again, without another.
+    # `DenseEigen.of(dense)` makes it, at the cost of one eigendecomposition; a multiple of the identity is then added,
+    # and the covariance of outputs taken again, without another.
 
     basis: Array  # U, the eigenvectors in its columns, shape `[D, D]`
     eigenvalues: Array  # e, shape `[D]`
@@ -284,67 +258,13 @@ class DenseEigen(Operator):
         values, basis = jnp.linalg.eigh((dense.matrix + dense.matrix.T) / 2)
         return cls(basis, values)
 
-    def matvec(self, v: Params) -> Params:
-        return self._apply(self.eigenvalues, v)
+    def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
+        vector, unravel = tree.ravel(v)
+        rotated = jnp.matmul(self.basis.T, vector, precision=_EXACT)
+        return unravel(jnp.matmul(self.basis, function(self.eigenvalues) * rotated, precision=_EXACT))
 
-    def factored(self) -> DenseEigen:
-        return self
-
-    def solve(self, v: Params) -> Params:
-        return self._apply(1 / self.eigenvalues, v)
-
-    def inverse_root(self, z: Params) -> Params:
-        # Returns S^(−1/2) z, the symmetric root.
-        return self._apply(jax.lax.rsqrt(self.eigenvalues), z)
-
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        return self.inverse_root(tree.normal(key, like))
-
-    def logdet(self, like: Params) -> Array:
-        # Returns the sum of log e.
-        return jnp.sum(jnp.log(self.eigenvalues))
-
-    def diagonal(self, like: Params) -> Params:
-        return tree.ravel(like)[1](jnp.matmul(self.basis**2, self.eigenvalues, precision=_EXACT))
-
-    def variance(self, like: Params) -> Params:
-        return tree.ravel(like)[1](jnp.matmul(self.basis**2, 1 / self.eigenvalues, precision=_EXACT))
-
-    def dense(self, like: Params) -> Array:
-        return jnp.matmul(self.basis * self.eigenvalues[None], self.basis.T, precision=_EXACT)
-
-    def trace_solve(self, other: Operator, like: Params) -> Array:
-        if isinstance(other, Diagonal | Scalar):
-            return tree.dot(other.diagonal(like), self.variance(like))
-        rotated = jnp.matmul(other.dense(like), self.basis, precision=_EXACT)
-        return jnp.sum(jnp.sum(self.basis * rotated, axis=0) / self.eigenvalues)
-
-    def sandwich(self, delta: Operator) -> Dense:
-        half = (
-            jnp.matmul(self.basis.T, delta.dense(self.eigenvalues), precision=_EXACT)
-            * jax.lax.rsqrt(self.eigenvalues)[:, None]
-        )
-        return Dense(jnp.matmul(half.T, half, precision=_EXACT))
-
-    def scale(self, factor: Number) -> DenseEigen:
-        return DenseEigen(self.basis, self.eigenvalues * tree.cast(factor, self.eigenvalues))
-
-    def add(self, other: Operator) -> DenseEigen:
-        # Returns S plus a multiple of the identity (a `Scalar`), exactly.
-        if not isinstance(other, Scalar):
-            raise TypeError(f"a DenseEigen plus a {type(other).__name__} has other eigenvectors; add them as Dense")
-        return DenseEigen(self.basis, self.eigenvalues + tree.cast(other.value, self.eigenvalues))
-
-    def add_diagonal(self, values: Params) -> DenseEigen:
-        # Returns S plus the mean of a diagonal times the identity: exact for a prior of one scale.
-        return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
-
-    def spectrum(self) -> Array:
-        return self.eigenvalues
-
-    def is_positive(self, like: Params) -> Array:
-        # Returns whether every eigenvalue is positive, and no eigenvector a NaN.
-        return jnp.all(self.eigenvalues > 0) & jnp.isfinite(jnp.sum(self.basis))
+    def diagonal_of(self, function: Callable[[Array], Array], like: Params) -> Params:
+        return tree.ravel(like)[1](jnp.matmul(self.basis**2, function(self.eigenvalues), precision=_EXACT))
 
     def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
         # Returns J S⁻¹ Jᵀ of every row, the Jacobians rotated first.
@@ -359,8 +279,3 @@ class DenseEigen(Operator):
         if marginal:
             return jnp.matmul(rotated**2, 1 / self.eigenvalues, precision=_EXACT)
         return jnp.einsum("nkd,nld->nkl", rotated / self.eigenvalues[None, None], rotated, precision=_EXACT)
-
-    def _apply(self, values: Array, v: Params) -> Params:
-        vector, unravel = tree.ravel(v)
-        rotated = jnp.matmul(self.basis.T, vector, precision=_EXACT)
-        return unravel(jnp.matmul(self.basis, values * rotated, precision=_EXACT))

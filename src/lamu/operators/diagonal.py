@@ -35,6 +35,8 @@ class Scalar(Structure):
 
     value: Number | Array
 
+    is_diagonal = True
+
     @classmethod
     def from_diagonal(cls, diagonal: Params) -> Scalar:
         """Returns the multiple of the identity with the same trace."""
@@ -44,16 +46,12 @@ class Scalar(Structure):
     @classmethod
     def from_jacobian(cls, jacobian: Params, weight: Array) -> Scalar:
         """Returns the mean of the diagonal of the sum over the batch of Jᵀ W J."""
-        squares = jax.tree.map(lambda leaf: _weighted_squares(leaf, weight), jacobian)
-        return cls.from_diagonal(squares)
+        return cls.from_diagonal(_weighted_squares(jacobian, weight))
 
     @classmethod
     def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> Scalar:
         """Returns the mean of the diagonal, one product a coordinate."""
-        vector, unravel = tree.ravel(like)
-        basis = jnp.eye(vector.size, dtype=vector.dtype)
-        entries = jax.lax.map(lambda e: tree.dot(unravel(e), product(unravel(e))), basis)
-        return cls(jnp.mean(entries))
+        return cls(jnp.mean(_entries(product, like)))
 
     @classmethod
     def from_outer(cls, u: Params, v: Params) -> Scalar:
@@ -84,10 +82,6 @@ class Scalar(Structure):
         """Returns itself: there is nothing to factor."""
         return self
 
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, I / s)."""
-        return self.inverse_root(tree.normal(key, like))
-
     def logdet(self, like: Params) -> Array:
         return tree.dimension(like) * jnp.log(self.value)
 
@@ -97,14 +91,6 @@ class Scalar(Structure):
     def variance(self, like: Params) -> Params:
         """Returns the vector with every coordinate 1 / s."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 1.0 / self.value), like)
-
-    def dense(self, like: Params) -> Array:
-        vector, _ = tree.ravel(like)
-        return tree.cast(self.value, vector) * jnp.eye(vector.size, dtype=vector.dtype)
-
-    def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(other) / s."""
-        return tree.dot(other.diagonal(like), self.variance(like))
 
     def sandwich(self, delta: Scalar) -> Scalar:
         """Returns Δ S⁻¹ Δ, which is δ² / s."""
@@ -120,8 +106,16 @@ class Scalar(Structure):
         return jnp.asarray(self.value > 0)
 
 
-def _weighted_squares(leaf: Array, weight: Array) -> Array:
-    return jnp.einsum("bk...,bkl,bl...->...", leaf, weight.astype(leaf.dtype), leaf)
+def _weighted_squares(jacobian: Params, weight: Array) -> Params:
+    """The diagonal of the sum over the batch of Jᵀ W J."""
+    of_leaf = lambda leaf: jnp.einsum("bk...,bkl,bl...->...", leaf, weight.astype(leaf.dtype), leaf)
+    return jax.tree.map(of_leaf, jacobian)
+
+
+def _entries(product: Callable[[Params], Params], like: Params) -> Array:
+    """The diagonal of a matrix, one product a coordinate."""
+    vector, unravel = tree.ravel(like)
+    return jax.lax.map(lambda e: tree.dot(unravel(e), product(unravel(e))), jnp.eye(vector.size, dtype=vector.dtype))
 
 
 def _dtype(a: Params) -> jnp.dtype:
@@ -144,7 +138,7 @@ class Diagonal(Structure):
 
     values: Params
 
-    layered = True
+    layered = is_diagonal = True
 
     @classmethod
     def from_diagonal(cls, diagonal: Params) -> Diagonal:
@@ -154,18 +148,12 @@ class Diagonal(Structure):
     @classmethod
     def from_jacobian(cls, jacobian: Params, weight: Array) -> Diagonal:
         """Returns the diagonal of the sum over the batch of Jᵀ W J."""
-        return cls(
-            jax.tree.map(
-                lambda leaf: jnp.einsum("bk...,bkl,bl...->...", leaf, weight.astype(leaf.dtype), leaf), jacobian
-            )
-        )
+        return cls(_weighted_squares(jacobian, weight))
 
     @classmethod
     def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> Diagonal:
         """Returns the exact diagonal, one product a coordinate: for small problems."""
-        vector, unravel = tree.ravel(like)
-        basis = jnp.eye(vector.size, dtype=vector.dtype)
-        return cls(unravel(jax.lax.map(lambda e: tree.dot(unravel(e), product(unravel(e))), basis)))
+        return cls(tree.ravel(like)[1](_entries(product, like)))
 
     @classmethod
     def from_outer(cls, u: Params, v: Params) -> Diagonal:
@@ -196,10 +184,6 @@ class Diagonal(Structure):
         """Returns itself: there is nothing to factor."""
         return self
 
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, diag(1 / s))."""
-        return self.inverse_root(tree.normal(key, like))
-
     def logdet(self, like: Params) -> Array:
         return tree.dot(jax.tree.map(jnp.log, self.values), jax.tree.map(jnp.ones_like, like))
 
@@ -212,10 +196,6 @@ class Diagonal(Structure):
 
     def dense(self, like: Params) -> Array:
         return jnp.diag(tree.ravel(self.values)[0])
-
-    def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns the sum of the other's diagonal over s."""
-        return tree.dot(other.diagonal(like), self.variance(like))
 
     def sandwich(self, delta: Diagonal) -> Diagonal:
         """Returns Δ S⁻¹ Δ, which is δ² / s coordinate by coordinate."""
@@ -314,19 +294,9 @@ class Scaled(Operator):
         """Returns the diagonal of S⁻¹, divided by c."""
         return self._divided(self.operator.variance(like))
 
-    def dense(self, like: Params) -> Array:
-        return tree.scale(self.operator.dense(like), self.factor)
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other) / c."""
         return self._divided(self.operator.trace_solve(other, like))
-
-    def sandwich(self, delta: Operator) -> Operator:
-        """Returns Δ S⁻¹ Δ / c, for a Δ of the structure of S, or a multiple of one."""
-        if isinstance(delta, Scaled):
-            return self.sandwich(delta.operator).scale(delta.factor**2)
-        inner = self.operator.sandwich(delta)
-        return inner.scale(1 / tree.cast(self.factor, jax.tree.leaves(inner)[0]))
 
     def scale(self, factor: Number) -> Scaled:
         return Scaled.of(self, factor)

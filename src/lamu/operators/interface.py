@@ -28,64 +28,66 @@ class Operator(Protocol):
         per_output: whether it keeps one matrix an output of a layer.
         layered: whether a prediction takes it, as a block, layer by layer: by `layer_inverse`, or by the Jacobian of
             its own leaves.
+        is_diagonal: whether it is one number a coordinate, or one for all.
     """
 
     per_output: bool = False
     layered: bool = False
+    is_diagonal: bool = False
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
-        ...
-
-    def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v."""
-        ...
-
-    def inverse_root(self, z: Params) -> Params:
-        """Returns R z with R Rᵀ = S⁻¹, which makes a draw from N(0, S⁻¹) of a standard normal z."""
         ...
 
     def factored(self) -> Operator:
         """Returns an equal operator whose solves, roots and determinants are cheap to repeat."""
         ...
 
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
-        ...
-
-    def logdet(self, like: Params) -> Array:
-        """Returns log det S."""
-        ...
-
     def diagonal(self, like: Params) -> Params:
         """Returns the diagonal of S, a vector of the space."""
-        ...
-
-    def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹, a vector of the space."""
-        ...
-
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix in the coordinates of `tree.ravel`."""
-        ...
-
-    def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other)."""
-        ...
-
-    def sandwich(self, delta: Any) -> Operator:
-        """Returns Δ S⁻¹ Δ for an operator Δ of the same structure."""
         ...
 
     def scale(self, factor: Number) -> Operator:
         """Returns factor · S."""
         ...
 
+    # What has a default. These are those of the operator that is factored.
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        return self.factored().solve(v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns R z with R Rᵀ = S⁻¹, which makes a draw from N(0, S⁻¹) of a standard normal z."""
+        return self.factored().inverse_root(z)
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        return self.factored().logdet(like)
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹, a vector of the space."""
+        return self.factored().variance(like)
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether S is positive definite, one Boolean: a NaN is not."""
-        ...
+        return self.factored().is_positive(like)
 
-    # What has a default.
+    # And these follow from products and solves.
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        return self.inverse_root(tree.normal(key, like))
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix in the coordinates of `tree.ravel`, for small spaces: one product a column."""
+        return _columns(self.matvec, like)
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other), from the diagonal where one of the two is one, else by a solve a column."""
+        if self.is_diagonal or other.is_diagonal:
+            return tree.dot(other.diagonal(like), self.variance(like))
+        return jnp.trace(_columns(self.solve, like, other.dense(like).T))
 
     def add(self, other: Operator) -> Operator:
         """Returns S + other, exactly.
@@ -247,6 +249,10 @@ class Structure(Operator, Protocol):
         r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
         ...
 
+    def sandwich(self, delta: Any) -> Structure:
+        """Returns Δ S⁻¹ Δ for an operator Δ of the same structure."""
+        ...
+
     # What makes N(m, S⁻¹) an exponential family: λ₂ = −S/2 pairs with T₂(θ) leaf by leaf.
 
     @classmethod
@@ -257,6 +263,13 @@ class Structure(Operator, Protocol):
     def second_moment(self, like: Params) -> Structure:
         r"""Returns \(E[T_2(\theta)]\) under N(0, S⁻¹); of such a moment, the precision S again."""
         ...
+
+
+def _columns(function: Callable[[Params], Params], like: Params, rows: Array | None = None) -> Array:
+    """The matrix of a linear function, or its product with a matrix of which the columns are given as rows."""
+    vector, unravel = tree.ravel(like)
+    rows = jnp.eye(vector.size, dtype=vector.dtype) if rows is None else rows
+    return jax.vmap(lambda row: tree.ravel(function(unravel(row)))[0], out_axes=1)(rows)
 
 
 def layer_shapes(like: Params) -> list[tuple[int, int]]:

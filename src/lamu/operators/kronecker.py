@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
 from lamu.operators.block_diagonal import BlockDiagonal
-from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal, Scalar
+from lamu.operators.eigenbasis import Eigenbasis
 from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.stale_factors import StaleFactors
 from lamu.record import record, static
@@ -25,21 +26,10 @@ __all__ = [
     "KroneckerFactored",
     "KroneckerLeading",
     "Reduce",
-    "Sharing",
     "as_matrix",
     "between",
-    "identity_of",
     "leading",
 ]
-
-
-@runtime_checkable
-class Sharing(Protocol):
-    """What becomes of the positions at which one kernel is used for one row."""
-
-    def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Returns inputs `[rows, positions, in]` and cotangents `[rows, positions, out]`, as they enter the factors."""
-        ...
 
 
 @record
@@ -128,38 +118,16 @@ class Kronecker(Operator):
         eigenvalues = inputs[:, None] * outputs[None, :]
         return KroneckerEigen(input_basis, output_basis, eigenvalues + tree.cast(self.shift, eigenvalues))
 
-    def solve(self, v: Params) -> Params:
-        return self.factored().solve(v)
-
-    def inverse_root(self, z: Params) -> Params:
-        """Returns S^(−1/2) z, with the symmetric root."""
-        return self.factored().inverse_root(z)
-
     def sample(self, key: RandomKey, like: Params) -> Params:
         return self.factored().sample(key, like)
-
-    def logdet(self, like: Params) -> Array:
-        return self.factored().logdet(like)
 
     def diagonal(self, like: Params) -> Params:
         """Returns the diagonal of S, which needs no eigendecomposition."""
         outer = jnp.outer(jnp.diagonal(self.input_factor), jnp.diagonal(self.output_factor))
         return tree.ravel(like)[1](jnp.ravel(outer + tree.cast(self.shift, outer)))
 
-    def variance(self, like: Params) -> Params:
-        return self.factored().variance(like)
-
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        product = jnp.kron(self.input_factor, self.output_factor)
-        return product + tree.cast(self.shift, product) * jnp.eye(product.shape[0], dtype=product.dtype)
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
         return self.factored().trace_solve(other, like)
-
-    def sandwich(self, delta: Operator) -> Dense:
-        """Returns Δ S⁻¹ Δ as a matrix, for small spaces: it is no Kronecker product."""
-        return self.factored().sandwich(delta)
 
     def scale(self, factor: Number) -> Kronecker:
         shift = self.shift * tree.cast(factor, self.shift)
@@ -171,7 +139,13 @@ class Kronecker(Operator):
         Raises:
             TypeError: for any other operator, with which the sum is no Kronecker product.
         """
-        return Kronecker(self.input_factor, self.output_factor, _sum(self.shift, identity_of(other)))
+        if not isinstance(other, Scalar):
+            raise TypeError(
+                f"a Kronecker product plus a {type(other).__name__} is no Kronecker product; add a Scalar, or project "
+                "first"
+            )
+        value = other.value if isinstance(self.shift, float | int) else tree.cast(other.value, self.shift)
+        return Kronecker(self.input_factor, self.output_factor, self.shift + value)
 
     def add_diagonal(self, values: Params) -> Kronecker:
         """Returns S plus the mean of a diagonal times the identity."""
@@ -180,12 +154,9 @@ class Kronecker(Operator):
     def spectrum(self) -> Array:
         return self.factored().eigenvalues
 
-    def is_positive(self, like: Params) -> Array:
-        return self.factored().is_positive(like)
-
 
 @record
-class KroneckerEigen(Operator):
+class KroneckerEigen(Eigenbasis):
     r"""The operator \(S = (P \otimes Q)\, \mathrm{diag}(e)\, (P \otimes Q)^\top\), with orthogonal P and Q.
 
     Not linear in its leaves. `Kronecker.factored()` makes it.
@@ -208,78 +179,29 @@ class KroneckerEigen(Operator):
 
     layered = True
 
-    def matvec(self, v: Params) -> Params:
-        return self._apply(self.eigenvalues, v)
+    def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
+        """Returns f(S) v, by four products of small matrices."""
+        matrix, unravel = as_matrix(v, self.eigenvalues.shape)
+        rotated = between(self.input_basis.T, matrix, self.output_basis)
+        return unravel(between(self.input_basis, function(self.eigenvalues) * rotated, self.output_basis.T))
 
-    def factored(self) -> KroneckerEigen:
-        return self
-
-    def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v, by four products of small matrices."""
-        return self._apply(1 / self.eigenvalues, v)
-
-    def inverse_root(self, z: Params) -> Params:
-        """Returns S^(−1/2) z.
-
-        The symmetric root is the one that does not depend on the signs and the order of the eigenvectors.
-        """
-        return self._apply(jax.lax.rsqrt(self.eigenvalues), z)
+    def diagonal_of(self, function: Callable[[Array], Array], like: Params) -> Params:
+        diagonal = between(self.input_basis**2, function(self.eigenvalues), (self.output_basis**2).T)
+        return tree.ravel(like)[1](jnp.ravel(diagonal))
 
     def sample(self, key: RandomKey, like: Params) -> Params:
         """Returns a draw from N(0, S⁻¹): a normal one in the eigenbasis, at half the price of the symmetric root."""
         noise, unravel = as_matrix(tree.normal(key, like), self.eigenvalues.shape)
         return unravel(between(self.input_basis, jax.lax.rsqrt(self.eigenvalues) * noise, self.output_basis.T))
 
-    def logdet(self, like: Params) -> Array:
-        """Returns the sum of log e."""
-        return jnp.sum(jnp.log(self.eigenvalues))
-
-    def diagonal(self, like: Params) -> Params:
-        return self._diagonal(self.eigenvalues, like)
-
-    def variance(self, like: Params) -> Params:
-        """Returns the diagonal of S⁻¹: a sum of positive terms."""
-        return self._diagonal(1 / self.eigenvalues, like)
-
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        basis = jnp.kron(self.input_basis, self.output_basis)
-        return between(basis, jnp.diag(jnp.ravel(self.eigenvalues)), basis.T)
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other), without the matrix of the other where that is a Kronecker product or a diagonal."""
-        if isinstance(other, Diagonal | Scalar):
-            return tree.dot(other.diagonal(like), self.variance(like))
+        if not isinstance(other, Kronecker):
+            return super().trace_solve(other, like)
         inverse = 1 / self.eigenvalues
-        if isinstance(other, Kronecker):
-            inputs = jnp.diagonal(between(self.input_basis.T, other.input_factor, self.input_basis))
-            outputs = jnp.diagonal(between(self.output_basis.T, other.output_factor, self.output_basis))
-            return jnp.sum((jnp.outer(inputs, outputs) + tree.cast(other.shift, inverse)) * inverse)
-        basis = jnp.kron(self.input_basis, self.output_basis)
-        return jnp.sum(jnp.diagonal(between(basis.T, other.dense(like), basis)) * jnp.ravel(inverse))
-
-    def sandwich(self, delta: Operator) -> Dense:
-        """Returns Δ S⁻¹ Δ as a matrix, for small spaces."""
-        basis = jnp.kron(self.input_basis, self.output_basis)
-        matrix = delta.dense(self.eigenvalues)
-        half = jnp.matmul(basis.T, matrix, precision=_EXACT) * jax.lax.rsqrt(jnp.ravel(self.eigenvalues))[:, None]
-        return Dense(jnp.matmul(half.T, half, precision=_EXACT))
-
-    def scale(self, factor: Number) -> KroneckerEigen:
-        scaled = self.eigenvalues * tree.cast(factor, self.eigenvalues)
-        return KroneckerEigen(self.input_basis, self.output_basis, scaled)
-
-    def add(self, other: Operator) -> KroneckerEigen:
-        """Returns S plus a multiple of the identity (a `Scalar`), exactly, without another eigendecomposition."""
-        shifted = _sum(self.eigenvalues, tree.cast(identity_of(other), self.eigenvalues))
-        return KroneckerEigen(self.input_basis, self.output_basis, jnp.asarray(shifted))
-
-    def add_diagonal(self, values: Params) -> KroneckerEigen:
-        """Returns S plus the mean of a diagonal times the identity."""
-        return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
-
-    def spectrum(self) -> Array:
-        return self.eigenvalues
+        inputs = jnp.diagonal(between(self.input_basis.T, other.input_factor, self.input_basis))
+        outputs = jnp.diagonal(between(self.output_basis.T, other.output_factor, self.output_basis))
+        return jnp.sum((jnp.outer(inputs, outputs) + tree.cast(other.shift, inverse)) * inverse)
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
         """Returns the covariance of the outputs, the features rotated first."""
@@ -295,20 +217,6 @@ class KroneckerEigen(Operator):
         if outputs_first:
             return self.output_basis, self.input_basis, 1 / self.eigenvalues.T
         return self.input_basis, self.output_basis, 1 / self.eigenvalues
-
-    def is_positive(self, like: Params) -> Array:
-        """Returns whether every eigenvalue is positive, and no basis a NaN."""
-        finite = jnp.isfinite(jnp.sum(self.input_basis)) & jnp.isfinite(jnp.sum(self.output_basis))
-        return jnp.all(self.eigenvalues > 0) & finite
-
-    def _apply(self, values: Array, v: Params) -> Params:
-        matrix, unravel = as_matrix(v, self.eigenvalues.shape)
-        rotated = between(self.input_basis.T, matrix, self.output_basis)
-        return unravel(between(self.input_basis, values * rotated, self.output_basis.T))
-
-    def _diagonal(self, values: Array, like: Params) -> Params:
-        diagonal = between(self.input_basis**2, values, (self.output_basis**2).T)
-        return tree.ravel(like)[1](jnp.ravel(diagonal))
 
 
 # Accelerators shorten the factors of a float32 product unless told not to, and a rotated vector would show it.
@@ -340,22 +248,8 @@ def _eigh(factor: Array) -> tuple[Array, Array]:
     return jnp.where((eigenvalues < 0) & (eigenvalues >= -error), jnp.zeros_like(eigenvalues), eigenvalues), basis
 
 
-def identity_of(other: Operator) -> Number | Array:
-    """Returns how often an operator is the identity."""
-    if not isinstance(other, Scalar):
-        raise TypeError(
-            f"a Kronecker product plus a {type(other).__name__} is no Kronecker product; add a Scalar, or project first"
-        )
-    return other.value
-
-
-def _sum(a: Number | Array, b: Number | Array) -> Number | Array:
-    """The sum, in the dtype of whichever is an array."""
-    return a + (b if isinstance(a, float | int) else tree.cast(b, a))
-
-
 @record
-class KroneckerLeading(Operator):
+class KroneckerLeading(Eigenbasis):
     r"""The operator \(S = c I + (P \otimes Q)\, \mathrm{diag}(e - c)\, (P \otimes Q)^\top\), with orthonormal columns.
 
     Not linear in its leaves. With all columns it is `KroneckerEigen`; with r and s of them a solve or a draw takes
@@ -381,72 +275,34 @@ class KroneckerLeading(Operator):
     eigenvalues: Array
     rest: Array
 
-    def matvec(self, v: Params) -> Params:
-        return self._apply(self.eigenvalues, self.rest, v)
+    def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
+        values, rest = function(self.eigenvalues), function(self.rest)
+        matrix, unravel = as_matrix(v, (self.input_basis.shape[0], self.output_basis.shape[0]))
+        inner = between(self.input_basis.T, matrix, self.output_basis)
+        return unravel(rest * matrix + between(self.input_basis, (values - rest) * inner, self.output_basis.T))
 
-    def factored(self) -> KroneckerLeading:
-        return self
+    def diagonal_of(self, function: Callable[[Array], Array], like: Params) -> Params:
+        values, rest = function(self.eigenvalues), function(self.rest)
+        diagonal = rest + between(self.input_basis**2, values - rest, (self.output_basis**2).T)
+        return tree.ravel(like)[1](jnp.ravel(diagonal))
 
-    def solve(self, v: Params) -> Params:
-        return self._apply(1 / self.eigenvalues, 1 / self.rest, v)
-
-    def inverse_root(self, z: Params) -> Params:
-        """Returns S^(−1/2) z, with the symmetric root."""
-        return self._apply(jax.lax.rsqrt(self.eigenvalues), jax.lax.rsqrt(self.rest), z)
-
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        return self.inverse_root(tree.normal(key, like))
+    def mapped(self, function: Callable[[Array], Array]) -> KroneckerLeading:
+        return replace(self, eigenvalues=function(self.eigenvalues), rest=function(self.rest))
 
     def logdet(self, like: Params) -> Array:
         others = tree.dimension(like) - self.eigenvalues.size
         return jnp.sum(jnp.log(self.eigenvalues)) + others * jnp.log(self.rest)
 
-    def diagonal(self, like: Params) -> Params:
-        return self._diagonal(self.eigenvalues, self.rest, like)
-
-    def variance(self, like: Params) -> Params:
-        return self._diagonal(1 / self.eigenvalues, 1 / self.rest, like)
-
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        basis = jnp.kron(self.input_basis, self.output_basis)
-        found = between(basis, jnp.diag(jnp.ravel(self.eigenvalues - self.rest)), basis.T)
-        return found + self.rest * jnp.eye(found.shape[0], dtype=found.dtype)
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other), without the matrix of the other where that is a Kronecker product or a diagonal."""
-        if isinstance(other, Diagonal | Scalar):
-            return tree.dot(other.diagonal(like), self.variance(like))
-        extra, small = 1 / self.eigenvalues - 1 / self.rest, (self.input_basis, self.output_basis)
-        if isinstance(other, Kronecker):
-            parts = (other.input_factor, other.output_factor)
-            inner = [jnp.diagonal(between(basis.T, part, basis)) for basis, part in zip(small, parts, strict=True)]
-            shift = tree.cast(other.shift, extra)
-            whole = jnp.trace(parts[0]) * jnp.trace(parts[1]) + shift * tree.dimension(like)
-            return whole / self.rest + jnp.sum((jnp.outer(*inner) + shift) * extra)
-        basis, matrix = jnp.kron(*small), other.dense(like)
-        return jnp.trace(matrix) / self.rest + jnp.sum(jnp.diagonal(between(basis.T, matrix, basis)) * jnp.ravel(extra))
-
-    def sandwich(self, delta: Operator) -> Dense:
-        """Returns Δ S⁻¹ Δ as a matrix, for small spaces."""
-        like = jnp.zeros((self.input_basis.shape[0], self.output_basis.shape[0]), self.eigenvalues.dtype)
-        matrix, basis = delta.dense(like), jnp.kron(self.input_basis, self.output_basis)
-        inner = jnp.ravel(1 / self.eigenvalues - 1 / self.rest)
-        inverse = between(basis, jnp.diag(inner), basis.T) + jnp.eye(like.size, dtype=like.dtype) / self.rest
-        return Dense(between(matrix, inverse, matrix))
-
-    def scale(self, factor: Number) -> KroneckerLeading:
-        by = lambda values: values * tree.cast(factor, values)
-        return KroneckerLeading(self.input_basis, self.output_basis, by(self.eigenvalues), by(self.rest))
-
-    def add(self, other: Operator) -> KroneckerLeading:
-        """Returns S plus a multiple of the identity (a `Scalar`), exactly."""
-        plus = lambda values: values + tree.cast(identity_of(other), values)
-        return KroneckerLeading(self.input_basis, self.output_basis, plus(self.eigenvalues), plus(self.rest))
-
-    def add_diagonal(self, values: Params) -> KroneckerLeading:
-        """Returns S plus the mean of a diagonal times the identity."""
-        return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
+        if not isinstance(other, Kronecker):
+            return super().trace_solve(other, like)
+        extra = 1 / self.eigenvalues - 1 / self.rest
+        factors = ((self.input_basis, other.input_factor), (self.output_basis, other.output_factor))
+        inner = [jnp.diagonal(between(basis.T, factor, basis)) for basis, factor in factors]
+        shift = tree.cast(other.shift, extra)
+        total = jnp.trace(other.input_factor) * jnp.trace(other.output_factor) + shift * tree.dimension(like)
+        return total / self.rest + jnp.sum((jnp.outer(*inner) + shift) * extra)
 
     def spectrum(self) -> tuple[Array, Array]:
         """Returns e, and c."""
@@ -454,17 +310,7 @@ class KroneckerLeading(Operator):
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether every eigenvalue is positive, and no basis a NaN."""
-        finite = jnp.isfinite(jnp.sum(self.input_basis)) & jnp.isfinite(jnp.sum(self.output_basis))
-        return jnp.all(self.eigenvalues > 0) & (self.rest > 0) & finite
-
-    def _apply(self, values: Array, rest: Array, v: Params) -> Params:
-        matrix, unravel = as_matrix(v, (self.input_basis.shape[0], self.output_basis.shape[0]))
-        inner = between(self.input_basis.T, matrix, self.output_basis)
-        return unravel(rest * matrix + between(self.input_basis, (values - rest) * inner, self.output_basis.T))
-
-    def _diagonal(self, values: Array, rest: Array, like: Params) -> Params:
-        diagonal = rest + between(self.input_basis**2, values - rest, (self.output_basis**2).T)
-        return tree.ravel(like)[1](jnp.ravel(diagonal))
+        return super().is_positive(like) & (self.rest > 0)
 
 
 def leading(operator: Kronecker, rank: int) -> KroneckerEigen | KroneckerLeading:
@@ -503,10 +349,10 @@ def _leading(factor: Array, rank: int) -> tuple[Array, Array]:
     if factor.shape[0] > rank:
         basis = jax.random.normal(jax.random.key(0), (factor.shape[0], rank), factor.dtype)
         for _ in range(3):
-            basis = jnp.linalg.qr(jnp.matmul(factor, basis, precision=jax.lax.Precision.HIGHEST))[0]
+            basis = jnp.linalg.qr(jnp.matmul(factor, basis, precision=_EXACT))[0]
     small = between(basis.T, factor, basis)
     values, rotation = jnp.linalg.eigh((small + small.T) / 2)
-    return jnp.maximum(values, 0), jnp.matmul(basis, rotation, precision=jax.lax.Precision.HIGHEST)
+    return jnp.maximum(values, 0), jnp.matmul(basis, rotation, precision=_EXACT)
 
 
 # Layers are told from the tree alone: a pair `{"bias", "kernel"}` is one, and so is any other leaf of two axes or more;
@@ -566,7 +412,7 @@ class KroneckerFactored:
 
     diagonal: Any = static(default=())
     rank: int | None = static(default=None)
-    sharing: Sharing = static(default=Expand())
+    sharing: Expand | Reduce = static(default=Expand())
 
     def __post_init__(self) -> None:
         patterns = (self.diagonal,) if isinstance(self.diagonal, str) else tuple(self.diagonal)

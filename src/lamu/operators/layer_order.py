@@ -12,9 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu import tree
-from lamu.operators.dense import Dense
-from lamu.operators.diagonal import Diagonal, Scalar
+from lamu.operators.diagonal import Scalar
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
@@ -92,21 +90,10 @@ class LayerOrder(Operator):
     def variance(self, like: Params) -> Params:
         return self._on(self.base.variance, like)
 
-    def dense(self, like: Params) -> Array:
-        # Returns S as a matrix, for small spaces.
-        order = permutation(like, self.outputs_first)
-        return self.base.dense(self._matrix(like))[order][:, order]
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        if isinstance(other, Diagonal | Scalar):
-            return tree.dot(other.diagonal(like), self.variance(like))
         if isinstance(other, LayerOrder) and other.outputs_first == self.outputs_first:
             return self.base.trace_solve(other.base, self._matrix(like))
-        order = jnp.argsort(permutation(like, self.outputs_first))
-        return self.base.trace_solve(Dense(other.dense(like)[order][:, order]), self._matrix(like))
-
-    def sandwich(self, delta: LayerOrder) -> LayerOrder:
-        return self._with(self.base.sandwich(delta.base))
+        return super().trace_solve(other, like)
 
     def scale(self, factor: Number) -> LayerOrder:
         return self._with(self.base.scale(factor))

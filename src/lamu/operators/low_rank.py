@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal, Scalar, Scaled
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = ["LowRank", "LowRankCovariance", "LowRankEigen", "LowRankStructure"]
 
@@ -21,7 +20,7 @@ __all__ = ["LowRank", "LowRankCovariance", "LowRankEigen", "LowRankStructure"]
 class LowRank(Operator):
     r"""The operator \(S = U U^\top + \mathrm{diag}(d)\), with as many columns U as its rank L.
 
-    Not linear in its leaves: a sum of two has the sum of their ranks (`add`), from which `compress` returns to L.
+    Not linear in its leaves: a sum of two has the sum of their ranks (`add`), from which `toward` returns to L.
     Solving, sampling and determinants cost \(O(D L^2)\) once and \(O(D L)\) after `factored()`; they need every d
     positive.
 
@@ -84,39 +83,11 @@ class LowRank(Operator):
         squares = [jnp.sum(u**2 / d[None], axis=tuple(range(1, u.ndim))) for u, d in _pairs(rotated, self.values)]
         return LowRankEigen(rotated, self.values, reduce(jnp.add, squares))
 
-    def solve(self, v: Params) -> Params:
-        """Returns S⁻¹ v, by the identity of Woodbury."""
-        return self.factored().solve(v)
-
-    def inverse_root(self, z: Params) -> Params:
-        return self.factored().inverse_root(z)
-
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns an exact draw from N(0, S⁻¹)."""
-        return self.inverse_root(tree.normal(key, like))
-
-    def logdet(self, like: Params) -> Array:
-        """Returns log det S, by the determinant lemma."""
-        return self.factored().logdet(like)
-
     def diagonal(self, like: Params) -> Params:
         return jax.tree.map(lambda u, d: d + _squares(u), self.root, self.values)
 
-    def variance(self, like: Params) -> Params:
-        return self.factored().variance(like)
-
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        rows = jax.vmap(lambda u: tree.ravel(u)[0])(self.root)
-        return jnp.matmul(rows.T, rows, precision=_EXACT) + jnp.diag(tree.ravel(self.values)[0])
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other), by one product with the other a column."""
         return self.factored().trace_solve(other, like)
-
-    def sandwich(self, delta: Operator) -> Dense:
-        """Returns Δ S⁻¹ Δ as a matrix, for small spaces: it is no low rank plus a diagonal."""
-        return self.factored().sandwich(delta)
 
     def scale(self, factor: Number) -> LowRank:
         """Returns factor · S, for a factor that is not negative."""
@@ -145,22 +116,6 @@ class LowRank(Operator):
         number = jnp.asarray(precision, spectrum.dtype)
         others = tree.dimension(like) - spectrum.shape[0]
         return jnp.sum(jnp.log(spectrum + number)) + others * jnp.log(number)
-
-    def compress(self, rank: int) -> LowRank:
-        r"""Returns the nearest \(U U^\top\) of a lower rank, with the diagonal of S kept.
-
-        The columns become the leading eigenvectors of \(U U^\top\) times the roots of their eigenvalues, found by an
-        eigendecomposition of the small \(U^\top U\). What the others held on the diagonal goes to d, which only grows.
-
-        Args:
-            rank: the number of columns to keep.
-
-        Raises:
-            ValueError: if there are not so many.
-        """
-        if not 0 <= rank <= self.rank:
-            raise ValueError(f"rank is {rank}, and there are {self.rank} columns; choose a rank from 0 to {self.rank}")
-        return _compressed([self.root], [1.0], self.values, rank)
 
     def toward(self, other: LowRank | LowRankEigen, rate: Number) -> LowRank:
         r"""Returns \((1 - \rho) S + \rho\,\mathrm{other}\), compressed to the rank of S, in one go.
@@ -272,10 +227,6 @@ class LowRankEigen(Operator):
         correction = _combine(self.root, _products(self.root, scaled) / (s * (1 + s)))
         return jax.tree.map(lambda x, c, d: x - c / d, scaled, correction, self.values)
 
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns an exact draw from N(0, S⁻¹)."""
-        return self.inverse_root(tree.normal(key, like))
-
     def logdet(self, like: Params) -> Array:
         """Returns the sum of log d plus the sum of log(1 + λ)."""
         return Diagonal(self.values).logdet(self.values) + jnp.sum(jnp.log1p(self.eigenvalues))
@@ -296,23 +247,12 @@ class LowRankEigen(Operator):
 
         return jax.tree.map(leaf, self.root, self.values)
 
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        return LowRank(self.root, self.values).dense(like)
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other), by one product with the other a column."""
         columns = jax.tree.map(lambda u, d: u / d[None], self.root, self.values)
         forms = jax.vmap(lambda u: tree.dot(u, other.matvec(u)))(columns)
         inverse = jax.tree.map(jnp.reciprocal, self.values)
         return tree.dot(inverse, other.diagonal(like)) - jnp.sum(forms / (1 + self.eigenvalues))
-
-    def sandwich(self, delta: Operator) -> Dense:
-        """Returns Δ S⁻¹ Δ as a matrix, for small spaces."""
-        matrix, unravel = delta.dense(self.values), tree.ravel(self.values)[1]
-        solved = jax.vmap(lambda row: tree.ravel(self.solve(unravel(row)))[0])(matrix)
-        product = jnp.matmul(solved, matrix, precision=_EXACT)
-        return Dense((product + product.T) / 2)
 
     def scale(self, factor: Number) -> Scaled:
         """Returns factor · S, for a positive factor, without a copy of U."""
@@ -443,10 +383,6 @@ class LowRankCovariance(Operator):
         """Returns an equal operator whose covariance knows its eigenvalues."""
         return LowRankCovariance(self.covariance.factored())
 
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns an exact draw from N(0, C)."""
-        return self.inverse_root(tree.normal(key, like))
-
     def logdet(self, like: Params) -> Array:
         """Returns log det S = −log det C."""
         return -self.covariance.logdet(like)
@@ -457,23 +393,10 @@ class LowRankCovariance(Operator):
     def variance(self, like: Params) -> Params:
         return self.covariance.diagonal(like)
 
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        inverse = jnp.linalg.inv(self.covariance.dense(like))
-        return (inverse + inverse.T) / 2
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(C other), by one product with the other a column."""
         forms = jax.vmap(lambda u: tree.dot(u, other.matvec(u)))(self.covariance.root)
         return tree.dot(self.covariance.values, other.diagonal(like)) + jnp.sum(forms)
-
-    def sandwich(self, delta: Operator) -> Dense:
-        """Returns Δ C Δ as a matrix, for small spaces."""
-        values = self.covariance.values
-        matrix, unravel = delta.dense(values), tree.ravel(values)[1]
-        spread = jax.vmap(lambda row: tree.ravel(self.solve(unravel(row)))[0])(matrix)
-        product = jnp.matmul(spread, matrix, precision=jax.lax.Precision.HIGHEST)
-        return Dense((product + product.T) / 2)
 
     def scale(self, factor: Number) -> Scaled:
         return Scaled.of(self, factor)

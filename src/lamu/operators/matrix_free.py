@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["MatrixFree", "MatrixFreeStructure", "Products", "eigenpairs", "lanczos", "quadrature"]
+__all__ = ["MatrixFree", "MatrixFreeStructure", "eigenpairs", "lanczos", "quadrature"]
 
 
 # \[ Q^\top S Q = T, \qquad T = \mathrm{tridiag}(\beta, \alpha, \beta), \qquad q_1 = v / \lVert v \rVert \]
@@ -89,19 +89,6 @@ def quadrature(
         return nodes, vector.size * vectors[0] ** 2 / probes
 
     return jax.lax.map(one, jax.random.split(key, probes))
-
-
-@runtime_checkable
-class Products(Protocol):
-    """A positive semi-definite matrix H that can be applied, and drawn from."""
-
-    def matvec(self, v: Params) -> Params:
-        """Returns H v."""
-        ...
-
-    def noise(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, H)."""
-        ...
 
 
 @record
@@ -246,20 +233,6 @@ class MatrixFree(Operator):
         # From below by the inverse of the diagonal, always.
         return jax.tree.map(lambda v, d: jnp.maximum(v, 1 / d), found, self.diagonal(like))
 
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, one product a column, for small spaces."""
-        return self._columns(self.matvec, like)
-
-    def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other), one solve a coordinate, for small spaces."""
-        return jnp.trace(self._columns(lambda v: self.solve(other.matvec(v)), like))
-
-    def sandwich(self, delta: Any) -> Any:
-        """Raises a TypeError: Δ S⁻¹ Δ is not of this structure."""
-        raise TypeError(
-            "a matrix-free precision does not move; take the structure Dense, Diagonal or KroneckerFactored()"
-        )
-
     def scale(self, factor: Number) -> MatrixFree:
         values = tree.scale(self.values, factor)
         return MatrixFree(self.of, self.held, self.factor * factor, values, self.how, self.nodes, self.weights)
@@ -307,8 +280,3 @@ class MatrixFree(Operator):
         if isinstance(vector, Tracer):
             return None
         return vector[0] if bool(jnp.all(vector == vector[0])) else None
-
-    def _columns(self, product: Callable[[Params], Params], like: Params) -> Array:
-        vector, unravel = tree.ravel(like)
-        eye = jnp.eye(vector.size, dtype=vector.dtype)
-        return jax.lax.map(lambda e: tree.ravel(product(unravel(e)))[0], eye).T

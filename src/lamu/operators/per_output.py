@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,58 +14,19 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
 from lamu.operators.diagonal import Diagonal, Scalar
+from lamu.operators.eigenbasis import Eigenbasis
 from lamu.operators.interface import Operator, is_number, layer_shapes
 from lamu.operators.kronecker import as_matrix
 from lamu.record import record
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = ["OutputBlocks", "OutputCholesky", "OutputEigen"]
 
 _EXACT = jax.lax.Precision.HIGHEST
 
 
-class _PerOutput(Operator, ABC):
-    """What all have in common, given a product, a solve and a root on `[in, out]`."""
-
-    per_output = True
-
-    @abstractmethod
-    def _shape(self) -> tuple[int, int]: ...
-
-    @abstractmethod
-    def _blocks(self) -> Array:
-        """Every output's matrix, `[out, in, in]`."""
-
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        blocks = self._blocks()
-        count, width = blocks.shape[:2]
-        eye = jnp.eye(count, dtype=blocks.dtype)
-        return jnp.einsum("kij,kl->ikjl", blocks, eye).reshape(count * width, count * width)
-
-    def sample(self, key: RandomKey, like: Params) -> Params:
-        return self.inverse_root(tree.normal(key, like))  # pyright: ignore[reportAttributeAccessIssue]
-
-    def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other): from the diagonal where the other is one, else by its matrix, for small spaces."""
-        me: Any = self
-        if isinstance(other, Diagonal | Scalar):
-            return tree.dot(other.diagonal(like), me.variance(like))
-        unravel = tree.ravel(like)[1]
-        solved = jax.vmap(lambda column: tree.ravel(me.solve(unravel(column)))[0])(other.dense(like).T)
-        return jnp.trace(solved)
-
-    def sandwich(self, delta: Operator) -> OutputBlocks:
-        """Returns Δ S⁻¹ Δ for a Δ of one matrix an output."""
-        inner: Any = delta
-        blocks, matrix = inner._blocks(), self._blocks()
-        solved = jnp.linalg.solve(matrix, blocks)
-        found = jnp.einsum("kij,kjl->kil", blocks, solved, precision=_EXACT)
-        return OutputBlocks((found + jnp.swapaxes(found, 1, 2)) / 2)
-
-
 @record
-class OutputBlocks(_PerOutput):
+class OutputBlocks(Operator):
     r"""A full matrix for each output of a layer, \(S = \bigoplus_k H_k\).
 
     Linear in its leaf. Solving, sampling and determinants factor the matrices, at \(\mathrm{out} \cdot
@@ -85,6 +45,8 @@ class OutputBlocks(_PerOutput):
 
     matrices: Array
 
+    per_output = True
+
     def matvec(self, v: Params) -> Params:
         matrix, unravel = as_matrix(v, self._shape())
         return unravel(jnp.einsum("kij,jk->ik", self.matrices, matrix, precision=_EXACT))
@@ -93,29 +55,17 @@ class OutputBlocks(_PerOutput):
         """Returns the Cholesky factors, an operator too."""
         return OutputCholesky(jnp.linalg.cholesky((self.matrices + jnp.swapaxes(self.matrices, 1, 2)) / 2))
 
-    def solve(self, v: Params) -> Params:
-        return self.factored().solve(v)
-
-    def inverse_root(self, z: Params) -> Params:
-        return self.factored().inverse_root(z)
-
-    def logdet(self, like: Params) -> Array:
-        return self.factored().logdet(like)
-
     def diagonal(self, like: Params) -> Params:
         diagonal = jnp.diagonal(self.matrices, axis1=1, axis2=2).T
         return tree.ravel(like)[1](jnp.ravel(diagonal))
-
-    def variance(self, like: Params) -> Params:
-        return self.factored().variance(like)
 
     def scale(self, factor: Number) -> OutputBlocks:
         return OutputBlocks(self.matrices * tree.cast(factor, self.matrices))
 
     def add(self, other: Operator) -> OutputBlocks:
         """Returns S plus an operator of the same kind, a Diagonal or a Scalar, exactly."""
-        if isinstance(other, _PerOutput):
-            return OutputBlocks(self.matrices + other._blocks())
+        if isinstance(other, OutputBlocks):
+            return OutputBlocks(self.matrices + other.matrices)
         if not isinstance(other, Diagonal | Scalar):
             raise TypeError(f"a {type(other).__name__} couples outputs; add a Diagonal, or take the structure Dense")
         width, outputs = self._shape()
@@ -138,19 +88,12 @@ class OutputBlocks(_PerOutput):
             return super().logdet_plus(precision, like)
         return jnp.sum(jnp.log(spectrum + tree.cast(precision, spectrum)))
 
-    def is_positive(self, like: Params) -> Array:
-        """Returns whether every matrix has a Cholesky factor."""
-        return self.factored().is_positive(like)
-
     def _shape(self) -> tuple[int, int]:
         return self.matrices.shape[1], self.matrices.shape[0]
 
-    def _blocks(self) -> Array:
-        return self.matrices
-
 
 @record
-class OutputCholesky(_PerOutput):
+class OutputCholesky(Operator):
     r"""The operator \(S = \bigoplus_k L_k L_k^\top\), with the factors held; `OutputBlocks.factored()` makes it.
 
     Attributes:
@@ -165,6 +108,8 @@ class OutputCholesky(_PerOutput):
 
     roots: Array
 
+    per_output = True
+
     def matvec(self, v: Params) -> Params:
         matrix, unravel = as_matrix(v, self._shape())
         inner = jnp.einsum("kji,jk->ik", self.roots, matrix, precision=_EXACT)
@@ -175,14 +120,11 @@ class OutputCholesky(_PerOutput):
 
     def solve(self, v: Params) -> Params:
         """Returns S⁻¹ v, by two triangular solves an output."""
-        matrix, unravel = as_matrix(v, self._shape())
-        return unravel(jax.vmap(lambda root, column: cho_solve((root, True), column))(self.roots, matrix.T).T)
+        return self._each(lambda root, column: cho_solve((root, True), column), v)
 
     def inverse_root(self, z: Params) -> Params:
         """Returns L⁻ᵀ z, output by output."""
-        matrix, unravel = as_matrix(z, self._shape())
-        back = lambda root, column: solve_triangular(root, column, lower=True, trans="T")
-        return unravel(jax.vmap(back)(self.roots, matrix.T).T)
+        return self._each(lambda root, column: solve_triangular(root, column, lower=True, trans="T"), z)
 
     def logdet(self, like: Params) -> Array:
         return 2 * jnp.sum(jnp.log(jnp.diagonal(self.roots, axis1=1, axis2=2)))
@@ -208,15 +150,16 @@ class OutputCholesky(_PerOutput):
         """Returns whether the factors exist: where one does not, it is NaN."""
         return jnp.all(jnp.diagonal(self.roots, axis1=1, axis2=2) > 0)
 
+    def _each(self, function: Callable[[Array, Array], Array], v: Params) -> Params:
+        matrix, unravel = as_matrix(v, self._shape())
+        return unravel(jax.vmap(function)(self.roots, matrix.T).T)
+
     def _shape(self) -> tuple[int, int]:
         return self.roots.shape[1], self.roots.shape[0]
 
-    def _blocks(self) -> Array:
-        return jnp.einsum("kij,klj->kil", self.roots, self.roots, precision=_EXACT)
-
 
 @record
-class OutputEigen(_PerOutput):
+class OutputEigen(Eigenbasis):
     r"""The operator \(S = \bigoplus_k P\, \mathrm{diag}(e_k)\, P^\top\): one basis for all outputs.
 
     It is \(A \otimes \mathrm{diag}(b)\) and what is added to that on the diagonal, factored; it needs
@@ -236,6 +179,8 @@ class OutputEigen(_PerOutput):
     basis: Array
     eigenvalues: Array
 
+    per_output = True
+
     @classmethod
     def of(cls, inputs: Array, outputs: Array) -> OutputEigen:
         r"""Returns \(A \otimes \mathrm{diag}(b)\).
@@ -247,67 +192,25 @@ class OutputEigen(_PerOutput):
         values, basis = jnp.linalg.eigh((inputs + inputs.T) / 2)
         return cls(basis, jnp.maximum(values, 0)[:, None] * outputs[None, :])
 
-    def matvec(self, v: Params) -> Params:
-        return self._apply(self.eigenvalues, v)
+    def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
+        matrix, unravel = as_matrix(v, self.eigenvalues.shape)
+        inner = function(self.eigenvalues) * jnp.matmul(self.basis.T, matrix, precision=_EXACT)
+        return unravel(jnp.matmul(self.basis, inner, precision=_EXACT))
 
-    def factored(self) -> OutputEigen:
-        return self
+    def diagonal_of(self, function: Callable[[Array], Array], like: Params) -> Params:
+        values = jnp.matmul(self.basis**2, function(self.eigenvalues), precision=_EXACT)
+        return tree.ravel(like)[1](jnp.ravel(values))
 
-    def solve(self, v: Params) -> Params:
-        return self._apply(1 / self.eigenvalues, v)
-
-    def inverse_root(self, z: Params) -> Params:
-        """Returns S^(−1/2) z, with the symmetric root."""
-        return self._apply(jax.lax.rsqrt(self.eigenvalues), z)
-
-    def logdet(self, like: Params) -> Array:
-        """Returns the sum of log e."""
-        return jnp.sum(jnp.log(self.eigenvalues))
-
-    def diagonal(self, like: Params) -> Params:
-        return self._diagonal(self.eigenvalues, like)
-
-    def variance(self, like: Params) -> Params:
-        return self._diagonal(1 / self.eigenvalues, like)
-
-    def scale(self, factor: Number) -> OutputEigen:
-        return OutputEigen(self.basis, self.eigenvalues * tree.cast(factor, self.eigenvalues))
-
-    def add(self, other: Operator) -> OutputEigen:
-        """Returns S plus a Scalar, exactly, or a Diagonal by its mean for each output."""
-        if isinstance(other, Scalar):
-            return OutputEigen(self.basis, self.eigenvalues + tree.cast(other.value, self.eigenvalues))
-        if not isinstance(other, Diagonal):
-            raise TypeError(f"a {type(other).__name__} has no basis in common with this; add a Diagonal or a Scalar")
-        added = jnp.mean(as_matrix(other.values, self._shape())[0], axis=0, keepdims=True)
-        return OutputEigen(self.basis, self.eigenvalues + added.astype(self.eigenvalues.dtype))
+    def add_diagonal(self, values: Params) -> Eigenbasis:
+        """Returns S plus a diagonal by its mean for each output."""
+        added = jnp.mean(as_matrix(values, self.eigenvalues.shape)[0], axis=0, keepdims=True)
+        return self.mapped(lambda eigenvalues: eigenvalues + added.astype(eigenvalues.dtype))
 
     @classmethod
     def numbers_held(cls, like: Params) -> int:
         """Returns the sizes of basis and eigenvalues."""
         return sum(rows**2 + rows * columns for rows, columns in layer_shapes(like))
 
-    def spectrum(self) -> Array:
-        return self.eigenvalues
-
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
         """Returns the variances of the outputs, between which there is no covariance."""
         return jnp.matmul(jnp.matmul(features, self.basis, precision=_EXACT) ** 2, 1 / self.eigenvalues)
-
-    def is_positive(self, like: Params) -> Array:
-        """Returns whether every eigenvalue is positive, and the basis no NaN."""
-        return jnp.all(self.eigenvalues > 0) & jnp.isfinite(jnp.sum(self.basis))
-
-    def _shape(self) -> tuple[int, int]:
-        return self.eigenvalues.shape[0], self.eigenvalues.shape[1]
-
-    def _blocks(self) -> Array:
-        return jnp.einsum("ij,jk,lj->kil", self.basis, self.eigenvalues, self.basis, precision=_EXACT)
-
-    def _apply(self, values: Array, v: Params) -> Params:
-        matrix, unravel = as_matrix(v, self._shape())
-        inner = values * jnp.matmul(self.basis.T, matrix, precision=_EXACT)
-        return unravel(jnp.matmul(self.basis, inner, precision=_EXACT))
-
-    def _diagonal(self, values: Array, like: Params) -> Params:
-        return tree.ravel(like)[1](jnp.ravel(jnp.matmul(self.basis**2, values, precision=_EXACT)))

@@ -80,12 +80,6 @@ class StaleFactors(Operator):
     def matvec(self, v: Params) -> Params:
         return self.used.matvec(v)
 
-    def solve(self, v: Params) -> Params:
-        return self.used.solve(v)
-
-    def inverse_root(self, z: Params) -> Params:
-        return self.used.inverse_root(z)
-
     def factored(self) -> Operator:
         """Returns the operator in use alone."""
         return self.used
@@ -93,24 +87,11 @@ class StaleFactors(Operator):
     def sample(self, key: RandomKey, like: Params) -> Params:
         return self.used.sample(key, like)
 
-    def logdet(self, like: Params) -> Array:
-        return self.used.logdet(like)
-
     def diagonal(self, like: Params) -> Params:
         return self.used.diagonal(like)
 
-    def variance(self, like: Params) -> Params:
-        return self.used.variance(like)
-
-    def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
-        return self.used.dense(like)
-
     def trace_solve(self, other: Operator, like: Params) -> Array:
         return self.used.trace_solve(other.used if isinstance(other, StaleFactors) else other, like)
-
-    def sandwich(self, delta: Any) -> Operator:
-        return self.used.sandwich(delta.used if isinstance(delta, StaleFactors) else delta)
 
     def scale(self, factor: Number) -> Operator:
         """Returns factor · S, of the operator in use alone: what is scaled is a belief and moves no more."""
