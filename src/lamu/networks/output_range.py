@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -32,17 +32,8 @@ _CALLS = {
     "hard_tanh": (-1.0, 1.0),
     "soft_sign": (-1.0, 1.0),
 }
-_SHARED = (
-    "dot_general",
-    "add",
-    "exp",
-    "neg",
-    "sub",
-    "logistic",
-    "reduce_max",
-    "broadcast_in_dim",
-    "abs",
-)  # equal where their inputs are
+# Equal where their inputs are.
+_SHARED = ("dot_general", "add", "exp", "neg", "sub", "logistic", "reduce_max", "broadcast_in_dim", "abs")
 
 # Functions of a number that gates are made of, and where they are looked at.
 _POINTWISE: dict[str, Any] = {
@@ -65,20 +56,36 @@ def _special(name: str) -> Any:
     return getattr(special, name)
 
 
-_Interval = tuple[Any, Any] | None  # None where every number is possible
+Ends: TypeAlias = tuple[Any, Any]  # the least and the largest value, numbers or arrays
+
+_INFINITE: Ends = (np.float64(-math.inf), np.float64(math.inf))
 
 
-@dataclass(frozen=True, eq=False)
-class _Value:
+@dataclass(eq=False)
+class _Traced:
     """The result of a primitive; values of calls are those of the primitives inside."""
 
     primitive: str
-    inputs: tuple[_Value, ...] = ()
-    params: Any = field(default_factory=dict)
+    inputs: tuple[_Traced, ...] = ()
+    params: dict[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
     constant: Any = None
     calls: tuple[str, ...] = ()
     scope: str = ""
+    ends: Ends = _INFINITE
+
+    @property
+    def bounded(self) -> bool:
+        return not (np.isneginf(self.ends[0]).all() and np.isposinf(self.ends[1]).all())
+
+    @classmethod
+    def held(cls, constant: Any) -> _Traced:
+        """Returns a constant, bounded by its entries where they are known numbers."""
+        if isinstance(constant, Tracer) or not np.issubdtype(getattr(constant, "dtype", type(constant)), np.number):
+            return cls("constant", constant=constant)
+        array = np.asarray(constant, np.float64)
+        ends = (array.min(), array.max()) if array.size > 1024 else (array, array)
+        return cls("constant", constant=constant, ends=ends)
 
 
 @dataclass(frozen=True)
@@ -94,19 +101,17 @@ class OutputRange:
 def output_range(function: Callable[..., Any], *args: Any) -> tuple[OutputRange | None, Any]:
     """Returns the range of a function's outputs, `[rows, outputs]`, None where it is not bounded; and their shape."""
     program, shape = jax.make_jaxpr(function, return_shape=True)(*args)
-    values: list[_Value] = []
-    inputs = [_Value("input") for _ in program.jaxpr.invars]
+    values: list[_Traced] = []
+    inputs = [_Traced("input") for _ in program.jaxpr.invars]
     outputs = _flat(program.jaxpr, program.consts, inputs, values, (), "")
     if len(outputs) != 1 or len(shape.shape) != 2:
         return None, shape
-    ranges: dict[_Value, _Interval] = {}
     for value in values:
-        ranges[value] = _range(value, ranges)
-    found = ranges.get(outputs[0])
-    if found is None:
+        value.ends = _ends(value)
+    if outputs[0].constant is not None or not outputs[0].bounded:
         return None, shape
-    lowest, highest = (np.broadcast_to(part, shape.shape) for part in found)
-    last = _bounding(outputs[0], ranges)
+    lowest, highest = (np.broadcast_to(part, shape.shape) for part in outputs[0].ends)
+    last = _bounding(outputs[0])
     return OutputRange(lowest.min(axis=0), highest.max(axis=0), _named(last), last.scope), shape
 
 
@@ -176,16 +181,16 @@ def _remedy(found: OutputRange, scale: str) -> str:
 
 
 def _flat(
-    jaxpr: Any, constants: Any, inputs: Any, values: list[_Value], calls: tuple[str, ...], scope: str
-) -> list[_Value]:
+    jaxpr: Any, constants: Any, inputs: Any, values: list[_Traced], calls: tuple[str, ...], scope: str
+) -> list[_Traced]:
     """Returns the outputs of a program as values; appends all that lead to them in order."""
-    known: dict[Any, _Value] = dict(zip(jaxpr.invars, inputs, strict=True))
-    known |= {var: _Value("constant", constant=each) for var, each in zip(jaxpr.constvars, constants, strict=True)}
+    known: dict[Any, _Traced] = dict(zip(jaxpr.invars, inputs, strict=True))
+    known |= {var: _Traced.held(each) for var, each in zip(jaxpr.constvars, constants, strict=True)}
 
-    shared: dict[Any, _Value] = {}
+    shared: dict[Any, _Traced] = {}
 
-    def of(atom: Any) -> _Value:
-        return _Value("constant", constant=atom.val) if isinstance(atom, Literal) else known[atom]
+    def of(atom: Any) -> _Traced:
+        return _Traced.held(atom.val) if isinstance(atom, Literal) else known[atom]
 
     for equation in jaxpr.eqns:
         args, params = tuple(map(of, equation.invars)), equation.params
@@ -199,7 +204,7 @@ def _flat(
                 results = _flat(open_jaxpr, held, args, values, (*calls, called), inside)
                 if called in _CALLS:
                     shape = equation.outvars[0].aval.shape
-                    results = [_Value(called, args, {}, shape, None, (*calls, called), inside)]
+                    results = [_Traced(called, args, {}, shape, None, (*calls, called), inside)]
                     values.extend(results)
                 known |= dict(zip(equation.outvars, results, strict=True))
                 continue
@@ -211,7 +216,7 @@ def _flat(
             known[equation.outvars[0]] = shared[same]
             continue
         for var in equation.outvars:
-            value = _Value(name, args, params, tuple(getattr(var.aval, "shape", ())), None, calls, inside)
+            value = _Traced(name, args, params, tuple(getattr(var.aval, "shape", ())), None, calls, inside)
             known[var] = value
             values.append(value)
             if same is not None:
@@ -219,60 +224,46 @@ def _flat(
     return [of(atom) for atom in jaxpr.outvars]
 
 
-def _range(value: _Value, ranges: dict[_Value, _Interval]) -> _Interval:
-    """Returns the interval of a primitive's result, from those of its inputs."""
+def _ends(value: _Traced) -> Ends:
+    """Returns the interval of a primitive's result, from those of its inputs; infinite where it cannot be told."""
     rule = _RULES.get(value.primitive)
     if rule is None:
-        return None
+        return _INFINITE
     try:
         with np.errstate(all="ignore"):
-            found = rule(value, [_of(each, ranges) for each in value.inputs], ranges)
-            if found is None or np.isnan(found[0]).any() or np.isnan(found[1]).any():
-                return None
+            low, high = rule(value, *(each.ends for each in value.inputs))
+            return _INFINITE if np.isnan(low).any() or np.isnan(high).any() else (low, high)
     except (TypeError, ValueError, IndexError):  # a key, say, or a shape that intervals do not follow
-        return None
-    return None if np.isneginf(found[0]).all() and np.isposinf(found[1]).all() else found
+        return _INFINITE
 
 
-def _of(value: _Value, ranges: dict[_Value, _Interval]) -> _Interval:
-    if value.constant is None:
-        return ranges.get(value)
-    held = value.constant
-    if isinstance(held, Tracer) or not np.issubdtype(getattr(held, "dtype", type(held)), np.number):
-        return None
-    array = np.asarray(held, np.float64)
-    return (array.min(), array.max()) if array.size > 1024 else (array, array)
+# A rule takes a value and the ends of its inputs, and returns its own.
 
 
-def _all(value: _Interval) -> tuple[Any, Any]:
-    return (np.float64(-math.inf), np.float64(math.inf)) if value is None else value
+def _always(low: float, high: float) -> Any:
+    return lambda value, *args: (np.float64(low), np.float64(high))
 
 
-def _monotone(function: Callable[[Any], Any], lowest: float = -math.inf, highest: float = math.inf) -> Any:
-    def rule(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-        low, high = _all(args[0])
-        low, high = function(low), function(high)
-        return np.maximum(np.where(np.isnan(low), lowest, low), lowest), np.minimum(high, highest)
+def _increasing(function: Callable[..., Any], lowest: float = -math.inf) -> Any:
+    """The rule of a function that grows with each of its arguments."""
+
+    def rule(value: _Traced, *args: Ends) -> Ends:
+        low, high = (function(*side) for side in zip(*args, strict=True))
+        return np.maximum(np.where(np.isnan(low), lowest, low), lowest), high
 
     return rule
 
 
-def _add(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    (a, b), (c, d) = map(_all, args)
-    return a + c, b + d
-
-
-def _sub(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
+def _sub(value: _Traced, x: Ends, y: Ends) -> Ends:
     first, second = value.inputs
     if second.primitive in ("reduce_max", "broadcast_in_dim", "max", "reshape") and _is_largest_of(second, first):
         return np.float64(-math.inf), np.float64(0.0)
     if _is_log_sum_exp_of(second, first):  # log_softmax
         return np.float64(-math.inf), np.float64(0.0)
-    (a, b), (c, d) = map(_all, args)
-    return a - d, b - c
+    return x[0] - y[1], x[1] - y[0]
 
 
-def _mul(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
+def _mul(value: _Traced, x: Ends, y: Ends) -> Ends:
     first, second = value.inputs
     if first is second:
         return np.float64(0.0), np.float64(math.inf)
@@ -280,12 +271,11 @@ def _mul(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
         return np.float64(_CALLS["silu"][0]), np.float64(math.inf)
     if (gated := _gated(value)) is not None:
         return gated
-    (a, b), (c, d) = map(_all, args)
-    products = [np.where((x == 0) | (y == 0), 0.0, x * y) for x in (a, b) for y in (c, d)]
+    products = [np.where((a == 0) | (b == 0), 0.0, a * b) for a in x for b in y]
     return np.minimum.reduce(products), np.maximum.reduce(products)
 
 
-def _gated(value: _Value) -> _Interval:
+def _gated(value: _Traced) -> Ends | None:
     """Returns the range of a product of two functions of one number, such as GELU; None where it is not one."""
     factors = [each for each in value.inputs if each.constant is None]
     numbers = factors + [
@@ -305,7 +295,7 @@ def _gated(value: _Value) -> _Interval:
     return None
 
 
-def _along(value: _Value, number: _Value, seen: dict[_Value, Any] | None = None) -> Any:
+def _along(value: _Traced, number: _Traced, seen: dict[_Traced, Any] | None = None) -> Any:
     """Returns the values along a grid of one number that the rest is computed from, None where it needs another."""
     if value is number:
         return _GRID
@@ -322,106 +312,84 @@ def _along(value: _Value, number: _Value, seen: dict[_Value, Any] | None = None)
     return seen[value]
 
 
-def _div(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    (a, b), (c, d) = map(_all, args)
-    total = _through(value.inputs[1], _BROADCASTS)
-    if total.primitive == "reduce_sum" and total.inputs[0] is value.inputs[0] and np.all(a >= 0):
+def _div(value: _Traced, x: Ends, y: Ends) -> Ends:
+    (a, b), (c, d), (numerator, denominator) = x, y, value.inputs
+    total = _through(denominator, _BROADCASTS)
+    if total.primitive == "reduce_sum" and total.inputs[0] is numerator and np.all(a >= 0):
         return np.float64(0.0), np.float64(1.0)
-    denominator = value.inputs[1]
     if denominator.primitive == "add" and any(
-        each.primitive == "abs" and each.inputs[0] is value.inputs[0] for each in denominator.inputs
+        each.primitive == "abs" and each.inputs[0] is numerator for each in denominator.inputs
     ):
         return np.float64(-1.0), np.float64(1.0)  # softsign
     if not np.all(c >= 0):
-        return (np.float64(-math.inf), np.float64(math.inf)) if not np.all(d < 0) else (-b / d, -a / c)
+        return (-b / d, -a / c) if np.all(d < 0) else _INFINITE
     if np.all(a >= 0):
         return np.where(np.isinf(d), 0.0, a / np.where(d == 0, 1.0, d)), np.where(c == 0, math.inf, b / c)
     return np.where(a < 0, a / c, 0.0), np.where(b > 0, b / c, 0.0)
 
 
-def _power(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    a, b = _all(args[0])
-    exponent = value.params["y"]
+def _power(value: _Traced, x: Ends, exponent: int | None = None) -> Ends:
+    (a, b), exponent = x, value.params["y"] if exponent is None else exponent
     if exponent == -1 and np.all(a >= 0):
         return np.where(np.isinf(b), 0.0, 1 / b), np.where(a == 0, math.inf, 1 / a)
-    if exponent > 0 and exponent % 2 == 0:
-        crosses = (a <= 0) & (b >= 0)
-        least = np.where(crosses, 0.0, np.minimum(a**exponent, b**exponent))
-        return least, np.maximum(a**exponent, b**exponent)
-    return (a**exponent, b**exponent) if exponent > 0 else None
+    if exponent <= 0:
+        return _INFINITE
+    if exponent % 2 == 1:
+        return a**exponent, b**exponent
+    ends = (a**exponent, b**exponent)
+    return np.where((a <= 0) & (b >= 0), 0.0, np.minimum(*ends)), np.maximum(*ends)
 
 
-def _absolute(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    a, b = _all(args[0])
-    return np.where((a <= 0) & (b >= 0), 0.0, np.minimum(abs(a), abs(b))), np.maximum(abs(a), abs(b))
+def _absolute(value: _Traced, x: Ends) -> Ends:
+    ends = (abs(x[0]), abs(x[1]))
+    return np.where((x[0] <= 0) & (x[1] >= 0), 0.0, np.minimum(*ends)), np.maximum(*ends)
 
 
-def _larger(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    (a, b), (c, d) = map(_all, args)
-    return np.maximum(a, c), np.maximum(b, d)
-
-
-def _smaller(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    (a, b), (c, d) = map(_all, args)
-    return np.minimum(a, c), np.minimum(b, d)
-
-
-def _clamp(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    (a, _), (c, d), (_, f) = map(_all, args)
-    return np.minimum(np.maximum(c, a), f), np.maximum(np.minimum(d, f), a)
-
-
-def _select(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
+def _select(value: _Traced, which: Ends, *cases: Ends) -> Ends:
     condition, _, *yes = value.inputs
     if condition.primitive == "ne" and condition.inputs[0] is condition.inputs[1]:  # of NaN alone
-        return args[1]
-    cases = [_all(each) for each in args[1:]]
-    if len(yes) == 1 and condition.primitive in ("gt", "ge") and (bound := _of(condition.inputs[1], ranges)):
+        return cases[0]
+    if len(yes) == 1 and condition.primitive in ("gt", "ge") and condition.inputs[1].bounded:
         compared, times = condition.inputs[0], np.float64(1.0)
         if compared is not yes[0] and compared.primitive == "mul" and compared.inputs[0] is yes[0]:
-            times = _all(_of(compared.inputs[1], ranges))[0]
-            compared = yes[0]
+            compared, times = yes[0], compared.inputs[1].ends[0]
         if compared is yes[0] and np.all(times > 0) and np.all(np.isfinite(times)):
-            cases[1] = (np.maximum(cases[1][0], bound[0] / times), cases[1][1])
+            cases = (cases[0], (np.maximum(cases[1][0], condition.inputs[1].ends[0] / times), cases[1][1]))
     return np.minimum.reduce([low for low, _ in cases]), np.maximum.reduce([high for _, high in cases])
 
 
-def _sum(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    a, b = _all(args[0])
+def _sum(value: _Traced, x: Ends) -> Ends:
+    a, b = x
     if np.size(a) == 1 and np.size(b) == 1:
         count = math.prod(value.inputs[0].shape) / max(math.prod(value.shape), 1)
         return np.where(a == 0, 0.0, a * count).reshape(()), np.where(b == 0, 0.0, b * count).reshape(())
     return np.float64(np.min(a)) * (0.0 if np.min(a) == 0 else math.inf), np.float64(math.inf)
 
 
-def _hull(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-    a, b = _all(args[0])
-    return np.min(a), np.max(b)
+def _hull(value: _Traced, x: Ends, *others: Ends) -> Ends:
+    return np.min(x[0]), np.max(x[1])
 
 
-def _shaped(of: Callable[[_Value, Any], Any]) -> Any:
+def _shaped(of: Callable[[_Traced, Any], Any]) -> Any:
     """The rule of what moves entries: of bounds that are one number nothing changes."""
 
-    def rule(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-        if args[0] is None:
-            return None
-        a, b = args[0]
-        if np.size(a) == 1 and np.size(b) == 1:
-            return np.reshape(a, ()), np.reshape(b, ())
-        shape = value.inputs[0].shape
-        return of(value, np.broadcast_to(a, shape)), of(value, np.broadcast_to(b, shape))
+    def rule(value: _Traced, x: Ends, *others: Ends) -> Ends:
+        if all(np.size(end) == 1 for end in x):
+            return np.reshape(x[0], ()), np.reshape(x[1], ())
+        low, high = (of(value, np.broadcast_to(end, value.inputs[0].shape)) for end in x)
+        return low, high
 
     return rule
 
 
-def _broadcast(value: _Value, array: Any) -> Any:
+def _broadcast(value: _Traced, array: Any) -> Any:
     shape = [1] * len(value.params["shape"])
     for axis, place in enumerate(value.params["broadcast_dimensions"]):
         shape[place] = array.shape[axis]
     return np.broadcast_to(array.reshape(shape), value.params["shape"])
 
 
-def _slice(value: _Value, array: Any) -> Any:
+def _slice(value: _Traced, array: Any) -> Any:
     p = value.params
     strides = p["strides"] or (1,) * array.ndim
     return array[tuple(map(slice, p["start_indices"], p["limit_indices"], strides))]
@@ -430,80 +398,68 @@ def _slice(value: _Value, array: Any) -> Any:
 def _joined(join: Callable[..., Any], axis: str) -> Any:
     """The rule of what puts arrays side by side."""
 
-    def rule(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
-        ends = [
-            [np.broadcast_to(bound, each.shape) for bound in _all(interval)]
-            for each, interval in zip(value.inputs, args, strict=True)
-        ]
-        low, high = (join(each, value.params[axis]) for each in zip(*ends, strict=True))
+    def rule(value: _Traced, *args: Ends) -> Ends:
+        whole = [[np.broadcast_to(end, each.shape) for end in x] for each, x in zip(value.inputs, args, strict=True)]
+        low, high = (join(side, value.params[axis]) for side in zip(*whole, strict=True))
         return low, high
 
     return rule
 
 
-_RULES: dict[str, Any] = {
-    "logistic": lambda value, args, ranges: (np.float64(0.0), np.float64(1.0)),
-    "erf": lambda value, args, ranges: (np.float64(-1.0), np.float64(1.0)),
-    "erfc": lambda value, args, ranges: (np.float64(0.0), np.float64(2.0)),
-    "cos": lambda value, args, ranges: (np.float64(-1.0), np.float64(1.0)),
-    "sin": lambda value, args, ranges: (np.float64(-1.0), np.float64(1.0)),
-    "sign": lambda value, args, ranges: (np.float64(-1.0), np.float64(1.0)),
-    "tanh": _monotone(np.tanh),
-    "atan": _monotone(np.arctan),
-    "exp": _monotone(np.exp, 0.0),
-    "exp2": _monotone(np.exp2, 0.0),
-    "expm1": _monotone(np.expm1, -1.0),
-    "log": _monotone(np.log),
-    "log1p": _monotone(np.log1p),
-    "sqrt": _monotone(np.sqrt, 0.0),
-    "neg": lambda value, args, ranges: (-_all(args[0])[1], -_all(args[0])[0]),
-    "add": _add,
-    "add_any": _add,
+_RESHAPED = _shaped(lambda value, array: array.reshape(value.shape))
+_RULES: dict[str, Callable[..., Ends]] = {
+    **{name: _always(*ends) for name, ends in _CALLS.items()},
+    **{name: _always(-1.0, 1.0) for name in ("erf", "cos", "sin", "sign")},
+    **dict.fromkeys(("reduce_max", "reduce_min", "reduce_window_max", "reduce_window_min", "sort"), _hull),
+    **dict.fromkeys(("gather", "dynamic_slice"), _hull),
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _RESHAPED),
+    "logistic": _always(0.0, 1.0),
+    "erfc": _always(0.0, 2.0),
+    "tanh": _increasing(np.tanh),
+    "atan": _increasing(np.arctan),
+    "exp": _increasing(np.exp, 0.0),
+    "exp2": _increasing(np.exp2, 0.0),
+    "expm1": _increasing(np.expm1, -1.0),
+    "log": _increasing(np.log),
+    "log1p": _increasing(np.log1p),
+    "sqrt": _increasing(np.sqrt, 0.0),
+    "add": _increasing(np.add),
+    "add_any": _increasing(np.add),
+    "max": _increasing(np.maximum),
+    "min": _increasing(np.minimum),
+    "clamp": _increasing(lambda least, x, most: np.minimum(np.maximum(x, least), most)),
+    "neg": lambda value, x: (-x[1], -x[0]),
     "sub": _sub,
     "mul": _mul,
     "div": _div,
     "integer_pow": _power,
-    "square": lambda value, args, ranges: _power(_Value("", params={"y": 2}), args, ranges),
+    "square": lambda value, x: _power(value, x, 2),
     "abs": _absolute,
-    "max": _larger,
-    "min": _smaller,
-    "clamp": _clamp,
     "select_n": _select,
     "reduce_sum": _sum,
-    "reduce_max": _hull,
-    "reduce_min": _hull,
-    "reduce_window_max": _hull,
-    "reduce_window_min": _hull,
-    "gather": _hull,
-    "dynamic_slice": _hull,
-    "sort": _hull,
-    "reshape": _shaped(lambda value, array: array.reshape(value.shape)),
-    "squeeze": _shaped(lambda value, array: array.reshape(value.shape)),
-    "expand_dims": _shaped(lambda value, array: array.reshape(value.shape)),
     "transpose": _shaped(lambda value, array: array.transpose(value.params["permutation"])),
     "rev": _shaped(lambda value, array: np.flip(array, value.params["dimensions"])),
     "broadcast_in_dim": _shaped(_broadcast),
     "slice": _shaped(_slice),
     "concatenate": _joined(np.concatenate, "dimension"),
     "stack": _joined(np.stack, "axis"),
-    **{name: (lambda value, args, ranges, ends=ends: tuple(map(np.float64, ends))) for name, ends in _CALLS.items()},
 }
 
 
-def _through(value: _Value, primitives: tuple[str, ...]) -> _Value:
+def _through(value: _Traced, primitives: tuple[str, ...]) -> _Traced:
     """Returns the value behind some primitives, along their first inputs that are no constants."""
     while value.primitive in primitives:
         value = next((each for each in value.inputs if each.constant is None), value.inputs[0])
     return value
 
 
-def _is_largest_of(value: _Value, of: _Value) -> bool:
+def _is_largest_of(value: _Traced, of: _Traced) -> bool:
     """Whether a value is the largest entry of another one, however it is broadcast."""
     largest = _through(value, ("broadcast_in_dim", "reshape", "max", "select_n"))
     return largest.primitive == "reduce_max" and largest.inputs[0] is of
 
 
-def _is_log_sum_exp_of(value: _Value, of: _Value) -> bool:
+def _is_log_sum_exp_of(value: _Traced, of: _Traced) -> bool:
     """Whether a value is log Σ exp of another one."""
     log = _through(value, ("broadcast_in_dim", "reshape", "squeeze"))
     if log.primitive != "log":
@@ -514,39 +470,29 @@ def _is_log_sum_exp_of(value: _Value, of: _Value) -> bool:
 
 _BROADCASTS = ("broadcast_in_dim", "reshape", "expand_dims", "max", "add", "squeeze")
 _PASSED = (
-    "reshape",
-    "squeeze",
-    "expand_dims",
-    "transpose",
-    "broadcast_in_dim",
-    "slice",
-    "concatenate",
-    "stack",
-    "rev",
+    "reshape", "squeeze", "expand_dims", "transpose", "broadcast_in_dim", "slice", "concatenate", "stack", "rev",
     "gather",
-)
+)  # fmt: skip
+_AFFINE = ("add", "sub", "mul", "div", "neg", "max", "min", "clamp", "select_n")
 _NAMES = {"logistic": "sigmoid", "max": "clip", "min": "clip", "clamp": "clip", "div": "a quotient"}
 
 
-def _bounding(value: _Value, ranges: dict[_Value, _Interval]) -> _Value:
+def _bounding(value: _Traced) -> _Traced:
     """Returns the last value that bounds the outputs, behind what only moves entries, or shifts and scales them."""
     while not _known_calls(value):
-        inputs = [each for each in value.inputs if each.constant is None and ranges.get(each) is not None]
-        moves = value.primitive in _PASSED
-        affine = value.primitive in ("add", "sub", "mul", "div", "neg", "max", "min", "clamp", "select_n")
-        if value.primitive == "div" and _named(value) == "softmax":
-            return value
-        if not inputs or not (moves or affine):
+        inputs = [each for each in value.inputs if each.constant is None and each.bounded]
+        passed = value.primitive in _PASSED or value.primitive in _AFFINE
+        if not inputs or not passed or (value.primitive == "div" and _named(value) == "softmax"):
             return value
         value = inputs[0]
     return value
 
 
-def _known_calls(value: _Value) -> list[str]:
+def _known_calls(value: _Traced) -> list[str]:
     return [name for name in value.calls if name in jax.nn.__dict__ and name not in _BLAND]
 
 
-def _named(value: _Value) -> str:
+def _named(value: _Traced) -> str:
     """Returns what people call an operation."""
     calls = _known_calls(value)
     if calls:
