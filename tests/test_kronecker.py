@@ -22,9 +22,10 @@ from lamu.likelihoods import Categorical
 from lamu.networks import MLP, BatchNorm, ConvNet, Linear
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, SquaredGradients
-from lamu.objective.curvature.reader import Expand, Linearised, Reduce, kronecker_factors, linearise
-from lamu.objective.curvature.reader.factors import EXPANDED, Sharing, factors
-from lamu.objective.curvature.reader.layers import Layer, layers
+from lamu.objective.curvature.reader import Linearised, linearise
+from lamu.objective.curvature.reader.factors import factors, halved
+from lamu.objective.curvature.reader.layers import Layer, layers, layers_by_name
+from lamu.objective.curvature.reader.linearised import filled
 from lamu.operators import (
     Dense,
     Diagonal,
@@ -36,18 +37,28 @@ from lamu.operators import (
     StaleFactors,
     leading,
 )
+from lamu.operators.kronecker import Expand, Reduce
 from lamu.priors import Normal
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(5, 2))
+EXPANDED = Expand()
 CLOSE: Any = {"rtol": 1e-9, "atol": 1e-12}
 
 
-def of_a_loss(loss, theta, x, weights, sharing: Sharing = EXPANDED):
-    return jax.jit(lambda theta, x: kronecker_factors(loss, theta, x, weights, sharing)[2])(theta, x).blocks
+def of_a_loss(loss, theta, x, weights, sharing: Expand | Reduce = EXPANDED):
+    """The factors of the empirical Fisher matrix of single losses."""
+
+    def of_squares(theta, x):
+        read = linearise(loss, theta, filled(x, weights))
+        cotangents = [halved(c, weights)[None] for c in read.pull(weights.astype(read.outputs.dtype))[1]]
+        roots = halved(weights.astype(read.outputs.dtype), weights)[None]
+        return factors(read, theta, roots, cotangents, weights, layers_by_name(read, theta), sharing)
+
+    return jax.jit(of_squares)(theta, x).blocks
 
 
-def of_outputs(f, theta, x, weights, sharing: Sharing = EXPANDED):
+def of_outputs(f, theta, x, weights, sharing: Expand | Reduce = EXPANDED):
     """The factors of Σ r JᵀJ, and the matrices of the blocks by the explicit Jacobian."""
 
     def both(theta, x):
@@ -183,7 +194,7 @@ def strided(kernel, images, spec: str):
 
 @pytest.mark.parametrize("spec", ["OIHW", "HWIO"])
 @pytest.mark.parametrize("sharing", [Expand(), Reduce()])
-def test_convolutions_by_their_patches(spec: str, sharing: Sharing) -> None:
+def test_convolutions_by_their_patches(spec: str, sharing: Expand | Reduce) -> None:
     """Strided, padded and dilated: patches come from the convolution's own derivative in its kernel."""
     shape = {"O": 3, "I": 2, "H": 2, "W": 2}
     kernel, images = jnp.asarray(RNG.normal(size=[shape[c] for c in spec])), jnp.asarray(RNG.normal(size=(4, 2, 5, 6)))
@@ -216,7 +227,7 @@ def test_the_convolutional_network_has_a_block_a_layer() -> None:
 
 
 @pytest.mark.parametrize("sharing", [Expand(), Reduce()])
-def test_shared_weights_are_exact_where_the_theory_says(sharing: Sharing) -> None:
+def test_shared_weights_are_exact_where_the_theory_says(sharing: Expand | Reduce) -> None:
     """A linear layer on sequences: expand where positions are rows of the loss, reduce where they are averaged."""
     sequences, weights = jnp.asarray(RNG.normal(size=(4, 3, 2))), jnp.array([0.1, 0.4, 0.2, 0.3])
     whole = lambda theta, x: x @ theta

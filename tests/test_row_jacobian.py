@@ -18,6 +18,7 @@ from lamu.likelihoods import Categorical, PerPosition
 from lamu.networks import Trained
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature.interface import fisher_information
 from lamu.objective.objective import row_jacobian
 from lamu.operators import Dense
 
@@ -57,7 +58,7 @@ def test_blocks_of_positions_are_the_whole_information() -> None:
     matrix = GaussNewton().matrix(loss, WEIGHTS, Dense).matrix
     jacobian = jax.vmap(jax.jacrev(lambda w, x: loss.of_row({"w": w}, x)), (None, 0))(WEIGHTS["w"], X)
     flat = jacobian.reshape(6, POSITIONS * CLASSES, -1)
-    information = loss.information(WEIGHTS, loss.outputs(WEIGHTS))
+    information = fisher_information(loss, WEIGHTS, loss.outputs(WEIGHTS)).matrix()
     np.testing.assert_allclose(matrix, jnp.einsum("nka,nkl,nlb->ab", flat, information, flat), rtol=1e-10)
 
 

@@ -34,6 +34,7 @@ from lamu.objective.curvature import (
     RootScaledGradient,
     SquaredGradient,
 )
+from lamu.objective.curvature.interface import fisher_information
 from lamu.operators import Dense, Diagonal, Scalar
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
@@ -428,7 +429,7 @@ def without_information(at: Any, loss: Any, theta: Any, belief: Any, structure: 
 
 
 def outputs_apart(at: Any, loss: Any, theta: Any, belief: Any, structure: Any) -> Any:
-    information = loss.information(theta, loss.outputs(theta))
+    information = fisher_information(loss, theta, loss.outputs(theta)).matrix()
     return structure.from_jacobian(loss.jacobian(theta), information * jnp.eye(information.shape[-1])[None])
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
@@ -182,21 +181,6 @@ class BatchLoss:
     def of_row(self, coordinates: Params, x: Array) -> Array:
         """Returns f(θ, x) of one row without a batch axis, in evaluation mode and without an offset, `[outputs]`."""
         return self._outputs(coordinates, x[None])[0]
-
-    def information(self, coordinates: Params, f: Array) -> Array:
-        """Returns every row's Fisher information about f, times what the row counts, `[batch, outputs, outputs]`."""
-        dispersion = self.space.join(coordinates, self.rest)["likelihood"]
-        likelihood = self.objective.model.likelihood
-        weight = likelihood.counted(dispersion, f, self.batch.y, self.objective.row_factor(self.batch)).astype(f.dtype)
-        return likelihood.information(dispersion, f) * weight[:, None, None]
-
-    def information_blocks(self, coordinates: Params, f: Array) -> Array:
-        """Returns the same in blocks of outputs that know nothing of each other, `[batch * blocks, size, size]`."""
-        dispersion = self.space.join(coordinates, self.rest)["likelihood"]
-        likelihood = self.objective.model.likelihood
-        weight = likelihood.counted(dispersion, f, self.batch.y, self.objective.row_factor(self.batch)).astype(f.dtype)
-        blocks = likelihood.information_blocks(dispersion, f)
-        return blocks * jnp.repeat(weight, blocks.shape[0] // weight.shape[0])[:, None, None]
 
     def parts(self, coordinates: Params, key: RandomKey | None, runs: int = 1) -> int:
         """Returns in how many parts a pass takes the rows, so that what one holds fits a cache; mostly one.

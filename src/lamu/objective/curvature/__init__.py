@@ -3,7 +3,7 @@
 from lamu.objective.curvature.gauss_newton import GaussNewton, SampledGaussNewton
 from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.per_example import LowRankGradients, SquaredGradients, fisher_diagonal
-from lamu.objective.curvature.products import gauss_newton_product, hessian_product, hutchinson_diagonal
+from lamu.objective.curvature.products import gauss_newton_product, hessian_product
 from lamu.objective.curvature.simple import Damped, Hessian, NoCurvature, Price, RootScaledGradient, SquaredGradient
 
 __all__ = [
@@ -22,5 +22,4 @@ __all__ = [
     "fisher_diagonal",
     "gauss_newton_product",
     "hessian_product",
-    "hutchinson_diagonal",
 ]

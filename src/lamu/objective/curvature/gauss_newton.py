@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, slopes
+from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, fisher_information, slopes
 from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
 from lamu.objective.curvature.products import gauss_newton_product, without_padding
 from lamu.objective.curvature.reader import linearise, squares_and_gradient
@@ -74,7 +75,7 @@ class GaussNewton(Curvature):
         """Returns f `[batch, outputs]` without an offset, the rows' Jacobians and the matrix, from one forward pass."""
         loss = without_padding(loss)
         f, jacobian = loss.outputs_and_jacobian(theta)
-        blocks = loss.information_blocks(theta, with_offset(f, loss.batch.offset))
+        blocks = fisher_information(loss, theta, with_offset(f, loss.batch.offset)).blocks()
         apart = lambda leaf: leaf.reshape(blocks.shape[0], blocks.shape[1], *leaf.shape[2:])
         likelihood = structure.from_jacobian(jax.tree.map(apart, jacobian), blocks)
         return f, jacobian, _with_prior(likelihood, loss, theta)
@@ -89,13 +90,9 @@ def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:
 
 def _diagonal(loss: BatchLoss, theta: Params) -> Params:
     r"""Squares of \(\nabla_\theta\, u_{ik} \cdot f(\theta, x_i)\), \(\sum_k u_{ik} u_{ik}^\top = r_i\Lambda_i\)."""
-    dispersion = loss.space.join(theta, loss.rest)["likelihood"]
     read = linearise(loss.of_row, theta, loss.batch.x)
-    f = with_offset(read.outputs, loss.batch.offset)
-    likelihood = loss.objective.model.likelihood
-    weights = likelihood.counted(dispersion, f, loss.batch.y, loss.objective.row_factor(loss.batch))
-    roots = likelihood.information_root(dispersion, f) * jnp.sqrt(weights).astype(f.dtype)[:, None, None]
-    roots = jnp.moveaxis(roots, 2, 0)
+    information = fisher_information(loss, theta, with_offset(read.outputs, loss.batch.offset))
+    roots = jnp.moveaxis(information.root(), 2, 0)
     if not read.unread:
         return jax.tree.unflatten(jax.tree.structure(theta), squares_of_outputs(read, roots))
 
@@ -215,13 +212,10 @@ class OverData:
         def of(loss: BatchLoss, share: Any, key: RandomKey) -> Params:
             theta = self.params["network"]
             f, pull = jax.vjp(loss.outputs, theta)
-            likelihood = self.objective.model.likelihood
-            root = likelihood.information_root(self.params["likelihood"], f)
-            factor = self.objective.row_factor(loss.batch)
-            counts = likelihood.counted(self.params["likelihood"], f, loss.batch.y, factor)
-            weights = jnp.sqrt(counts * share).astype(f.dtype)
+            information = fisher_information(loss, theta, f)
+            root = replace(information, weights=information.weights * share).root()
             noise = jax.random.normal(key, (root.shape[0], root.shape[2]), f.dtype)
-            return pull(jnp.einsum("bkr,br->bk", root, noise) * weights[:, None])[0]
+            return pull(jnp.einsum("bkr,br->bk", root, noise))[0]
 
         return self._summed(of, key)
 

@@ -14,7 +14,7 @@ from lamu.objective.batch_loss import BatchLoss
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Targets
 
-__all__ = ["Curvature", "Evaluation", "OutputHessian", "slopes"]
+__all__ = ["Curvature", "Evaluation", "OutputHessian", "fisher_information", "slopes"]
 
 
 # The Fisher information itself (`GaussNewton`), outer products of gradients with sampled targets
@@ -60,12 +60,26 @@ class OutputHessian:
             return self.likelihood.information_diagonal(self.dispersion, self.f) * weights
         return jnp.sum(self.slopes**2, axis=2) * weights
 
+    def blocks(self) -> Array:
+        """Returns the information in its diagonal blocks of outputs, `[batch * blocks, size, size]`."""
+        blocks = self.likelihood.information_blocks(self.dispersion, self.f)
+        weights = self.weights.astype(self.f.dtype)
+        return blocks * jnp.repeat(weights, blocks.shape[0] // weights.shape[0])[:, None, None]
+
     def sum(self) -> Array:
         """Returns the sum of r Λ over the rows, `[outputs, outputs]`."""
         if self.slopes is None:
             return self.likelihood.information_sum(self.dispersion, self.f, self.weights)
         root = jnp.moveaxis(self.root(), 1, 0).reshape(self.f.shape[1], -1)
         return jnp.matmul(root, root.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def fisher_information(loss: BatchLoss, theta: Params, f: Array) -> OutputHessian:
+    """Returns every row's Fisher information about f, times what the row counts in the mean loss."""
+    dispersion = loss.space.join(theta, loss.rest)["likelihood"]
+    likelihood = loss.objective.model.likelihood
+    weights = likelihood.counted(dispersion, f, loss.batch.y, loss.objective.row_factor(loss.batch))
+    return OutputHessian(likelihood, dispersion, f, weights)
 
 
 def slopes(likelihood: Likelihood, dispersion: Params, f: Array, y: Array) -> Array:

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from lamu.data.batch import with_offset
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation, OutputHessian
-from lamu.objective.curvature.reader.factors import factors, halved, without_padding
+from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.layers import layers_by_name
-from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.curvature.reader.linearised import Linearised, filled, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
 from lamu.typing import Array, Params, RandomKey
@@ -38,14 +38,14 @@ class AtOutputs:
         likelihood = self.likelihood = objective.model.likelihood
         self.weights: Array = objective.row_factor(batch)
         self.read: Linearised = linearise(*_rowwise(loss, theta, key, self.weights))
-        filled = without_padding((batch.y, batch.offset), self.weights)
+        y, offset = filled((batch.y, batch.offset), self.weights)
         self.dispersion = loss.space.join(theta, loss.rest)["likelihood"]
-        self.f = with_offset(self.read.outputs, filled[1])
-        self.counted = likelihood.counted(self.dispersion, self.f, filled[0], self.weights)
+        self.f = with_offset(self.read.outputs, offset)
+        self.counted = likelihood.counted(self.dispersion, self.f, y, self.weights)
 
         def value(f: Array, rest: Params) -> Array:
             dispersion = loss.space.join(theta, rest)["likelihood"]
-            log_prob = likelihood.log_prob(dispersion, f, filled[0])
+            log_prob = likelihood.log_prob(dispersion, f, y)
             own = likelihood.log_prior(dispersion) / objective.data_size
             return -jnp.sum(log_prob * self.weights.astype(log_prob.dtype)) - own.astype(log_prob.dtype)
 
@@ -85,7 +85,7 @@ def _rowwise(loss: BatchLoss, theta: Params, key: RandomKey | None, weights: Arr
         params = loss.space.join(theta, loss.rest)
         return model.outputs(params, loss.network_state, x[None], key, train=True)[0][0]
 
-    return outputs, theta, (without_padding(loss.batch.x, weights), keys)
+    return outputs, theta, (filled(loss.batch.x, weights), keys)
 
 
 def _require(loss: BatchLoss) -> None:

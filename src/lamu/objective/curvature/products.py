@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.objective.batch_loss import BatchLoss
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.objective.curvature.interface import fisher_information
+from lamu.objective.curvature.reader.linearised import filled
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = [
     "dispersion_prior",
-    "filled",
     "gauss_newton_product",
     "hessian_product",
-    "hutchinson_diagonal",
     "require_rows",
     "row_losses",
     "without_padding",
@@ -82,21 +82,6 @@ def require_rows(loss: BatchLoss) -> None:
         raise ValueError(f"the batch's parts have different numbers of rows ({told}); give each the same leading axis")
 
 
-def filled(rows: Any, weights: Array) -> Any:
-    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
-    counts = weights != 0
-    one = jnp.argmax(counts)
-
-    def fill(leaf: Array) -> Array:
-        leaf = jnp.asarray(leaf)
-        there = counts.reshape(-1, *[1] * (leaf.ndim - 1))
-        # Where no row counts, zeros: those of a batch of padding alone.
-        other = jnp.where(counts[one], leaf[one], jnp.zeros_like(leaf[one]))
-        return jnp.where(there, leaf, jnp.broadcast_to(other[None], leaf.shape))
-
-    return jax.tree.map(fill, rows)
-
-
 def without_padding(loss: BatchLoss) -> BatchLoss:
     """Returns the same loss with rows of weight zero `filled`."""
     batch = loss.batch
@@ -134,29 +119,10 @@ def gauss_newton_product(loss: BatchLoss, theta: Params) -> Callable[[Params], P
     loss = without_padding(loss)
     f, forwards = jax.linearize(loss.outputs, theta)
     backwards = jax.linear_transpose(forwards, theta)
-    information, prior = loss.information(theta, f), loss.prior_curvature(theta)
+    information, prior = fisher_information(loss, theta, f).matrix(), loss.prior_curvature(theta)
 
     def product(v: Params) -> Params:
         (likelihood,) = backwards(jnp.einsum("bkl,bl->bk", information, forwards(v)))
         return likelihood if prior is None else tree.add(likelihood, jax.tree.map(jnp.multiply, prior, v))
 
     return product
-
-
-def hutchinson_diagonal(product: Callable[[Params], Params], like: Params, key: RandomKey, probes: int = 1) -> Params:
-    r"""Returns an unbiased estimate of a matrix's diagonal, \(\frac1S \sum_s z_s \odot H z_s\), z of random signs."""
-    # Its variance in one entry is the sum of squares of the row's other entries, over S: a diagonal matrix comes out
-    # exactly from one probe.
-    #
-    # Source: Bekas, Kokiopoulou & Saad (2007).
-    if probes < 1:
-        raise ValueError(f"probes={probes!r} estimates nothing; give 1 or more")
-    vector, unravel = tree.ravel(like)
-
-    def add(total: Params, key: RandomKey) -> tuple[Params, None]:
-        z = unravel(jax.random.rademacher(key, vector.shape, vector.dtype))
-        return tree.add(total, jax.tree.map(jnp.multiply, z, product(z))), None
-
-    share: Number = 1.0 / probes
-    total, _ = jax.lax.scan(add, tree.zeros_like(like), jax.random.split(key, probes))
-    return tree.scale(total, share)

@@ -13,49 +13,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
-from lamu.objective.curvature.reader.layers import Layer, layers_by_name, places
-from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.curvature.reader.layers import Layer, places
+from lamu.objective.curvature.reader.linearised import Linearised
 from lamu.objective.curvature.reader.parameter_uses import Site, windows
-from lamu.objective.curvature.reader.per_example_squares import contribution, in_chunks
 from lamu.operators import BlockDiagonal, Diagonal, Kronecker
-from lamu.operators.kronecker import Expand, Reduce, Sharing
+from lamu.operators.kronecker import Expand, Reduce
 from lamu.operators.layer_order import LayerOrder
 from lamu.typing import Array, Params
 
-__all__ = ["Expand", "Reduce", "Sharing", "factors", "kronecker_factors", "views"]
+__all__ = ["factors", "halved", "views"]
 
 # Accelerators shorten the factors of a float32 product unless told not to, and a factor would not be positive.
 _EXACT = jax.lax.Precision.HIGHEST
 
-
-EXPANDED = Expand()
-
-
-def kronecker_factors(
-    loss: Any, params: Params, examples: Any, weights: Array, sharing: Sharing = EXPANDED
-) -> tuple[Array, Params, BlockDiagonal]:
-    """Returns the weighted sum of single losses, its gradient, and the Kronecker factors of the empirical Fisher."""
-    weights = jnp.asarray(weights)
-    read = linearise(loss, params, without_padding(examples, weights))
-    gradient, cotangents = read.pull(weights.astype(read.outputs.dtype))
-    value = jnp.sum(read.outputs * weights.astype(read.outputs.dtype))
-    roots = halved(weights.astype(read.outputs.dtype), weights)[None]
-    known = layers_by_name(read, params)
-    found = factors(read, params, roots, [halved(c, weights)[None] for c in cotangents], weights, known, sharing)
-    return value, jax.tree.unflatten(jax.tree.structure(params), gradient), found
-
-
-def without_padding(examples: Any, weights: Array) -> Any:
-    """Returns the examples with a real one in the place of each whose weight is zero: what stands there may be NaN."""
-    real = jnp.where(weights == 0, jnp.argmax(weights != 0), jnp.arange(weights.shape[0]))
-    return jax.tree.map(lambda leaf: leaf[real], examples)
+_EXPANDED = Expand()
 
 
 def halved(cotangents: Array, weights: Array) -> Array:
@@ -71,7 +49,7 @@ def factors(
     cotangents: Sequence[Array],
     weights: Array,
     known: Sequence[Layer],
-    sharing: Sharing = EXPANDED,
+    sharing: Expand | Reduce = _EXPANDED,
 ) -> BlockDiagonal:
     r"""Returns the blocks of \(\sum_i \sum_k J_i^\top v_{ik} v_{ik}^\top J_i\)."""
     blocks: list[Any] = [None] * len(read.leaves)
@@ -85,7 +63,8 @@ def factors(
             squares[site.leaf] = squares[site.leaf] + _squares(read, index, cotangents[index])
     which = sorted(index for index in read.unread if blocks[index] is None)
     if which:
-        for index, square in zip(which, _row_by_row(read, params, roots, which), strict=True):
+        warn_of_rows("squared gradients", roots.shape[1], params, {index: read.unread[index] for index in which})
+        for index, square in zip(which, read.by_row(which, _squares_of_row, jnp.swapaxes(roots, 0, 1)), strict=True):
             squares[index] = square
     found = [Diagonal(square) if block is None else block for block, square in zip(blocks, squares, strict=True)]
     whole = jax.tree.unflatten(jax.tree.structure(params), found)
@@ -116,7 +95,7 @@ def views(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Arr
 
 
 def _product(
-    read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Sharing
+    read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Expand | Reduce
 ) -> Kronecker | LayerOrder:
     inputs, outputs = views(read, layer, cotangents)
     dtype = inputs.dtype
@@ -143,14 +122,14 @@ def _of_product(read: Linearised, site: Site, index: int, cotangents: Array) -> 
     """Returns inputs `[batch, positions, in]` and cotangents `[k, batch, positions, out]` of a product."""
     step = read.program.steps[site.step]
     axes, _ = step.equation.params["dimension_numbers"]
-    a = _read(read, index, step.reads[1 - site.position], cotangents.shape[1])
+    a = read.given(index, step.reads[1 - site.position])
     mine, theirs = axes[site.position], axes[1 - site.position]
     # In the order of the kernel's axes.
     contracted = [theirs[mine.index(axis)] + 1 for axis in sorted(mine)]
     free = [axis for axis in range(1, a.ndim) if axis not in contracted]
     a = a.transpose(0, *free, *contracted)
     count = len(free)
-    inputs = a.reshape(a.shape[0], _size(a.shape[1 : 1 + count]), _size(a.shape[1 + count :]))
+    inputs = a.reshape(a.shape[0], math.prod(a.shape[1 : 1 + count]), math.prod(a.shape[1 + count :]))
     if site.position == 0:  # the kernel's free axes come first in what comes out
         own = cotangents.ndim - 2 - count
         cotangents = jnp.moveaxis(cotangents, range(2, 2 + own), range(cotangents.ndim - own, cotangents.ndim))
@@ -162,82 +141,36 @@ def _of_convolution(read: Linearised, site: Site, index: int, cotangents: Array)
     step = read.program.steps[site.step]
     settings = step.equation.params
     lhs, rhs, out = settings["dimension_numbers"]
-    images = _read(read, index, step.reads[0], cotangents.shape[1])
+    images = read.given(index, step.reads[0])
     shape = read.program.avals[site.base].shape
     images = images.transpose(0, *(axis + 1 for axis in lhs))
     cotangents = cotangents.transpose(0, 1, *(axis + 2 for axis in out))
     rows, count, channels = images.shape[:3]  # an example may be several images
     kernel, space = tuple(shape[axis] for axis in rhs[2:]), cotangents.shape[4:]
     seen = windows(images.reshape(rows * count, channels, *images.shape[3:]), kernel, space, settings)
-    seen = seen.reshape(rows, count, channels, *kernel, _size(space))
+    seen = seen.reshape(rows, count, channels, *kernel, math.prod(space))
     # From channels and window to the order of the kernel's axes.
     order = {axis: 2 + place for place, axis in enumerate(rhs[1:])}
     inner = [order[axis] for axis in places(read.program, site)[0]]
     seen = seen.transpose(0, 1, seen.ndim - 1, *inner)
-    inputs = seen.reshape(rows, count * _size(space), -1)
+    inputs = seen.reshape(rows, count * math.prod(space), -1)
     cotangents = jnp.moveaxis(cotangents, 3, cotangents.ndim - 1)
     return inputs, cotangents.reshape(*cotangents.shape[:2], inputs.shape[1], -1)
 
 
-def _read(read: Linearised, index: int, place: Any, batch: int) -> Array:
-    """What the site reads beside the kernel; the same in every row where no example has a part in it."""
-    given = read.inputs[index]
-    if place in given:
-        return given[place]
-    return jnp.broadcast_to(read.held[place], (batch, *read.held[place].shape))
-
-
 def _squares(read: Linearised, index: int, cotangents: Array) -> Array:
     """Returns the sums of squares of a leaf at one of its sites."""
-    site = read.sites[index]
-    leaf, held = read.leaves[site.leaf], read.held
     ones = jnp.ones(cotangents.shape[1], cotangents.dtype)
-
-    def one(cotangent: Array) -> Array:
-        rule = contribution(read.program, site, held[site.base], held, read.inputs[index], cotangent)
-        return rule(ones)[0]
-
+    one = lambda cotangent: read.rule(index, cotangent)(ones)[0]
     square = one(cotangents[0]) if cotangents.shape[0] == 1 else jnp.sum(jax.lax.map(one, cotangents), axis=0)
-    return site.back(read.program, square, site.slope(read.program, leaf, held), leaf, held)
+    return read.square_back(index, square)
 
 
-def _row_by_row(read: Linearised, params: Params, roots: Array, which: list[int]) -> list[Array]:
-    """Returns the sums of squares of some leaves by one backward pass a row."""
-    warn_of_rows("squared gradients", roots.shape[1], params, {index: read.unread[index] for index in which})
-
-    def at(chosen: list[Array], row: list[Array]) -> Array:
-        whole = list(read.leaves)
-        for index, leaf in zip(which, chosen, strict=True):
-            whole[index] = leaf
-        return read.one(whole, row)
-
-    def single(row: tuple[list[Array], Array]) -> list[Array]:
-        inputs, root = row
-        # A random layer's key is meant to be the same as in the pass of the whole batch.
-        inputs = [
-            jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_key(old) else new
-            for new, old in zip(inputs, read.rows, strict=True)
-        ]
-        pull = jax.vjp(lambda chosen: at(chosen, inputs), [read.leaves[index] for index in which])[1]
-        pulled = jax.vmap(lambda v: pull(v)[0])(root)
-        return [jnp.sum(leaf * leaf, axis=0) for leaf in pulled]
-
-    def some(rows: tuple[list[Array], Array]) -> list[Array]:
-        return [jnp.sum(leaf, axis=0) for leaf in jax.vmap(single)(rows)]
-
-    # A CPU gains nothing from several at once, an accelerator does.
-    chunk = 1 if jax.default_backend() == "cpu" else 16
-    rows = [jax.random.key_data(jax.random.clone(row)) if _is_key(row) else row for row in read.rows]
-    return in_chunks(some, (rows, jnp.swapaxes(roots, 0, 1)), chunk)
+def _squares_of_row(function: Callable[..., Array], chosen: list[Array], roots: Array) -> list[Array]:
+    """A row's squared gradients along several cotangents, added up."""
+    pull = jax.vjp(function, chosen)[1]
+    return [jnp.sum(leaf * leaf, axis=0) for leaf in jax.vmap(lambda root: pull(root)[0])(roots)]
 
 
 def _rows(values: Array, like: Array) -> Array:
     return values.reshape(-1, *[1] * (like.ndim - 1)).astype(like.dtype)
-
-
-def _is_key(row: Array) -> bool:
-    return jnp.issubdtype(row.dtype, jax.dtypes.prng_key)
-
-
-def _size(shape: Sequence[int]) -> int:
-    return math.prod(shape)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,9 @@ import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
-from lamu.objective.curvature.reader.parameter_uses import Site, is_lookup, rows_of, windows
-from lamu.objective.curvature.reader.per_example import Meeting, backward
+from lamu.objective.curvature.reader.linearised import Linearised, filled
+from lamu.objective.curvature.reader.parameter_uses import lookups, product_axes, windows
+from lamu.objective.curvature.reader.per_example import backward
 from lamu.objective.curvature.reader.per_example_squares import (
     SMALL,
     Folded,
@@ -28,7 +28,6 @@ from lamu.objective.curvature.reader.per_example_squares import (
     RowForm,
     Slabs,
     Stacked,
-    in_chunks,
 )
 from lamu.typing import Array, Params
 
@@ -89,23 +88,27 @@ def gradient_matrix(
     # positions single gradients are made a slab of coordinates at a time. A leaf that is used more than once, or inside
     # a loop, is not read: its single gradients are taken one example after another and held, and the log `lamu` says
     # so. Examples of weight zero contribute nothing, whatever stands in them.
-    # A row that counts stands in for those that do not: zero times what is in them might be no zero.
+    met, value, gradient, cotangents = backward(loss, params, filled(examples, weights), weights, read=read)
     counts = weights != 0
-    stand_in = jnp.where(counts, jnp.arange(weights.shape[0]), jnp.argmax(counts))
-    examples = jax.tree.map(lambda leaf: jnp.asarray(leaf)[stand_in], examples)
-    met = backward(loss, params, examples, weights, read=read)
     inverse_root = jnp.where(counts, jax.lax.rsqrt(jnp.where(counts, weights, jnp.ones_like(weights))), 0.0)
-    parts = [_part(met, number, inverse_root) for number in range(len(met.sites))]
+    parts = [_part(met, number, cotangent, inverse_root) for number, cotangent in enumerate(cotangents)]
     if met.unread:
         numbers = weights.shape[0] * sum(met.leaves[index].size for index in met.unread)
         quantity = f"directions of gradients ({numbers:,} numbers held)"
         warn_of_rows(quantity, weights.shape[0], params, met.unread)
-        root = weights * inverse_root
-        same = lambda leaf: leaf
-        for index, rows in zip(sorted(met.unread), _one_by_one(met, root, sorted(met.unread)), strict=True):
-            parts.append((index, Stacked(rows), same, same, None))
+        unread = sorted(met.unread)
+        for index, rows in zip(unread, met.by_row(unread, _rooted, weights * inverse_root, stacked=True), strict=True):
+            parts.append((index, Stacked(rows), _same, _same, None))
     structure = jax.tree.structure(params)
-    return GradientMatrix(met.value, structure.unflatten(met.gradient), parts, met.leaves, structure)
+    return GradientMatrix(value, structure.unflatten(gradient), parts, met.leaves, structure)
+
+
+def _same(leaf: Array) -> Array:
+    return leaf
+
+
+def _rooted(function: Callable[..., Array], chosen: list[Array], root: Array) -> list[Array]:
+    return [leaf * root.astype(leaf.dtype) for leaf in jax.grad(function)(chosen)]
 
 
 def leading_eigenvectors(matrix: Array, count: int) -> Array:
@@ -126,13 +129,12 @@ def leading_eigenvectors(matrix: Array, count: int) -> Array:
     return exact(space, rotation[:, ::-1][:, :count])
 
 
-def _part(met: Meeting, number: int, inverse_root: Array) -> Any:
+def _part(met: Linearised, number: int, cotangent: Array, inverse_root: Array) -> Any:
     """Returns what one site has of G: leaf, form, view, its transpose, slopes."""
     site, leaf = met.sites[number], met.leaves[met.sites[number].leaf]
-    cotangent = met.cotangents[number]
     # Cotangents carry r, rows its root.
     cotangent = cotangent * inverse_root.astype(cotangent.dtype).reshape(-1, *[1] * (cotangent.ndim - 1))
-    form = _form(met, site, met.inputs[number], cotangent)
+    form = _form(met, number, cotangent)
     through = lambda leaf: site.through(met.program, leaf, met.held)
     push = lambda vector: jax.jvp(through, (leaf,), (vector,))[1]
     value, pull = jax.vjp(through, leaf)
@@ -140,67 +142,47 @@ def _part(met: Meeting, number: int, inverse_root: Array) -> Any:
     return site.leaf, form, push, back, site.slope(met.program, leaf, met.held)
 
 
-def _form(met: Meeting, site: Site, inputs: dict[int, Array], cotangent: Array) -> RowForm:
+def _form(met: Linearised, number: int, cotangent: Array) -> RowForm:
     """Chooses the form of a site's rows; the cotangents are the rows' own."""
+    site, inputs = met.sites[number], met.inputs[number]
     step, base = met.program.steps[site.step], met.held[site.base]
-    if step.name == "dot_general" and not site.spread:
-        return _dense(met, site, base, inputs, cotangent.astype(base.dtype))
-    kernel = step.name == "conv_general_dilated" and not site.spread and site.position == 1
-    if kernel and step.equation.params["batch_group_count"] == 1:
-        return _convolution(met, site, base, inputs, cotangent.astype(base.dtype))
-    table = step.name == "gather" and not site.spread and site.position == 0 and step.reads[1] in inputs
-    if table and is_lookup(step.equation.params, base.shape, cotangent.shape[1:]):
-        which = inputs[step.reads[1]].reshape(cotangent.shape[0], -1)
-        which = rows_of(which, base.shape[0], step.equation.params["mode"])
-        received = cotangent.reshape(*which.shape, *base.shape[1:]).astype(base.dtype)
-        return Looked.of(which, received, base.shape[0])
-    given = {place: met.held[place] for place in site.given if place not in inputs}
-
-    def row(one: tuple[dict[int, Array], Array]) -> Array:
-        reads, cotangent = one
-        out, pull = jax.vjp(lambda base: site.use(met.program, base, {**given, **reads}), base)
-        return pull(cotangent.astype(out.dtype))[0]
-
+    kind = site.kind(met.program, inputs, cotangent.shape[1:])
+    if kind == "product":
+        return _dense(met, number, cotangent.astype(base.dtype))
+    if kind == "convolution":
+        return _convolution(met, number, cotangent.astype(base.dtype))
+    if kind == "lookup":
+        return Looked.of(*lookups(step, inputs, base, cotangent), base.shape[0])
     if step.name not in SMALL and base.size > cotangent[0].size:
         LOG.warning("a `%s` has no rule: its %d gradients of shape %s are held", step.name, len(cotangent), base.shape)
-    return Stacked(jax.vmap(row)((inputs, cotangent)))
+    return Stacked(jax.vmap(site.gradient(met.program, base, met.held, inputs))((inputs, cotangent)))
 
 
-def _dense(met: Meeting, site: Site, base: Array, inputs: dict[int, Array], cotangent: Array) -> RowForm:
-    step, other = met.program.steps[site.step], 1 - site.position
-    contracted, batched = step.equation.params["dimension_numbers"]
-    a = _of_rows(met, inputs, step.reads[other], cotangent.shape[0]).astype(base.dtype)
-    letters = iter(string.ascii_lowercase)
-    names: list[list[str]] = [[""] * len(atom.aval.shape) for atom in step.equation.invars]
-    shared = ["".join(next(letters) for _ in axes[0]) for axes in (batched, contracted)]
-    for axes, word in zip((batched, contracted), shared, strict=True):
-        for side in (0, 1):
-            for axis, letter in zip(axes[side], word, strict=True):
-                names[side][axis] = letter
-    for side in (0, 1):
-        names[side] = [letter or next(letters) for letter in names[side]]
-    free = ["".join(letter for letter in side if letter not in "".join(shared)) for side in names]
-    sizes = dict(zip(names[other], a.shape[1:], strict=True)) | dict(zip(names[site.position], base.shape, strict=True))
+def _dense(met: Linearised, number: int, cotangent: Array) -> RowForm:
+    site, base = met.sites[number], met.held[met.sites[number].base]
+    step, mine, other = met.program.steps[site.step], site.position, 1 - site.position
+    a = met.given(number, step.reads[other]).astype(base.dtype)
+    names, batched, contracted, free = product_axes(step)
+    sizes = dict(zip(names[other], a.shape[1:], strict=True)) | dict(zip(names[mine], base.shape, strict=True))
     # Groups, batch, inputs or outputs, positions; in the base: groups, inputs, outputs.
-    a = _arranged(a, ["Z", *names[other]], (shared[0], "Z", shared[1], free[other]))
-    d = ["Z", *shared[0], *free[0], *free[1]]
-    d = _arranged(cotangent, d, (shared[0], "Z", free[site.position], free[other]))
+    a = _arranged(a, "Z" + names[other], (batched, "Z", contracted, free[other]))
+    d = _arranged(cotangent, "Z" + batched + free[0] + free[1], (batched, "Z", free[mine], free[other]))
     form = Outer(a[..., 0], d[..., 0]) if a.shape[-1] == 1 else Slabs.of(a, d)
-    words = (shared[0], shared[1], free[site.position])
-    order = [names[site.position].index(letter) for letter in "".join(words)]
-    inside = lambda v: _arranged(v, ["Z", *names[site.position]], ("Z", *words))
+    words = (batched, contracted, free[mine])
+    order = [names[mine].index(letter) for letter in "".join(words)]
+    inside = lambda v: _arranged(v, "Z" + names[mine], ("Z", *words))
     unfolded = [sizes[letter] for letter in "".join(words)]
     back = [0, *(1 + order.index(axis) for axis in range(len(order)))]
     outside = lambda v: v.reshape(v.shape[0], *unfolded).transpose(back)
     return Folded(form, inside, outside)
 
 
-def _convolution(met: Meeting, site: Site, base: Array, inputs: dict[int, Array], cotangent: Array) -> RowForm:
-    step = met.program.steps[site.step]
+def _convolution(met: Linearised, number: int, cotangent: Array) -> RowForm:
+    step, base = met.program.steps[met.sites[number].step], met.held[met.sites[number].base]
     settings = step.equation.params
     lhs, rhs, out = settings["dimension_numbers"]
     batch, groups = cotangent.shape[0], settings["feature_group_count"]
-    images = _of_rows(met, inputs, step.reads[0], batch).astype(base.dtype)
+    images = met.given(number, step.reads[0]).astype(base.dtype)
     images = images.transpose(0, *(axis + 1 for axis in lhs))  # [batch, n, groups · inner, *space]
     d = cotangent.transpose(0, *(axis + 1 for axis in out))  # [batch, n, groups · outer, *space]
     outer, inner, *kernel = (base.shape[axis] for axis in rhs)
@@ -229,34 +211,8 @@ def _convolution(met: Meeting, site: Site, base: Array, inputs: dict[int, Array]
     return Folded(form, inside, outside)
 
 
-def _of_rows(met: Meeting, inputs: dict[int, Array], place: Any, batch: int) -> Array:
-    """What stands at a place for every example, also where it is the same for all."""
-    if place in inputs:
-        return inputs[place]
-    return jnp.broadcast_to(met.held[place], (batch, *met.held[place].shape))
-
-
-def _arranged(a: Array, names: list[str], words: tuple[str, ...]) -> Array:
+def _arranged(a: Array, names: str, words: tuple[str, ...]) -> Array:
     """Transposes axes that have letters, and joins those of a word."""
     order = [names.index(letter) for letter in "".join(words)]
     shape = dict(zip(names, a.shape, strict=True))
     return a.transpose(order).reshape([math.prod(shape[letter] for letter in word) for word in words])
-
-
-def _one_by_one(met: Meeting, root: Array, which: list[int]) -> list[Array]:
-    """Returns the rows of some leaves, `[batch, ...]`, one example after another."""
-
-    def at(chosen: list[Array], row: list[Array]) -> Array:
-        whole = list(met.leaves)
-        for index, leaf in zip(which, chosen, strict=True):
-            whole[index] = leaf
-        return met.one(whole, row)
-
-    def single(row: tuple[list[Array], Array]) -> list[Array]:
-        inputs, root = row
-        found = jax.vmap(jax.grad(at), (None, 0))([met.leaves[index] for index in which], inputs)
-        return [leaf * root.astype(leaf.dtype).reshape(-1, *[1] * (leaf.ndim - 1)) for leaf in found]
-
-    # A CPU gains nothing from several at once, an accelerator does.
-    chunk = 1 if jax.default_backend() == "cpu" else 16
-    return in_chunks(single, (met.rows, root), chunk, stacked=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import Program
-from lamu.objective.curvature.reader.loops import perturbed
-from lamu.objective.curvature.reader.parameter_uses import Site, sites
-from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, meets_once
+from lamu.objective.curvature.reader.loops import loop_contribution, perturbed
+from lamu.objective.curvature.reader.parameter_uses import Site, of_rows, sites
+from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, in_chunks, meets_once
 from lamu.typing import Array, Params
 
-__all__ = ["Linearised", "linearise", "squares_of_outputs"]
+__all__ = ["Linearised", "filled", "linearise", "squares_of_outputs"]
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,73 @@ class Linearised:
     rows: list[Array]  # the examples' leaves
     one: Callable[[list[Array], list[Array]], Array]  # the function of one example, of the two lists of leaves
 
+    def given(self, number: int, place: Any) -> Array:
+        """Returns what a site reads at a place, for every row."""
+        return of_rows(self.inputs[number], self.held, place, self.rows[0].shape[0])
 
-def linearise(function: Callable[[Params, Any], Array], params: Params, examples: Any) -> Linearised:
+    def rule(self, number: int, cotangent: Array) -> Rule:
+        """Returns the rule for the squares of a site's gradients."""
+        site, inputs = self.sites[number], self.inputs[number]
+        choose = contribution if site.loop is None else loop_contribution
+        return choose(self.program, site, self.held[site.base], self.held, inputs, cotangent)
+
+    def square_back(self, number: int, square: Array) -> Array:
+        """Returns sums of squares with respect to a site's leaf, from those with respect to p's value."""
+        site, leaf = self.sites[number], self.leaves[self.sites[number].leaf]
+        slope = site.slope(self.program, leaf, self.held)
+        return site.pull(self.program, square if slope is None else square * slope, leaf, self.held)
+
+    def by_row(
+        self, which: Sequence[int], use: Callable[..., list[Array]], values: Array, stacked: bool = False
+    ) -> list[Array]:
+        """Returns the sum over rows, or all, of what `use` makes of a row's function of some leaves, and its value."""
+        chosen = [self.leaves[index] for index in which]
+
+        def single(row: tuple[list[Array], Array]) -> list[Array]:
+            inputs, value = row
+            # A random layer's key is meant to be the same as in the pass of the whole batch.
+            inputs = [
+                jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_key(old) else new
+                for new, old in zip(inputs, self.rows, strict=True)
+            ]
+
+            def function(chosen: list[Array]) -> Array:
+                leaves = list(self.leaves)
+                for index, leaf in zip(which, chosen, strict=True):
+                    leaves[index] = leaf
+                return self.one(leaves, inputs)
+
+            return use(function, chosen, value)
+
+        def some(rows: tuple[list[Array], Array]) -> list[Array]:
+            found = jax.vmap(single)(rows)
+            return found if stacked else [leaf.sum(0) for leaf in found]
+
+        # A CPU gains nothing from several at once, an accelerator does.
+        chunk = 1 if jax.default_backend() == "cpu" else 16
+        rows = [jax.random.key_data(jax.random.clone(row)) if _is_key(row) else row for row in self.rows]
+        return in_chunks(some, (rows, values), chunk, stacked)
+
+
+def linearise(
+    function: Callable[[Params, Any], Array],
+    params: Params,
+    examples: Any,
+    read: Any = True,
+    loops: bool = False,
+) -> Linearised:
     """Traces a function of one example, runs it on the batch, and keeps what its backward passes need."""
+    # `read` says which parameters are followed, and `loops` whether into a `scan` too.
     leaves, structure = jax.tree.flatten(params)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     rows, layout = jax.tree.flatten(examples)
     rows = [jnp.asarray(row) for row in rows]
     one = lambda leaves, row: function(structure.unflatten(leaves), layout.unflatten(row))
     shape = lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype)
-    program = Program(one, [shape(x) for x in leaves], [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows])
-    found, unread = sites(program)
-    avals = [program.avals[_out(program, site)] for site in found]
+    of_row = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
+    program = Program(one, [shape(x) for x in leaves], of_row, jax.tree.leaves(jax.tree.broadcast(read, params)))
+    found, unread = sites(program, loops)
+    avals = [_out(program, site) for site in found]
     extra = [jnp.zeros((rows[0].shape[0], *aval.shape), aval.dtype) for aval in avals]
 
     def run(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Any], dict[int, Any]]]:
@@ -65,10 +120,33 @@ def linearise(function: Callable[[Params, Any], Array], params: Params, examples
     return Linearised(outputs, pull, program, found, held, given, unread, leaves, rows, one)
 
 
-def _out(program: Program, site: Site) -> int:
+def _out(program: Program, site: Site) -> Any:
+    """Returns shape and dtype of what comes out of a site, in a loop of all its iterations."""
+    if site.loop is not None:
+        one, length = _out(site.loop.body, site.loop.inner), program.steps[site.step].equation.params["length"]
+        return jax.ShapeDtypeStruct((length, *one.shape), one.dtype)
     (place,) = program.steps[site.step].writes
     assert place is not None
-    return place
+    return program.avals[place]
+
+
+def _is_key(row: Array) -> bool:
+    return jnp.issubdtype(row.dtype, jax.dtypes.prng_key)
+
+
+def filled(rows: Any, weights: Array) -> Any:
+    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
+    counts = weights != 0
+    one = jnp.argmax(counts)
+
+    def fill(leaf: Array) -> Array:
+        leaf = jnp.asarray(leaf)
+        there = counts.reshape(-1, *[1] * (leaf.ndim - 1))
+        # Where no row counts, zeros: those of a batch of padding alone.
+        other = jnp.where(counts[one], leaf[one], jnp.zeros_like(leaf[one]))
+        return jnp.where(there, leaf, jnp.broadcast_to(other[None], leaf.shape))
+
+    return jax.tree.map(fill, rows)
 
 
 # Where an example meets a leaf once, its gradient is an outer product \(a_i d_{ik}^\top\), and the directions' squares
@@ -83,12 +161,8 @@ def squares_of_outputs(read: Linearised, directions: Array) -> list[Array]:
         for site, shape in zip(read.sites, jax.eval_shape(read.pull, directions[0])[1], strict=True)
     ]
 
-    def rule(number: int, cotangent: Array) -> Rule:
-        site = read.sites[number]
-        return contribution(read.program, site, read.held[site.base], read.held, read.inputs[number], cotangent)
-
     def of_site(number: int, cotangent: Array) -> Array:
-        return rule(number, cotangent)(ones)[0]
+        return read.rule(number, cotangent)(ones)[0]
 
     def along(direction: Array) -> list[Array]:
         cotangents = read.pull(direction)[1]
@@ -100,7 +174,7 @@ def squares_of_outputs(read: Linearised, directions: Array) -> list[Array]:
     def of_all(number: int, cotangents: Array) -> Array:
         if once[number]:
             return jnp.sum(cotangents * cotangents, axis=0)
-        found = rule(number, cotangents[0])
+        found = read.rule(number, cotangents[0])
         if isinstance(found, ByRows):
             return found.over(cotangents)
         parts = [of_site(number, cotangent) for cotangent in cotangents]
@@ -116,7 +190,5 @@ def squares_of_outputs(read: Linearised, directions: Array) -> list[Array]:
     squares = [jnp.zeros_like(leaf) for leaf in read.leaves]
     for number, (site, total) in enumerate(zip(read.sites, sums, strict=True)):
         square = of_site(number, jnp.sqrt(total)) if once[number] else total
-        leaf = read.leaves[site.leaf]
-        slope = site.slope(read.program, leaf, read.held)
-        squares[site.leaf] = squares[site.leaf] + site.back(read.program, square, slope, leaf, read.held)
+        squares[site.leaf] = squares[site.leaf] + read.square_back(number, square)
     return squares

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import Program
 from lamu.objective.curvature.reader.parameter_uses import Site
-from lamu.objective.curvature.reader.per_example_squares import ByRows, Contribution, Rule, chunk_of, contribution
+from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, chunk_of, contribution
 from lamu.typing import Array
 
 __all__ = ["loop_contribution", "perturbed"]
@@ -116,15 +116,4 @@ def _repeated(body: Program, inner: Site, base: Array, rows: dict[int, Array], c
     time_first = lambda leaf: jnp.moveaxis(leaf, 1, 0)
     rows, cotangent = jax.tree.map(time_first, rows), time_first(cotangent)
     layer: Callable[..., Rule] = lambda base, given, cotangent: contribution(body, inner, base, {}, given, cotangent)
-
-    def alone(inverse: Array) -> Contribution:
-        square, gradient = jax.vmap(lambda *at: layer(*at)(inverse)[:2])(base, rows, cotangent)
-
-        def norms(slope: Array | None) -> Array:
-            slopes = jnp.ones_like(base) if slope is None else slope
-            of_layer = lambda slope, *at: layer(*at)(inverse)[2](slope)
-            return jnp.sum(jax.vmap(of_layer)(slopes, base, rows, cotangent), axis=0)
-
-        return square, gradient, norms
-
-    return alone
+    return lambda inverse: jax.vmap(lambda *at: layer(*at)(inverse))(base, rows, cotangent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import string
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, dif
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Loop", "Site", "is_lookup", "merged", "rows_of", "sites", "windows"]
+__all__ = ["Loop", "Site", "lookups", "merged", "of_rows", "product_axes", "sites", "windows"]
 
 
 def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: dict[str, Any]) -> Array:
@@ -36,20 +37,44 @@ def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], se
     return jnp.stack(found, axis=2)
 
 
-def is_lookup(settings: dict[str, Any], table: tuple[int, ...], output: tuple[int, ...]) -> bool:
+def product_axes(step: Step) -> tuple[list[str], str, str, list[str]]:
+    """Returns a letter for every axis of the two sides of a product, the batched, contracted, and each side's free."""
+    letters = iter(string.ascii_lowercase)
+    contracted, batched = step.equation.params["dimension_numbers"]
+    names: list[list[str]] = [[""] * len(atom.aval.shape) for atom in step.equation.invars]
+    shared = ["".join(next(letters) for _ in axes[0]) for axes in (batched, contracted)]
+    for axes, word in zip((batched, contracted), shared, strict=True):
+        for side in (0, 1):
+            for axis, letter in zip(axes[side], word, strict=True):
+                names[side][axis] = letter
+    sides = ["".join([letter or next(letters) for letter in side]) for side in names]
+    free = ["".join(letter for letter in side if letter not in "".join(shared)) for side in sides]
+    return sides, shared[0], shared[1], free
+
+
+def of_rows(rows: dict[int, Array], held: dict[int, Any], place: Any, batch: int) -> Array:
+    """Returns what stands at a place for every example, also where it is the same for all."""
+    return rows[place] if place in rows else jnp.broadcast_to(held[place], (batch, *held[place].shape))
+
+
+def lookups(step: Step, rows: dict[int, Array], table: Array, cotangent: Array) -> tuple[Array, Array]:
+    """Returns which rows of a table each example reads, `[batch, positions]`, and the cotangents of every reading."""
+    # A row outside of the table is clipped or, as nothing is read there, set to the table's length.
+    which, count = rows[step.reads[1]].reshape(cotangent.shape[0], -1), table.shape[0]
+    if step.equation.params["mode"] == jax.lax.GatherScatterMode.CLIP:
+        which = jnp.clip(which, 0, count - 1)
+    else:
+        which = jnp.where((which < 0) | (which >= count), jnp.full_like(which, count), which)
+    return which, cotangent.reshape(*which.shape, *table.shape[1:]).astype(table.dtype)
+
+
+def _is_lookup(settings: dict[str, Any], table: tuple[int, ...], output: tuple[int, ...]) -> bool:
     """Whether an equation `gather` reads whole rows of a table, `[..., *row]` from `[rows, *row]`."""
     numbers = settings["dimension_numbers"]
     plain = (numbers.collapsed_slice_dims, numbers.start_index_map, numbers.operand_batching_dims) == ((0,), (0,), ())
     width = len(table) - 1
     trailing = tuple(numbers.offset_dims) == tuple(range(len(output) - width, len(output)))
     return plain and trailing and tuple(settings["slice_sizes"]) == (1, *table[1:])
-
-
-def rows_of(indices: Array, count: int, mode: Any) -> Array:
-    """Returns which rows are read, those outside the table clipped or, as nothing is read there, set to `count`."""
-    if mode == jax.lax.GatherScatterMode.CLIP:
-        return jnp.clip(indices, 0, count - 1)
-    return jnp.where((indices < 0) | (indices >= count), jnp.full_like(indices, count), indices)
 
 
 def merged(indices: Array, cotangents: Array) -> Array:
@@ -94,16 +119,35 @@ class Site:
             program.steps[number].advance(values)
         return program.steps[self.step].run(values)[0]
 
+    def kind(self, program: Program, rows: dict[int, Array], output: tuple[int, ...]) -> str:
+        """Returns the rule that gradients of single rows follow: "product", "convolution", "lookup"; "" for no such."""
+        step, position = program.steps[self.step], self.position
+        if self.spread:
+            return ""
+        if step.name == "dot_general":
+            return "product"
+        if step.name == "conv_general_dilated" and position == 1:
+            return "convolution" if step.equation.params["batch_group_count"] == 1 else ""
+        table = step.name == "gather" and position == 0 and step.reads[1] in rows
+        return "lookup" if table and _is_lookup(step.equation.params, program.avals[self.base].shape, output) else ""
+
+    def gradient(self, program: Program, base: Array, held: dict[int, Any], rows: dict[int, Array]) -> Any:
+        """Returns the function from what the site reads of one row, and a cotangent, to the gradient in p's value."""
+        given = {place: held[place] for place in self.given if place not in rows}
+
+        def of_row(row: tuple[dict[int, Array], Array]) -> Array:
+            inputs, cotangent = row
+            out, pull = jax.vjp(lambda base: self.use(program, base, {**given, **inputs}), base)
+            return pull(cotangent.astype(out.dtype))[0]
+
+        return of_row
+
     def slope(self, program: Program, leaf: Array, held: dict[int, Any]) -> Array | None:
         """Returns p′, element by element, in the shape of p's value; None where p only moves elements."""
         if all(_is_move(program.steps[number]) for number in self.single):
             return None
         through = lambda leaf: self.through(program, leaf, held)
         return jax.jvp(through, (leaf,), (jnp.ones_like(leaf),))[1]
-
-    def back(self, program: Program, square: Array, slope: Array | None, leaf: Array, held: dict[int, Any]) -> Array:
-        """Returns sums of squares with respect to the leaf, from those with respect to p's value."""
-        return self.pull(program, square if slope is None else square * slope, leaf, held)
 
     def pull(self, program: Program, gradient: Array, leaf: Array, held: dict[int, Any]) -> Array:
         """Returns a gradient with respect to the leaf, from that with respect to p's value."""

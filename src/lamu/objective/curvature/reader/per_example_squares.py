@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import Program
-from lamu.objective.curvature.reader.parameter_uses import Site, is_lookup, merged, rows_of, windows
+from lamu.objective.curvature.reader.parameter_uses import Site, lookups, merged, of_rows, product_axes, windows
 from lamu.record import record, static
 from lamu.typing import Array
 
 __all__ = [
     "ByRows",
-    "Contribution",
     "Folded",
     "Looked",
     "Outer",
@@ -33,36 +31,21 @@ __all__ = [
 ]
 
 
-# A form answers questions about the rows \(g_i\) of a matrix that it does not hold: the sum of their squares, their
-# inner products, their products with directions, and their combinations. Each is exact; forms differ in what they hold
-# at once.
+# A form answers questions about the rows \(g_i\) of a matrix that it does not hold, those of one site, in the
+# coordinates of the site's base. Each answer is exact; forms differ in what they hold at once.
+#
+# | method | returns |
+# |---|---|
+# | `squares()` | \(\sum_i g_i^2\), `[*base]` |
+# | `gram(slope)` | inner products `[batch, batch]`, every coordinate of a row times its slope `[*base]` |
+# | `products(directions)` | \(\langle g_i, v_k \rangle\), `[batch, k]`, for directions `[k, *base]` |
+# | `combine(coefficients)` | \(\sum_i c_{ik} g_i\), `[k, *base]`, for coefficients `[batch, k]` |
 
 
 # Accelerators shorten the factors of a float32 product unless told not to; small differences of these sums matter.
 _EXACT = jax.lax.Precision.HIGHEST
 # Numbers of all rows' gradients held at once, where they are made a slab of coordinates at a time.
 _SLAB = 2**18
-
-
-@runtime_checkable
-class RowForm(Protocol):
-    """The rows of one site, in the coordinates of the site's base."""
-
-    def squares(self) -> Array:
-        """Returns Σ_i g_i², `[*base]`."""
-        ...
-
-    def gram(self, slope: Array | None) -> Array:
-        """Returns the inner products, `[batch, batch]`, every coordinate of a row times its slope `[*base]`."""
-        ...
-
-    def products(self, directions: Array) -> Array:
-        """Returns ⟨g_i, v_k⟩, `[batch, k]`, for directions `[k, *base]`."""
-        ...
-
-    def combine(self, coefficients: Array) -> Array:
-        """Returns Σ_i c_ik g_i, `[k, *base]`, for coefficients `[batch, k]`."""
-        ...
 
 
 @record
@@ -72,21 +55,17 @@ class Stacked:
     rows: Array  # `[batch, *base]`
 
     def squares(self) -> Array:
-        """Returns the sum of the squares."""
         # As a product: a processor takes much longer for a sum over the slowest axis.
         return jnp.tensordot(jnp.ones(self.rows.shape[0], self.rows.dtype), self.rows * self.rows, 1)
 
     def gram(self, slope: Array | None) -> Array:
-        """Returns the inner products."""
         rows = _flat(self.rows if slope is None else self.rows * slope[None])
         return jnp.matmul(rows, rows.T, precision=_EXACT)
 
     def products(self, directions: Array) -> Array:
-        """Returns the products with directions."""
         return jnp.matmul(_flat(self.rows), _flat(directions).T, precision=_EXACT)
 
     def combine(self, coefficients: Array) -> Array:
-        """Returns combinations of rows."""
         found = jnp.matmul(coefficients.T.astype(self.rows.dtype), _flat(self.rows), precision=_EXACT)
         return found.reshape(-1, *self.rows.shape[1:])
 
@@ -101,23 +80,19 @@ class Outer:
     d: Array  # cotangents `[groups, batch, outputs]`. The base is `[groups, inputs, outputs]`
 
     def squares(self) -> Array:
-        """Returns the sum of the squares."""
         return jnp.einsum("gbi,gbo->gio", self.a * self.a, self.d * self.d)
 
     def gram(self, slope: Array | None) -> Array:
-        """Returns the inner products."""
         if slope is not None:
             return Slabs.of(self.a[..., None], self.d[..., None]).gram(slope)
         one, other = (jnp.einsum("gbi,gci->gbc", x, x, precision=_EXACT) for x in (self.a, self.d))
         return jnp.sum(one * other, axis=0)
 
     def products(self, directions: Array) -> Array:
-        """Returns the products with directions."""
         one = lambda v: jnp.sum(jnp.einsum("gbi,gio->gbo", self.a, v) * self.d, axis=(0, 2))
         return jax.lax.map(one, directions).T
 
     def combine(self, coefficients: Array) -> Array:
-        """Returns combinations of rows."""
         c = coefficients.astype(self.d.dtype)
         one = lambda k: jnp.einsum("gbi,gbo->gio", self.a, self.d * c[None, :, k, None])
         return jnp.stack([one(k) for k in range(c.shape[1])])
@@ -142,11 +117,9 @@ class Slabs:
         return cls(lambda piece: piece, pieces, d, held)
 
     def squares(self) -> Array:
-        """Returns the sum of the squares."""
         return self._joined(jax.lax.map(lambda piece: jnp.sum(self._rows(piece) ** 2, axis=1)[None], self.pieces))[0]
 
     def gram(self, slope: Array | None) -> Array:
-        """Returns the inner products."""
         factors = jnp.ones((1, 1, self.held, 1), self.d.dtype) if slope is None else self._cut(slope[None])
 
         def part(piece: Any, factor: Array) -> Array:
@@ -158,12 +131,10 @@ class Slabs:
         return self._total(lambda both: part(*both), (self.pieces, factors))
 
     def products(self, directions: Array) -> Array:
-        """Returns the products with directions."""
         part = lambda both: jnp.einsum("gbio,kgio->bk", self._rows(both[0]), both[1], precision=_EXACT)
         return self._total(part, (self.pieces, self._cut(directions)))
 
     def combine(self, coefficients: Array) -> Array:
-        """Returns combinations of rows."""
         c = coefficients.astype(self.d.dtype)
         part = lambda piece: jnp.einsum("gbio,bk->kgio", self._rows(piece), c, precision=_EXACT)
         return self._joined(jax.lax.map(part, self.pieces))
@@ -189,24 +160,20 @@ class Slabs:
 class Folded:
     """A form in `[groups, inputs, outputs]` of a base whose axes stand otherwise."""
 
-    form: RowForm
+    form: Outer | Slabs
     inside: Callable[[Array], Array]  # `[k, *base]` as `[k, groups, inputs, outputs]`
     outside: Callable[[Array], Array]  # the way back
 
     def squares(self) -> Array:
-        """Returns the sum of the squares."""
         return self.outside(self.form.squares()[None])[0]
 
     def gram(self, slope: Array | None) -> Array:
-        """Returns the inner products."""
         return self.form.gram(None if slope is None else self.inside(slope[None])[0])
 
     def products(self, directions: Array) -> Array:
-        """Returns the products with directions."""
         return self.form.products(self.inside(directions))
 
     def combine(self, coefficients: Array) -> Array:
-        """Returns combinations of rows."""
         return self.outside(self.form.combine(coefficients))
 
 
@@ -225,11 +192,9 @@ class Looked:
         return cls(which, received.astype(cotangents.dtype), count)
 
     def squares(self) -> Array:
-        """Returns the sum of the squares."""
         return self._scattered(self.received * self.received)
 
     def gram(self, slope: Array | None) -> Array:
-        """Returns the inner products."""
         rows = self.received if slope is None else self.received * self._at(slope)
         rows = rows.reshape(*rows.shape[:2], -1)
 
@@ -241,11 +206,9 @@ class Looked:
         return jax.lax.map(against_all, (self.which, rows))
 
     def products(self, directions: Array) -> Array:
-        """Returns the products with directions."""
         return jax.lax.map(lambda v: jnp.sum(_flat(self.received * self._at(v)), axis=1), directions).T
 
     def combine(self, coefficients: Array) -> Array:
-        """Returns combinations of rows."""
         ones = [1] * (self.received.ndim - 1)
         one = lambda c: self._scattered(self.received * c.astype(self.received.dtype).reshape(-1, *ones))
         return jax.lax.map(one, coefficients.T)
@@ -259,11 +222,14 @@ class Looked:
         return table.at[self.which.reshape(-1)].add(a.reshape(-1, *width), mode="drop")
 
 
+RowForm: TypeAlias = Stacked | Outer | Slabs | Folded | Looked
+
+
 def _flat(a: Array) -> Array:
     return a.reshape(a.shape[0], -1)
 
 
-# \[ S = \sum_i r_i\, g_i^2, \qquad G = \sum_i r_i\, g_i, \qquad n_i = \lVert g_i \rVert^2, \qquad
+# \[ S = \sum_i r_i\, g_i^2, \qquad G = \sum_i r_i\, g_i, \qquad
 #    g_i = \big(\partial u(w, a_i)/\partial w\big)^\top d_i \]
 #
 # Every rule is exact; they differ in what they hold at once. Cotangents come as \(r_i d_i\) (they are those of the
@@ -271,9 +237,8 @@ def _flat(a: Array) -> Array:
 # is their sum, and whoever takes it from here spares the backward pass a product; elsewhere it is None.
 
 
-# S and G, in the shape of p's value, and the function from p′² to r n.
-Contribution: TypeAlias = tuple[Array, Array | None, Callable[[Array | None], Array]]
-Rule: TypeAlias = Callable[[Array], Contribution]
+# From 1 / r to S and G, in the shape of p's value.
+Rule: TypeAlias = Callable[[Array], tuple[Array, Array | None]]
 
 SMALL = ("add", "sub", "mul", "div", "add_any")
 # Numbers of single gradients held at once where they cannot be avoided: they should stay in a core's cache.
@@ -285,27 +250,14 @@ def contribution(
 ) -> Rule:
     """Chooses the rule for a site."""
     step = program.steps[site.step]
-    if step.name == "dot_general" and not site.spread:
-        return _dense(program, site, base, held, rows, cotangent)
-    kernel = step.name == "conv_general_dilated" and not site.spread and site.position == 1
-    if kernel and step.equation.params["batch_group_count"] == 1:
-        return _convolution(program, site, base, held, rows, cotangent)
-    output = cotangent.shape[1:]
-    table = step.name == "gather" and not site.spread and site.position == 0 and step.reads[1] in rows
-    if table and is_lookup(step.equation.params, base.shape, output):
-        return _lookup(base, rows[step.reads[1]], step.equation.params["mode"], cotangent)
-    given = {place: held[place] for place in site.given if place not in rows}
-
-    def gradients(row: tuple[dict[int, Array], Array]) -> Array:
-        inputs, cotangent = row
-        out, pull = jax.vjp(lambda base: site.use(program, base, {**given, **inputs}), base)
-        return pull(cotangent.astype(out.dtype))[0]
-
-    if _is_summand(step.name, site, base, output):
+    rule = _RULES.get(site.kind(program, rows, cotangent.shape[1:]))
+    if rule is not None:
+        return rule(program, site, base, held, rows, cotangent)
+    if _is_summand(step.name, site, base, cotangent.shape[1:]):
         return _summand(base, cotangent)
     # The gradient of a summand or factor is no larger than the cotangent, which is there anyway.
     chunk = None if step.name in SMALL else chunk_of(base.size)
-    return ByRows(jax.vmap(gradients), (rows, cotangent), chunk)
+    return ByRows(jax.vmap(site.gradient(program, base, held, rows)), (rows, cotangent), chunk)
 
 
 def meets_once(program: Program, site: Site, base: Array, output: tuple[int, ...]) -> bool:
@@ -326,23 +278,11 @@ def _is_summand(name: str, site: Site, base: Array, output: tuple[int, ...]) -> 
 def _dense(
     program: Program, site: Site, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
 ) -> Rule:
-    equation, reads = program.steps[site.step].equation, program.steps[site.step].reads
-    (contracted, batched), other = equation.params["dimension_numbers"], 1 - site.position
-    place = reads[other]
-    a = rows[place] if place in rows else jnp.broadcast_to(held[place], (cotangent.shape[0], *held[place].shape))
+    step, other = program.steps[site.step], 1 - site.position
+    a = of_rows(rows, held, step.reads[other], cotangent.shape[0])
     dtype = jnp.result_type(base.dtype)
-    letters = iter(string.ascii_lowercase)
-    names: list[list[str]] = [[""] * len(atom.aval.shape) for atom in equation.invars]
-    shared = ["".join(next(letters) for _ in axes[0]) for axes in (batched, contracted)]
-    for axes, word in zip((batched, contracted), shared, strict=True):
-        for side in (0, 1):
-            for axis, letter in zip(axes[side], word, strict=True):
-                names[side][axis] = letter
-    for side in (0, 1):
-        names[side] = [letter or next(letters) for letter in names[side]]
-    free = ["".join(x for x in side if x not in "".join(shared)) for side in names]
-    out = shared[0] + free[0] + free[1]
-    left, right, view = "Z" + "".join(names[other]), "Z" + out, "".join(names[site.position])
+    names, batched, _, free = product_axes(step)
+    left, right, view = "Z" + names[other], "Z" + batched + free[0] + free[1], names[site.position]
     a, d = a.astype(dtype), cotangent.astype(dtype)
     positions = math.prod(size for name, size in zip(left[1:], a.shape[1:], strict=True) if name in free[other])
     if positions > 1:
@@ -353,17 +293,10 @@ def _dense(
     a, d = jnp.squeeze(a, once), jnp.squeeze(d, [axis for axis, name in enumerate(right) if name in free[other]])
     left, right = (side.translate({ord(name): None for name in free[other]}) for side in (left, right))
 
-    def alone(inverse: Array) -> Contribution:
+    def alone(inverse: Array) -> tuple[Array, Array]:
         squared, received = a * a * _rows(_late(inverse.astype(dtype), d), a), d * d
         square = jnp.einsum(f"{left},{right}->{view}", squared, received)
-        gradient = jnp.einsum(f"{left},{right}->{view}", a, d)
-
-        def norms(slope: Array | None) -> Array:
-            if slope is None:
-                return jnp.einsum(f"{left},{right}->Z", squared, received)
-            return jnp.einsum(f"{left},{right},{view}->Z", squared, received, slope.astype(dtype))
-
-        return square, gradient, norms
+        return square, jnp.einsum(f"{left},{right}->{view}", a, d)
 
     return alone
 
@@ -379,22 +312,19 @@ def _late(inverse: Array, d: Array) -> Array:
 def _summand(base: Array, cotangent: Array) -> Rule:
     # In one axis, as beside a product, whose squared cotangents are the same and so are taken once.
     d = cotangent.reshape(cotangent.shape[0], -1).astype(base.dtype)
-
-    def alone(inverse: Array) -> Contribution:
-        inverse, received = inverse.astype(d.dtype), d * d
-        norms = lambda slope: inverse * (received @ (jnp.ones_like(d[0]) if slope is None else slope.reshape(-1)))
-        return (inverse @ received).reshape(base.shape), jnp.sum(d, axis=0).reshape(base.shape), norms
-
-    return alone
+    return lambda inverse: (
+        (inverse.astype(d.dtype) @ (d * d)).reshape(base.shape),
+        jnp.sum(d, axis=0).reshape(base.shape),
+    )
 
 
 def _convolution(
     program: Program, site: Site, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step = program.steps[site.step]
-    settings, place = step.equation.params, step.reads[0]
+    settings = step.equation.params
     lhs, rhs, out = settings["dimension_numbers"]
-    a = rows[place] if place in rows else jnp.broadcast_to(held[place], (cotangent.shape[0], *held[place].shape))
+    a = of_rows(rows, held, step.reads[0], cotangent.shape[0])
     batch, groups = cotangent.shape[0], settings["feature_group_count"]
     shape = [base.shape[axis] for axis in rhs]  # [out, in a group, *space]
 
@@ -416,24 +346,22 @@ def _convolution(
     return ByRows(gradients, (a, cotangent), min(batch, max(chunk_of(size), 1)))
 
 
-def _lookup(base: Array, indices: Array, mode: Any, cotangent: Array) -> Rule:
-    batch, width = cotangent.shape[0], base.shape[1:]
-    which = rows_of(indices.reshape(batch, -1), base.shape[0], mode)
-    received = cotangent.reshape(batch, -1, *width).astype(base.dtype)
+def _lookup(
+    program: Program, site: Site, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
+) -> Rule:
+    step, width = program.steps[site.step], base.shape[1:]
+    which, received = lookups(step, rows, base, cotangent)
     size = which.shape[1] * (which.shape[1] + math.prod(width))
     found = in_chunks(lambda row: jax.vmap(merged)(*row), (which, received), chunk_of(size), stacked=True)
 
-    def alone(inverse: Array) -> Contribution:
+    def alone(inverse: Array) -> tuple[Array, None]:
         square = found * found * _rows(inverse.astype(found.dtype), found)
-
-        def norms(slope: Array | None) -> Array:
-            there = slope if slope is None else jnp.take(slope, which, axis=0, mode="fill", fill_value=0)
-            return jnp.sum((square if there is None else square * there).reshape(batch, -1), axis=1)
-
-        flat = square.reshape(-1, *width)
-        return jnp.zeros_like(base).at[which.reshape(-1)].add(flat, mode="drop"), None, norms
+        return jnp.zeros_like(base).at[which.reshape(-1)].add(square.reshape(-1, *width), mode="drop"), None
 
     return alone
+
+
+_RULES = {"product": _dense, "convolution": _convolution, "lookup": _lookup}
 
 
 @dataclass(frozen=True)
@@ -445,27 +373,14 @@ class ByRows:
     rows: tuple[Any, Array]  # the pair, for all rows
     chunk: int | None  # how many at a time; None for all at once
 
-    def __call__(self, inverse: Array) -> Contribution:
-        """Returns S and G, and the function from p′² to r n."""
-        size = inverse.shape[0]
-        chunk = size if self.chunk is None else self.chunk
-
-        def squared(found: Array, inverse: Array) -> Array:
-            return found * found * _rows(inverse.astype(found.dtype), found)
+    def __call__(self, inverse: Array) -> tuple[Array, Array]:
+        """Returns S and G."""
 
         def sums(row: Any) -> tuple[Array, Array]:
             found = self.gradients(row[0])
-            return squared(found, row[1]).sum(0), found.sum(0)
+            return (found * found * _rows(row[1].astype(found.dtype), found)).sum(0), found.sum(0)
 
-        part = lambda row: squared(self.gradients(row[0]), row[1])
-        square, gradient = in_chunks(sums, (self.rows, inverse), chunk)
-
-        def norms(slope: Array | None) -> Array:
-            weighted = lambda r: part(r) if slope is None else part(r) * slope[None]
-            of_rows = lambda r: weighted(r).reshape(r[1].shape[0], -1).sum(1)
-            return in_chunks(of_rows, (self.rows, inverse), chunk, stacked=True)
-
-        return square, gradient, norms
+        return in_chunks(sums, (self.rows, inverse), inverse.shape[0] if self.chunk is None else self.chunk)
 
     def over(self, cotangents: Array) -> Array:
         """Returns the sum of squares over the rows and over several cotangents of each."""
