@@ -22,7 +22,7 @@ from lamu.likelihoods import Categorical
 from lamu.networks import MLP, BatchNorm, ConvNet, Linear
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, SquaredGradients
-from lamu.objective.curvature.reader import Linearised, linearise
+from lamu.objective.curvature.reader import LinearisedNetwork, linearise
 from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.layers import Layer, layers, layers_by_name
 from lamu.objective.curvature.reader.linearised import filled
@@ -63,7 +63,7 @@ def of_outputs(f, theta, x, weights, sharing: Expand | Reduce = EXPANDED):
 
     def both(theta, x):
         read = linearise(f, theta, x)
-        assert isinstance(read, Linearised)
+        assert isinstance(read, LinearisedNetwork)
         outputs = read.outputs[0]
         roots = jnp.eye(outputs.size).reshape(outputs.size, 1, *outputs.shape)
         roots = roots * jnp.sqrt(weights).reshape(1, -1, *[1] * outputs.ndim)

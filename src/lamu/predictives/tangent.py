@@ -27,7 +27,7 @@ from lamu.model import Model
 from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
-from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.objective.objective import row_jacobian
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
@@ -135,7 +135,7 @@ def _may_be_head(mean: Params) -> bool:
     return len(jax.tree.leaves(mean)) <= 2
 
 
-def _of_layers(precision: Any, read: Linearised, outputs: Any, mean: Params, x: Array, marginal: bool) -> Array:
+def _of_layers(precision: Any, read: LinearisedNetwork, outputs: Any, mean: Params, x: Array, marginal: bool) -> Array:
     """The sum over layers of their contributions; leaves that belong to none by their own Jacobian."""
     rows, width = read.outputs.shape
     eye = jnp.eye(width, dtype=read.outputs.dtype)
@@ -172,13 +172,13 @@ def _inverse(blocks: dict[int, Any], layer: Layer, outputs: int) -> Any:
     return None, None, jnp.concatenate([of_bias[2], inverse[2]])
 
 
-def _width(read: Linearised, layer: Layer) -> int:
+def _width(read: LinearisedNetwork, layer: Layer) -> int:
     site = read.sites[layer.site]
     shape = read.program.avals[site.base].shape
     return int(np.prod([shape[axis] for axis in places(read.program, site)[1]]))
 
 
-def _seen(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
+def _seen(read: LinearisedNetwork, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
     inputs, outputs = views(read, layer, cotangents)
     if layer.bias is not None:
         ones = jnp.ones((*inputs.shape[:2], 1), inputs.dtype)

@@ -93,7 +93,7 @@ def polish(
     # a network that can follow all rows leaves no noise. Where γ is more than half of M, a step of Fisher scoring is no
     # good guess: a noise that is too small for the evidence is raised to where it is stationary for the weights at
     # hand, and any other one stays.
-    loss = _Loss(evaluated(objective, mode.network_state), mode, data)
+    loss = _RowsLoss(evaluated(objective, mode.network_state), mode, data)
     numbers = tree.dimension(mode.params["likelihood"])
     left, last, best = _EVALUATIONS, False, None
     for number in range(rounds + 1):
@@ -123,7 +123,7 @@ def residual_at(mode: LaplaceFit, objective: Objective, data: Data, prior_is_ope
     """Returns a mode as it is, with its residual: one gradient over all rows."""
     # `prior_is_open`: whether the prior's scale was chosen for these weights: then its pull is no distance that
     # training would have gone, and the shift leaves it out.
-    gradient = _Loss(evaluated(objective, mode.network_state), mode, data)(mode.params)[1]
+    gradient = _RowsLoss(evaluated(objective, mode.network_state), mode, data)(mode.params)[1]
     own = tree.add(gradient["network"], _prior_slope(mode, objective), -1.0) if prior_is_open else gradient["network"]
     residual, shift = _distances(_metric(mode, objective), mode, objective, gradient["network"], own)
     return Polished(mode, float(residual), tree.dimension(mode.params["network"]), shift=float(shift))
@@ -181,7 +181,7 @@ def _distances(metric: Any, mode: LaplaceFit, objective: Objective, slope: Param
     return residual, jnp.sqrt(jnp.maximum(by_rows, 0.0) / determined)
 
 
-class _Loss:
+class _RowsLoss:
     """ℓ/T over all rows with its gradient; the value is added up in double precision."""
 
     def __init__(self, objective: Objective, mode: LaplaceFit, data: Data) -> None:
@@ -262,7 +262,7 @@ def _scales(mode: LaplaceFit, objective: Objective) -> Params:
 
 
 def _descended(
-    loss: _Loss, params: Params, metric: Any, scales: Params, value: float, evaluations: int
+    loss: _RowsLoss, params: Params, metric: Any, scales: Params, value: float, evaluations: int
 ) -> tuple[Params, int, float]:
     """Returns the parameters after some iterations of L-BFGS, how many gradients that took, and the nats gained."""
     from scipy.optimize import minimize

@@ -25,7 +25,7 @@ from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES
 from lamu.objective.curvature.reader.layers import Layer, layers, moved, places
-from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
 from lamu.operators.layer_order import layer_matrix, permutation
 from lamu.typing import Array, Params
@@ -55,7 +55,7 @@ def features(function: Callable[[Params, Any], Array], params: Params, rows: Any
     return features_of(linearise(function, params, rows), params, positions)
 
 
-def features_of(read: Linearised, params: Params, positions: int = 1) -> Head | None:
+def features_of(read: LinearisedNetwork, params: Params, positions: int = 1) -> Head | None:
     """Returns the same of a network that was linearised already."""
     found = layers(read, params)
     leaves = len(read.leaves)
@@ -137,7 +137,7 @@ def _spans(like: Params) -> Any:
     return jax.tree.unflatten(structure, [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)])
 
 
-def _order_of_positions(read: Linearised, layer: Layer, positions: int) -> np.ndarray | None:
+def _order_of_positions(read: LinearisedNetwork, layer: Layer, positions: int) -> np.ndarray | None:
     """Returns which of a layer's positions the outputs have, position after position; None where they are others."""
     program, site = read.program, read.sites[layer.site]
     step = program.steps[site.step]
@@ -173,7 +173,7 @@ def _by_position(numbers: np.ndarray, step: Any, position: int, axes: int) -> np
     return numbers.reshape(-1, int(np.prod(numbers.shape[numbers.ndim - axes :])))
 
 
-def _is_output(read: Linearised, step: int) -> bool:
+def _is_output(read: LinearisedNetwork, step: int) -> bool:
     """Whether what an equation gives is the network's output, moved at most, without a change of order."""
     program = read.program
     (place,) = program.steps[step].writes

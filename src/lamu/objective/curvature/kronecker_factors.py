@@ -15,7 +15,7 @@ from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation, OutputHessian
 from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.layers import layers_by_name
-from lamu.objective.curvature.reader.linearised import Linearised, filled, linearise
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, filled, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
 from lamu.typing import Array, Params, RandomKey
@@ -37,7 +37,7 @@ class AtOutputs:
         objective, batch = loss.objective, loss.batch
         likelihood = self.likelihood = objective.model.likelihood
         self.weights: Array = objective.row_factor(batch)
-        self.read: Linearised = linearise(*_rowwise(loss, theta, key, self.weights))
+        self.read: LinearisedNetwork = linearise(*_rowwise(loss, theta, key, self.weights))
         y, offset = filled((batch.y, batch.offset), self.weights)
         self.dispersion = loss.space.join(theta, loss.rest)["likelihood"]
         self.f = with_offset(self.read.outputs, offset)
@@ -95,7 +95,9 @@ def _require(loss: BatchLoss) -> None:
         raise TypeError("Kronecker factors need a Gaussian prior, which enters the belief exactly; use ivon()")
 
 
-def _require_layout(found: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: Linearised) -> None:
+def _require_layout(
+    found: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: LinearisedNetwork
+) -> None:
     """Raises a TypeError where the network does not use a leaf as the tree lets expect."""
     expected = jax.eval_shape(lambda: structure.from_diagonal(theta).fresh)
     paths = [_described(blocks.blocks) for blocks in (found, expected)]

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.layers import Layer, places
-from lamu.objective.curvature.reader.linearised import Linearised
-from lamu.objective.curvature.reader.parameter_uses import Site, windows
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork
+from lamu.objective.curvature.reader.parameter_uses import ParameterUse, windows
 from lamu.operators import BlockDiagonal, Diagonal, Kronecker
 from lamu.operators.kronecker import Expand, Reduce
 from lamu.operators.layer_order import LayerOrder
@@ -43,7 +43,7 @@ def halved(cotangents: Array, weights: Array) -> Array:
 
 
 def factors(
-    read: Linearised,
+    read: LinearisedNetwork,
     params: Params,
     roots: Array,
     cotangents: Sequence[Array],
@@ -84,7 +84,7 @@ def _part(node: Any) -> Any:
     return next(part for part in node.values() if part is not _JOINED) if isinstance(node, dict) else node
 
 
-def views(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
+def views(read: LinearisedNetwork, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
     """Returns what a layer takes in, `[batch, positions, in]`, and cotangents of what it gives."""
     site = read.sites[layer.site]
     step = read.program.steps[site.step]
@@ -95,7 +95,7 @@ def views(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Arr
 
 
 def _product(
-    read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Expand | Reduce
+    read: LinearisedNetwork, layer: Layer, cotangents: Array, weights: Array, sharing: Expand | Reduce
 ) -> Kronecker | LayerOrder:
     inputs, outputs = views(read, layer, cotangents)
     dtype = inputs.dtype
@@ -118,7 +118,7 @@ def _gram(rows: Array) -> Array:
     return jnp.matmul(rows.T, rows, precision=_EXACT)
 
 
-def _of_product(read: Linearised, site: Site, index: int, cotangents: Array) -> tuple[Array, Array]:
+def _of_product(read: LinearisedNetwork, site: ParameterUse, index: int, cotangents: Array) -> tuple[Array, Array]:
     """Returns inputs `[batch, positions, in]` and cotangents `[k, batch, positions, out]` of a product."""
     step = read.program.steps[site.step]
     axes, _ = step.equation.params["dimension_numbers"]
@@ -136,7 +136,7 @@ def _of_product(read: Linearised, site: Site, index: int, cotangents: Array) -> 
     return inputs, cotangents.reshape(*cotangents.shape[:2], inputs.shape[1], -1)
 
 
-def _of_convolution(read: Linearised, site: Site, index: int, cotangents: Array) -> tuple[Array, Array]:
+def _of_convolution(read: LinearisedNetwork, site: ParameterUse, index: int, cotangents: Array) -> tuple[Array, Array]:
     """Returns the same for a convolution, whose inputs are windows."""
     step = read.program.steps[site.step]
     settings = step.equation.params
@@ -158,7 +158,7 @@ def _of_convolution(read: Linearised, site: Site, index: int, cotangents: Array)
     return inputs, cotangents.reshape(*cotangents.shape[:2], inputs.shape[1], -1)
 
 
-def _squares(read: Linearised, index: int, cotangents: Array) -> Array:
+def _squares(read: LinearisedNetwork, index: int, cotangents: Array) -> Array:
     """Returns the sums of squares of a leaf at one of its sites."""
     ones = jnp.ones(cotangents.shape[1], cotangents.dtype)
     one = lambda cotangent: read.rule(index, cotangent)(ones)[0]

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
-from lamu.objective.curvature.reader.linearised import Linearised, filled
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, filled
 from lamu.objective.curvature.reader.parameter_uses import lookups, product_axes, windows
 from lamu.objective.curvature.reader.per_example import backward
 from lamu.objective.curvature.reader.per_example_squares import (
@@ -129,7 +129,7 @@ def leading_eigenvectors(matrix: Array, count: int) -> Array:
     return exact(space, rotation[:, ::-1][:, :count])
 
 
-def _part(met: Linearised, number: int, cotangent: Array, inverse_root: Array) -> Any:
+def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: Array) -> Any:
     """Returns what one site has of G: leaf, form, view, its transpose, slopes."""
     site, leaf = met.sites[number], met.leaves[met.sites[number].leaf]
     # Cotangents carry r, rows its root.
@@ -142,7 +142,7 @@ def _part(met: Linearised, number: int, cotangent: Array, inverse_root: Array) -
     return site.leaf, form, push, back, site.slope(met.program, leaf, met.held)
 
 
-def _form(met: Linearised, number: int, cotangent: Array) -> RowForm:
+def _form(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
     """Chooses the form of a site's rows; the cotangents are the rows' own."""
     site, inputs = met.sites[number], met.inputs[number]
     step, base = met.program.steps[site.step], met.held[site.base]
@@ -158,7 +158,7 @@ def _form(met: Linearised, number: int, cotangent: Array) -> RowForm:
     return Stacked(jax.vmap(site.gradient(met.program, base, met.held, inputs))((inputs, cotangent)))
 
 
-def _dense(met: Linearised, number: int, cotangent: Array) -> RowForm:
+def _dense(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
     site, base = met.sites[number], met.held[met.sites[number].base]
     step, mine, other = met.program.steps[site.step], site.position, 1 - site.position
     a = met.given(number, step.reads[other]).astype(base.dtype)
@@ -177,7 +177,7 @@ def _dense(met: Linearised, number: int, cotangent: Array) -> RowForm:
     return Folded(form, inside, outside)
 
 
-def _convolution(met: Linearised, number: int, cotangent: Array) -> RowForm:
+def _convolution(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
     step, base = met.program.steps[met.sites[number].step], met.held[met.sites[number].base]
     settings = step.equation.params
     lhs, rhs, out = settings["dimension_numbers"]

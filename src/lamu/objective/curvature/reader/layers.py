@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step
-from lamu.objective.curvature.reader.linearised import Linearised
-from lamu.objective.curvature.reader.parameter_uses import Site
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork
+from lamu.objective.curvature.reader.parameter_uses import ParameterUse
 from lamu.typing import Params
 
 __all__ = ["Layer", "layers", "layers_by_name", "moved", "places"]
@@ -32,7 +32,7 @@ class Layer:
         return self.outputs_first or (self.bias is not None and self.bias > self.kernel)
 
 
-def layers(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
+def layers(read: LinearisedNetwork, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
     """Returns the layers of a network; every leaf that belongs to none is on its own."""
     # A leaf is a kernel where a product (`dot_general`) or a convolution in one group reads it, moved at most, with its
     # coordinates in the order of inputs and outputs, or of outputs and inputs. A bias joins it where the two are all of
@@ -55,7 +55,7 @@ def layers(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[
     return result
 
 
-def layers_by_name(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
+def layers_by_name(read: LinearisedNetwork, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
     """Returns the layers as the tree alone tells them (`lamu.operators.KroneckerBlocks`)."""
     # A bias joins its kernel only where the two have the names `{"bias", "kernel"}`, and the inputs come first.
     named = _pairs(params, by_name=True)
@@ -63,7 +63,7 @@ def layers_by_name(read: Linearised, params: Params, apart: Sequence[int] = ()) 
     return [layer if own(layer) else replace(layer, bias=None) for layer in layers(read, params, apart)]
 
 
-def places(program: Program, site: Site) -> tuple[list[int], list[int]]:
+def places(program: Program, site: ParameterUse) -> tuple[list[int], list[int]]:
     """Returns the axes of p's value that stand for inputs and for outputs, each in order."""
     equation = program.steps[site.step].equation
     rank = len(program.avals[site.base].shape)
@@ -74,7 +74,7 @@ def places(program: Program, site: Site) -> tuple[list[int], list[int]]:
     return [axis for axis in range(rank) if axis != out], [out]
 
 
-def _order(program: Program, site: Site) -> str | None:
+def _order(program: Program, site: ParameterUse) -> str | None:
     """Returns over what the kernel's coordinates run first, "inputs" or "outputs"; None for no kernel."""
     step, moves = program.steps[site.step], [program.steps[number] for number in site.single]
     if site.spread or any(move.name not in MOVES for move in moves):
@@ -114,7 +114,7 @@ def _pairs(params: Params, by_name: bool = False) -> dict[int, int]:
     return result
 
 
-def _meets(program: Program, kernel: Site, bias: Site) -> bool:
+def _meets(program: Program, kernel: ParameterUse, bias: ParameterUse) -> bool:
     """Whether the bias is added to every output of the kernel at its own number, and nothing else happens before."""
     if program.steps[bias.step].name not in ("add", "add_any"):
         return False

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.flat_jaxpr import Program
 from lamu.objective.curvature.reader.loops import loop_contribution, perturbed
-from lamu.objective.curvature.reader.parameter_uses import Site, of_rows, sites
+from lamu.objective.curvature.reader.parameter_uses import ParameterUse, of_rows, sites
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, in_chunks, meets_once
 from lamu.typing import Array, Params
 
-__all__ = ["Linearised", "filled", "linearise", "squares_of_outputs"]
+__all__ = ["LinearisedNetwork", "filled", "linearise", "squares_of_outputs"]
 
 
 @dataclass(frozen=True)
-class Linearised:
+class LinearisedNetwork:
     r"""What one forward pass of \(f(\theta, x_i)\) leaves, for as many backward passes as are asked for."""
 
     outputs: Array  # \(f(\theta, x_i)\), `[batch, ...]`
@@ -27,7 +27,7 @@ class Linearised:
     # what came out of each site, `[batch, ...]`. What is not used of the two costs nothing in compiled code.
     pull: Callable[[Array], tuple[list[Array], list[Array]]]
     program: Program  # the equations of one example
-    sites: list[Site]  # where a leaf meets data
+    sites: list[ParameterUse]  # where a leaf meets data
     held: dict[int, Any]  # the values of all places that no example has a part in
     inputs: list[dict[int, Array]]  # for each site, what it reads of the data, by place, `[batch, ...]`
     unread: dict[int, str]  # the leaves that meet data in no readable way, with the reason
@@ -89,7 +89,7 @@ def linearise(
     examples: Any,
     read: Any = True,
     loops: bool = False,
-) -> Linearised:
+) -> LinearisedNetwork:
     """Traces a function of one example, runs it on the batch, and keeps what its backward passes need."""
     # `read` says which parameters are followed, and `loops` whether into a `scan` too.
     leaves, structure = jax.tree.flatten(params)
@@ -117,10 +117,10 @@ def linearise(
         return outputs, (given, held)
 
     outputs, pull, (given, held) = jax.vjp(run, leaves, extra, has_aux=True)
-    return Linearised(outputs, pull, program, found, held, given, unread, leaves, rows, one)
+    return LinearisedNetwork(outputs, pull, program, found, held, given, unread, leaves, rows, one)
 
 
-def _out(program: Program, site: Site) -> Any:
+def _out(program: Program, site: ParameterUse) -> Any:
     """Returns shape and dtype of what comes out of a site, in a loop of all its iterations."""
     if site.loop is not None:
         one, length = _out(site.loop.body, site.loop.inner), program.steps[site.step].equation.params["length"]
@@ -153,7 +153,7 @@ def filled(rows: Any, weights: Array) -> Any:
 # are summed before they meet the inputs: \(\sum_k (a_i d_{ik}^\top)^2 = a_i^2 \big(\sum_k d_{ik}^2\big)^\top\).
 
 
-def squares_of_outputs(read: Linearised, directions: Array) -> list[Array]:
+def squares_of_outputs(read: LinearisedNetwork, directions: Array) -> list[Array]:
     r"""Returns \(\sum_{ik} (J_i^\top u_{ik})^2\), one array for each leaf."""
     ones = jnp.ones(directions.shape[1], directions.dtype)
     once = [

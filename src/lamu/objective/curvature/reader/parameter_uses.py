@@ -17,7 +17,7 @@ from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, dif
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Loop", "Site", "lookups", "merged", "of_rows", "product_axes", "sites", "windows"]
+__all__ = ["Loop", "ParameterUse", "lookups", "merged", "of_rows", "product_axes", "sites", "windows"]
 
 
 def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: dict[str, Any]) -> Array:
@@ -90,7 +90,7 @@ CLOSED = (*CLOSED, "pallas_call", "linear_solve", "custom_linear_solve", "pure_c
 
 
 @record
-class Site:
+class ParameterUse:
     r"""The one equation \(y = u(v(w), a)\) where a leaf w meets data a, through a view \(v = s \circ p\)."""
 
     # p only moves elements or changes them one by one, so that squares pass through it; s, from the first broadcast on,
@@ -160,15 +160,15 @@ class Loop:
     """A loop of a known length (`scan`) that a site's leaf enters, and the site in its body."""
 
     body: Any = static()  # the body's equations; its parameters are the views that enter the loop
-    inner: Site = static()  # the use in the body
+    inner: ParameterUse = static()  # the use in the body
     entering: tuple[int, ...] = static()  # which inputs of the loop are the body's parameters
     entry: int = static()  # the place of the view that enters
     stacked: bool = static()  # whether an iteration sees one slice of it, rather than all of it
 
 
-def sites(program: Program, loops: bool = False) -> tuple[list[Site], dict[int, str]]:
+def sites(program: Program, loops: bool = False) -> tuple[list[ParameterUse], dict[int, str]]:
     """Returns the sites of all leaves whose elements have one each, and why the other leaves have none."""
-    uses: dict[int, list[list[Site]]] = defaultdict(list)  # for each leaf and each equation that it enters
+    uses: dict[int, list[list[ParameterUse]]] = defaultdict(list)  # for each leaf and each equation that it enters
     reasons: dict[int, str] = {}
     for number, step in enumerate(program.steps):
         seen = [(i, place) for i, place in enumerate(step.reads) if place in program.views]
@@ -235,7 +235,7 @@ def _body(closed: Any, entering: list[int]) -> tuple[Any, list[Any], list[Any]]:
     return run, [shapes[i] for i in entering], [shapes[i] for i in others]
 
 
-def _site(program: Program, number: int, position: int, place: int) -> Site:
+def _site(program: Program, number: int, position: int, place: int) -> ParameterUse:
     leaf, chain = program.views[place]
     sizes = [program.avals[p].size for p in (program.leaves[leaf], *(_out(program.steps[n]) for n in chain))]
     grown = (i for i, n in enumerate(chain) if sizes[i + 1] != sizes[i] and program.steps[n].name != "slice")
@@ -244,7 +244,7 @@ def _site(program: Program, number: int, position: int, place: int) -> Site:
     base = _out(program.steps[single[-1]]) if single else program.leaves[leaf]
     made = {base, *(_out(program.steps[n]) for n in spread)}
     reads = [r for n in (*spread, number) for r in program.steps[n].reads if r is not None and r not in made]
-    return Site(leaf, number, position, single, spread, base, tuple(dict.fromkeys(reads)))
+    return ParameterUse(leaf, number, position, single, spread, base, tuple(dict.fromkeys(reads)))
 
 
 def _out(step: Step) -> int:
@@ -253,7 +253,7 @@ def _out(step: Step) -> int:
     return place
 
 
-def _apart(steps: list[Step], found: list[Site]) -> bool:
+def _apart(steps: list[Step], found: list[ParameterUse]) -> bool:
     """Whether the views of a leaf start with slices that share no element."""
     first = [steps[site.single[0]] for site in found if site.single]
     if len(first) < len(found) or any(step.name != "slice" for step in first):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from lamu.dtype_policy import network_products
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
-from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.typing import Array, Params
 
 __all__ = ["backward", "squares_and_gradient"]
@@ -25,7 +25,7 @@ def backward(
     weights: Array,
     read: Any = True,
     loops: bool = False,
-) -> tuple[Linearised, Array, list[Array], list[Array]]:
+) -> tuple[LinearisedNetwork, Array, list[Array], list[Array]]:
     r"""Returns the loss read, \(\sum_i r_i \ell_i\), its gradient, and the cotangents of what came out of each site."""
     # Row i's own gradient in the leaf of site k is the pull-back of `cotangents[k][i] / r_i` through the site's
     # equation.
