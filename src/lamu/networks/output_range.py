@@ -328,8 +328,12 @@ def _div(value: _Traced, x: Ends, y: Ends) -> Ends:
     return np.where(a < 0, a / c, 0.0), np.where(b > 0, b / c, 0.0)
 
 
-def _power(value: _Traced, x: Ends, exponent: int | None = None) -> Ends:
-    (a, b), exponent = x, value.params["y"] if exponent is None else exponent
+def _power(value: _Traced, x: Ends) -> Ends:
+    return _raised(x, value.params["y"])
+
+
+def _raised(x: Ends, exponent: int) -> Ends:
+    a, b = x
     if exponent == -1 and np.all(a >= 0):
         return np.where(np.isinf(b), 0.0, 1 / b), np.where(a == 0, math.inf, 1 / a)
     if exponent <= 0:
@@ -433,7 +437,7 @@ _RULES: dict[str, Callable[..., Ends]] = {
     "mul": _mul,
     "div": _div,
     "integer_pow": _power,
-    "square": lambda value, x: _power(value, x, 2),
+    "square": lambda value, x: _raised(x, 2),
     "abs": _absolute,
     "select_n": _select,
     "reduce_sum": _sum,

@@ -61,13 +61,17 @@ def lanczos(
     return alpha, beta[:-1], basis
 
 
+def _eigh_tridiagonal(alpha: Array, beta: Array) -> tuple[Array, Array]:
+    return jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
+
+
 def eigenpairs(
     product: Callable[[Params], Params], like: Params, rank: int, steps: int, key: RandomKey
 ) -> tuple[Array, Array]:
     """Returns the `rank` largest eigenvalues, descending, and their vectors `[rank, D]`."""
     first, others = jax.random.split(key)
     alpha, beta, basis = lanczos(product, tree.normal(first, like), steps, others)
-    values, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
+    values, vectors = _eigh_tridiagonal(alpha, beta)
     chosen = vectors[:, ::-1][:, :rank]
     return values[::-1][:rank], jnp.matmul(chosen.T, basis, precision=_EXACT)
 
@@ -85,7 +89,7 @@ def quadrature(
         signs, others = jax.random.split(key)
         z = jax.random.rademacher(signs, vector.shape, vector.dtype)
         alpha, beta, _ = lanczos(product, unravel(z), steps, others)
-        nodes, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
+        nodes, vectors = _eigh_tridiagonal(alpha, beta)
         return nodes, vector.size * vectors[0] ** 2 / probes
 
     return jax.lax.map(one, jax.random.split(key, probes))
@@ -189,13 +193,11 @@ class MatrixFree(Operator):
     def inverse_root(self, z: Params) -> Params:
         r"""Returns \(S^{-1/2} z\), in the space that Lanczos's method reaches from z."""
         vector, unravel = tree.ravel(z)
-        scale = self._outer()
-        flat = tree.ravel(scale)[0]
-        inside = lambda v: jax.tree.map(jnp.multiply, scale, self.matvec(jax.tree.map(jnp.multiply, scale, v)))
+        flat = tree.ravel(self._outer())[0]
         steps = min(self.how.iterations, vector.size)
         # In coordinates in which the diagonal is one: (C S C) with C = D^(-1/2), and R = C (C S C)^(-1/2).
-        alpha, beta, basis = lanczos(inside, z, steps, jax.random.key(0))
-        nodes, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
+        alpha, beta, basis = lanczos(self._within, z, steps, jax.random.key(0))
+        nodes, vectors = _eigh_tridiagonal(alpha, beta)
         inner = vectors @ (vectors[0] * jax.lax.rsqrt(jnp.maximum(nodes, jnp.finfo(nodes.dtype).tiny)))
         return unravel(flat * (basis.T @ inner) * jnp.linalg.norm(vector))
 
@@ -210,9 +212,7 @@ class MatrixFree(Operator):
         if self.nodes is not None and one is not None:
             floor = jnp.maximum(self.nodes, 0) * jnp.asarray(self.factor, self.nodes.dtype)
             return jnp.sum(self.weights * jnp.log(floor + one))
-        scale = self._outer()
-        inside = lambda v: jax.tree.map(jnp.multiply, scale, self.matvec(jax.tree.map(jnp.multiply, scale, v)))
-        nodes, weights = self._quadrature(inside)
+        nodes, weights = self._quadrature(self._within)
         small = jnp.sum(weights * jnp.log(jnp.maximum(nodes, jnp.finfo(nodes.dtype).tiny)))
         return small + Diagonal(self.diagonal(like)).logdet(like)
 
@@ -269,6 +269,11 @@ class MatrixFree(Operator):
 
     def _outer(self) -> Params:
         return jax.tree.map(jax.lax.rsqrt, self.diagonal(self.values))
+
+    def _within(self, v: Params) -> Params:
+        """Returns (C S C) v with C the inverse root of the diagonal."""
+        scale = self._outer()
+        return jax.tree.map(jnp.multiply, scale, self.matvec(jax.tree.map(jnp.multiply, scale, v)))
 
     def _quadrature(self, product: Callable[[Params], Params]) -> tuple[Array, Array]:
         steps = min(self.how.steps, tree.dimension(self.values))

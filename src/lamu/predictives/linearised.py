@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,19 +34,26 @@ _NODES = 32
 _MOST_ROWS = 1024  # activations of the network are not in `bytes_of_a_row` where a precision is dense
 
 
-@runtime_checkable
-class OutputsRule(Protocol):
-    """A predictive rule that knows the outputs as normal, before any likelihood: what `Probit` goes on from."""
+class OutputsRule(PredictiveRule):
+    """Base of rules that know the outputs as normal, before any likelihood: what `Probit` goes on from."""
+
+    marginal = False  # whether variances alone are made
+
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
+        """Returns the mean and the factored precision."""
+        return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
     def outputs(
         self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
     ) -> TangentOutputs:
-        """Returns the normal distribution of the outputs, ready for inputs; as `PredictiveRule.prepare` otherwise."""
-        ...
+        """Returns the normal distribution of the outputs, ready for inputs; as `prepare` otherwise."""
+        weights, dispersion = weights_and_dispersion(belief)
+        of = model, _ready(weights), dispersion, network_state, key, samples
+        return TangentOutputs(*of, marginal=self.marginal, noise=_noise(belief))
 
 
 @record
-class Linearised(PredictiveRule):
+class Linearised(OutputsRule):
     r"""\(f(\theta, x) \approx f(m, x) + J(x)(\theta - m)\), so that \(f(x^*) \sim N(f(m, x^*), J \Sigma J^\top)\).
 
     The outputs of a row are jointly normal. The target's distribution is then a closed form for Gaussian likelihoods, a
@@ -63,20 +70,9 @@ class Linearised(PredictiveRule):
         Linearised()
     """
 
-    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns the mean and the factored precision."""
-        return _Tangent(self.outputs(model, belief, network_state, samples, key))
-
-    def outputs(
-        self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
-    ) -> TangentOutputs:
-        """Returns the joint distribution of the outputs."""
-        weights, dispersion = weights_and_dispersion(belief)
-        return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples, noise=_noise(belief))
-
 
 @record
-class LinearisedMarginal(PredictiveRule):
+class LinearisedMarginal(OutputsRule):
     r"""The linearised rule with the outputs of a row taken for independent, of variances \((J\Sigma J^\top)_{kk}\).
 
     Variances alone are computed and held: with K outputs K numbers a row in the place of K². For one output, and for
@@ -90,17 +86,7 @@ class LinearisedMarginal(PredictiveRule):
         LinearisedMarginal()
     """
 
-    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns the mean and the factored precision."""
-        return _Tangent(self.outputs(model, belief, network_state, samples, key))
-
-    def outputs(
-        self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
-    ) -> TangentOutputs:
-        """Returns the distributions of the single outputs."""
-        weights, dispersion = weights_and_dispersion(belief)
-        of = model, _ready(weights), dispersion, network_state, key, samples
-        return TangentOutputs(*of, marginal=True, noise=_noise(belief))
+    marginal = True
 
 
 @record

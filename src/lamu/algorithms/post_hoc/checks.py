@@ -16,7 +16,7 @@ import numpy as np
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, Polished
-from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, Matching
+from lamu.algorithms.post_hoc.subnetwork import WeightsChoice
 from lamu.compile_once import compiled_once
 from lamu.convergence import Unconverged
 from lamu.families import Product
@@ -34,12 +34,10 @@ __all__ = ["bytes_held", "check_memory", "is_pretrained", "log_gradient_norm", "
 _COPIES = 3  # the curvature, the precision, and its factor
 
 
-def check_memory(structure_of: Callable[[Params], Any], choice: Any, model: Target, weights: Params) -> None:
+def check_memory(structure_of: Callable[[Params], Any], choice: WeightsChoice, model: Target, weights: Params) -> None:
     """Says what the precision will take, and refuses one that cannot fit."""
     # `ValueError`: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
-    patterns = choice.patterns if isinstance(choice, Matching) else None
-    if isinstance(choice, AllWeights | HeadWeights):
-        patterns = ("*",) if isinstance(choice, AllWeights) else (model.network.head,)
+    patterns = choice.patterns_of(model)
     if patterns is None:
         return
     chosen = _matching(weights, patterns)

@@ -25,7 +25,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense, DenseBlocks, Diagonal, LowRankStructure, MatrixFree, MatrixFreeStructure, Scalar
+from lamu.operators import Diagonal, LowRankStructure, MatrixFree, MatrixFreeStructure, Scalar
 from lamu.operators.interface import Operator
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
@@ -34,7 +34,7 @@ from lamu.record import record
 from lamu.subkeys import subkey
 from lamu.typing import Array, Data, Params, RandomKey, State
 
-__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums"]
+__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_at_once"]
 
 _MOST_ROWS = 1024
 _MOST_PARTS = 8  # sums of batches that are added up in the last program, which needs none of its own for it
@@ -206,7 +206,7 @@ def _fitted(
     key = jax.random.key(0) if key is None else key
     _require_room(structure, params["network"])
     in_eval_mode = evaluated(objective, state)
-    batches = data.batches(_rows_at_once(structure, in_eval_mode, params, data))
+    batches = data.batches(rows_at_once(structure, in_eval_mode, params, data, _MOST_ROWS))
     by_vectors = isinstance(structure, LowRankStructure | MatrixFreeStructure)
     batches, added_up = (list(batches), None) if by_vectors else (batches, structure)
     parts: list[RowSums] = []
@@ -341,23 +341,16 @@ def _sum_of_logs(precision: Any, mean: Params) -> Array:
 
 
 def _require_room(structure: Any, weights: Params) -> None:
-    """Raises a ValueError for a structure whose matrices cannot be held."""
-    size, itemsize = tree.dimension(weights), jnp.dtype(jnp.result_type(float)).itemsize
-    if structure is Dense:
-        what = f"a dense precision of {size:,} weights, with its factor,"
-        memory.demand(2 * size**2 * itemsize, what, "take structure=KroneckerFactored(), or Diagonal")
-    if structure is DenseBlocks:
-        largest = sum(leaf.size**2 for leaf in jax.tree.leaves(weights))
-        memory.demand(
-            2 * largest * itemsize,
-            "a dense matrix a leaf, with its factor,",
-            "take structure=KroneckerFactored(), or Diagonal",
-        )
+    """Raises a ValueError for a structure whose operator cannot be held with its factor."""
+    size = 2 * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
+    name = getattr(structure, "__name__", str(structure))
+    what = f"a precision of {tree.dimension(weights):,} weights, {name}, with its factor,"
+    memory.demand(size, what, "take structure=KroneckerFactored(), or Diagonal")
 
 
-def _rows_at_once(structure: Any, objective: Objective, params: Params, data: Data) -> int:
-    """Returns how many rows fit the budget, in batches of about one size."""
+def rows_at_once(structure: Any, objective: Objective, params: Params, data: Data, most: int) -> int:
+    """Returns how many rows, `most` at most, a pass of the curvature has room for, in batches of about one size."""
     row = bytes_of_a_row(structure, objective, params, data.example(1).x)
-    most = max(1, min(memory.budget() // max(row, 1), _MOST_ROWS))
+    most = max(1, min(memory.budget() // max(row, 1), most))
     count = getattr(data, "count", None)
     return most if not isinstance(count, int) else -(-count // -(-count // most))

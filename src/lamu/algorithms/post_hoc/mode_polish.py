@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import memory, tree
+from lamu import tree
 from lamu.algorithms.post_hoc.evidence_noise import noise_factor, well_determined
-from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row, evaluated
-from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
+from lamu.algorithms.post_hoc.ggn_blocks import evaluated
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision, rows_at_once
 from lamu.compile_once import compiled_once
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
@@ -186,10 +186,7 @@ class _RowsLoss:
 
     def __init__(self, objective: Objective, mode: LaplaceFit, data: Data) -> None:
         self._objective, self._data = objective, data
-        row = bytes_of_a_row(Diagonal, objective, mode.params, data.example(1).x)
-        most = max(1, min(memory.budget() // max(row, 1), _ROWS))
-        count = getattr(data, "count", None)
-        self._rows = most if not isinstance(count, int) else -(-count // -(-count // most))
+        self._rows = rows_at_once(Diagonal, objective, mode.params, data, _ROWS)
 
     def __call__(self, params: Params) -> tuple[float, Params]:
         value, gradient, seen = 0.0, None, 0.0

@@ -13,9 +13,10 @@ import numpy as np
 from lamu import tree
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise
 from lamu.algorithms.post_hoc.laplace import mode_finder
+from lamu.algorithms.post_hoc.subnetwork import HeadWeights
 from lamu.data.batch import Batch, with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
-from lamu.model import Model, supervised
+from lamu.model import supervised
 from lamu.objective import Objective
 from lamu.operators.kronecker import as_matrix
 from lamu.posterior import Posterior
@@ -62,8 +63,8 @@ class NeuralLinear(Wrapper):
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the exact posterior of head and noise given the features, after one pass over the data.
         point = self.base.posterior(key, state, objective, data, trace)
-        model = _above_features(supervised(objective.model), point.mean)
-        head = _free(model, point.mean["network"])
+        model, above = HeadWeights().select(supervised(objective.model), point)
+        head = above.mean["network"]
         noise = jnp.exp(2 * point.mean["likelihood"]["log_scale"])
         require_head(head, noise.shape[0], "neural_linear()")
         known = independent_normal(model.free_prior, head)
@@ -191,20 +192,6 @@ def absorb(
     if posterior.evidence is not None:
         evidence = posterior.evidence + new.log_normaliser() - old.log_normaliser() + rest
     return replace(posterior, belief=new, evidence=evidence, convergence=None, temperature=temperature)
-
-
-def _free(model: Model, weights: Params) -> Params:
-    """Returns the weights that the model leaves free."""
-    if model.frozen is None:
-        return weights
-    free = lambda held, leaf: leaf if held is None else None
-    return jax.tree.map(free, model.frozen, weights, is_leaf=lambda node: node is None)
-
-
-def _above_features(model: Model, params: Params) -> Model:
-    """The model with every weight frozen but the head's."""
-    features = [name for name in tree.paths(params["network"]) if not tree.matches(name, model.network.head)]
-    return model.freeze(params, *features) if features else model
 
 
 def _prior(mean: Params, delta: Params, noise: Array, prior_rows: Number) -> LinearNormalGamma:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import Belief, Independent, LearnedNormal, Prior, independent_normal
 from lamu.record import record, static
+from lamu.target import Target
 from lamu.typing import Array, Data, Params, RandomKey, State
 
 __all__ = [
@@ -34,27 +35,24 @@ __all__ = [
 ]
 
 
-@runtime_checkable
-class WeightsChoice(Protocol):
-    """A choice of weights, as `laplace(weights=...)` takes it."""
+class WeightsChoice:
+    """Base of choices of weights, as `laplace(weights=...)` takes them."""
 
-    @property
-    def words(self) -> str:
-        """What the table says of it, after "Gaussian, dense precision"."""
-        ...
+    words: Any = ""  # what the table says of it, after "Gaussian, dense precision"
+    departures: tuple[str, ...] = ("other weights a point",)
 
-    @property
-    def departures(self) -> tuple[str, ...]:
-        """What it leaves out."""
-        ...
+    def patterns_of(self, model: Target) -> tuple[str, ...] | None:
+        """Returns path patterns of the chosen weights; None where they are other than whole leaves."""
+        return None
 
-    def select(self, model: Any, point: Posterior, objective: Any, data: Data) -> tuple[Any, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
         """Returns the model of the chosen weights, all others held at the point, and the point without those."""
-        ...
+        patterns = self.patterns_of(model)
+        return held_but(model, point, () if patterns is None else patterns)
 
 
 @record
-class AllWeights:
+class AllWeights(WeightsChoice):
     """Every free weight.
 
     Examples:
@@ -63,16 +61,14 @@ class AllWeights:
         ()
     """
 
-    words = ""
     departures = ()
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
-        """Returns model and point as they are."""
-        return model, point
+    def patterns_of(self, model: Target) -> tuple[str, ...]:
+        return ("*",)
 
 
 @record
-class HeadWeights:
+class HeadWeights(WeightsChoice):
     """The weights of the network's last layer, in which its outputs are linear.
 
     Examples:
@@ -84,13 +80,12 @@ class HeadWeights:
     words = ", last layer"
     departures = ("features a point",)
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
-        """Returns the model with every other weight frozen at the point, and the point without those."""
-        return held_but(model, point, (model.network.head,))
+    def patterns_of(self, model: Any) -> tuple[str, ...]:
+        return (model.network.head,)
 
 
 @record
-class Matching:
+class Matching(WeightsChoice):
     """The weights whose path matches a pattern, leaf by leaf.
 
     Attributes:
@@ -107,8 +102,6 @@ class Matching:
 
     patterns: Any = static()
 
-    departures = ("other weights a point",)
-
     def __post_init__(self) -> None:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else tuple(self.patterns)
         object.__setattr__(self, "patterns", patterns)
@@ -120,10 +113,12 @@ class Matching:
         """The patterns."""
         return f", weights {' '.join(self.patterns)}"
 
+    def patterns_of(self, model: Target) -> tuple[str, ...]:
+        return self.patterns
+
     def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
-        """Returns the model with every other weight frozen at the point, and the point without those."""
         tree.require_matches(self.patterns, point.mean["network"])
-        return held_but(model, point, self.patterns)
+        return super().select(model, point)
 
 
 def held_but(model: Any, point: Posterior, patterns: tuple[str, ...]) -> tuple[Any, Posterior]:
@@ -195,7 +190,7 @@ class Subnetwork(NetworkWrapper):
 
 
 @record
-class ByMask:
+class ByMask(WeightsChoice):
     """The weights where a mask is true.
 
     Attributes:
@@ -214,17 +209,13 @@ class ByMask:
     mask: Any
 
     words = ", masked weights"
-    departures = ("other weights a point",)
 
-    def select(
-        self, model: Model, point: Posterior, objective: Any = None, data: Data = None
-    ) -> tuple[Model, Posterior]:
-        """Returns the model of the chosen weights, and the point of those."""
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
         return _selected(model, point, _checked(self.mask, point.mean["network"]))
 
 
 @record
-class LargestVariance:
+class LargestVariance(WeightsChoice):
     """The k weights of largest variance under a diagonal belief: one pass over the data more.
 
     Attributes:
@@ -243,8 +234,6 @@ class LargestVariance:
 
     count: int = static()
 
-    departures = ("other weights a point",)
-
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or self.count < 1:
             raise ValueError(f"LargestVariance({self.count!r}) chooses no weight; give 1 or more")
@@ -254,8 +243,7 @@ class LargestVariance:
         """How many there are."""
         return f", {self.count} weights of largest variance"
 
-    def select(self, model: Model, point: Posterior, objective: Any, data: Data) -> tuple[Model, Posterior]:
-        """Returns the model of the chosen weights, and the point of those."""
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
         weights = point.mean["network"]
         size = tree.dimension(weights)
         if self.count > size:

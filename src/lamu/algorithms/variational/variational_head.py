@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,37 +30,11 @@ from lamu.typing import Array, Data, Number, Params, RandomKey
 __all__ = [
     "DenseHead",
     "DiagonalHead",
-    "HeadCovariance",
     "HeadState",
     "VariationalHead",
     "expected_log_likelihood",
     "variational_head",
 ]
-
-
-@runtime_checkable
-class HeadCovariance(Protocol):
-    """A covariance an output, in coordinates without a bound."""
-
-    def init(self, head: Params, scale: Any) -> Array:
-        """Returns the coordinates of the covariance scale² I."""
-        ...
-
-    def spread(self, raw: Array, phi: Array) -> Array:
-        r"""Returns \(\phi^\top S_k \phi\), `[rows, outputs]`."""
-        ...
-
-    def variance(self, raw: Array) -> Array:
-        """Returns the diagonals of S, `[outputs, in]`."""
-        ...
-
-    def entropy(self, raw: Array) -> Array:
-        """Returns the entropy in nats."""
-        ...
-
-    def precision(self, raw: Array, head: Params) -> Any:
-        """Returns S⁻¹, an operator on the layer's weights."""
-        ...
 
 
 @record
@@ -162,7 +136,7 @@ class VariationalHead(Runnable):
     """The algorithm that `variational_head` makes."""
 
     optimizer: Any = static()  # an optax gradient transformation
-    covariance: HeadCovariance = DenseHead()  # of the belief about the head
+    covariance: DenseHead | DiagonalHead = DenseHead()  # of the belief about the head
     init_scale: Number = 0.1  # the standard deviation of every weight of the head to begin with
     factor: Rate = Annealed(1.0)  # what every update is multiplied with
 
@@ -303,7 +277,7 @@ def _above(model: Model, features: Params) -> Model:
 
 def variational_head(
     optimizer: Any = None,
-    covariance: HeadCovariance | None = None,
+    covariance: DenseHead | DiagonalHead | None = None,
     init_scale: Number = 0.1,
     factor: Any = Annealed(1.0),
 ) -> VariationalHead:
