@@ -26,7 +26,6 @@ __all__ = [
     "Objective",
     "dispersion_step",
     "outputs_and_row_jacobian",
-    "row_jacobian",
 ]
 
 
@@ -282,14 +281,9 @@ def _filled(part: Params, like: Params, missing: Any) -> Params:
     return jax.tree.map(leaf, part, like, is_leaf=stop)
 
 
-def row_jacobian(function: Callable[[Params], Array], weights: Params) -> Params:
-    """Returns ∂f/∂θ, leaves `[outputs, ...]`: one backward pass an output, or one forward pass a weight."""
-    # A head of some dozens of weights with an output for every pixel is differentiated forwards.
-    return outputs_and_row_jacobian(function, weights)[1]
-
-
 def outputs_and_row_jacobian(function: Callable[[Params], Array], weights: Params) -> tuple[Array, Params]:
-    """Returns f `[outputs]` and ∂f/∂θ, as `row_jacobian` has it, from one forward pass."""
+    """Returns f and ∂f/∂θ, leaves `[outputs, ...]`: one backward pass an output, or one forward pass a weight."""
+    # A head of some dozens of weights with an output for every pixel is differentiated forwards.
     outputs = jax.eval_shape(function, weights)
     twice = lambda weights: (function(weights),) * 2
     forwards = jax.jacfwd(twice, has_aux=True)

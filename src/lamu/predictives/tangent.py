@@ -28,7 +28,7 @@ from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
-from lamu.objective.objective import row_jacobian
+from lamu.objective.objective import outputs_and_row_jacobian
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix
@@ -60,7 +60,7 @@ def tangent(
                 return read.outputs, found
         if layered:
             return read.outputs, _of_layers(precision, read, outputs, mean, x, marginal)
-    of_row = lambda row: (outputs(mean, row), row_jacobian(lambda theta: outputs(theta, row), mean))
+    of_row = lambda row: outputs_and_row_jacobian(lambda theta: outputs(theta, row), mean)
     f, jacobian = jax.vmap(of_row)(x)
     return f, precision.tangent_covariance(jacobian, marginal)
 

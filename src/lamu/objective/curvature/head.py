@@ -24,7 +24,7 @@ import numpy as np
 from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES
-from lamu.objective.curvature.reader.layers import Layer, layers, moved, places
+from lamu.objective.curvature.reader.layers import Layer, layers, moved, places, sole_users
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
 from lamu.operators.layer_order import layer_matrix, permutation
@@ -146,14 +146,15 @@ def _order_of_positions(read: LinearisedNetwork, layer: Layer, positions: int) -
     numbers = np.arange(int(np.prod(shape))).reshape(shape)
     seen = _by_position(numbers, step, site.position, len(places(program, site)[1]))
     bias = next((each.step for each in read.sites if each.leaf == layer.bias), None)
-    while place != result:
-        users = [number for number, user in enumerate(program.steps) if place in user.reads]
-        if len(users) != 1 or (users[0] != bias and program.steps[users[0]].name not in MOVES):
+    for number in sole_users(program, place):
+        if number != bias and program.steps[number].name not in MOVES:
             return None
-        numbers = numbers if users[0] == bias else moved(program, users, numbers)
-        (place,) = program.steps[users[0]].writes
+        numbers = numbers if number == bias else moved(program, [number], numbers)
+        (place,) = program.steps[number].writes
         if program.avals[place].shape != numbers.shape:  # pyright: ignore[reportCallIssue, reportArgumentType]
             return None
+    if place != result:
+        return None
     if seen.shape[0] != positions or numbers.size != seen.size:
         return None
     last = numbers.reshape(seen.shape)
@@ -179,11 +180,9 @@ def _is_output(read: LinearisedNetwork, step: int) -> bool:
     (place,) = program.steps[step].writes
     (result,) = program.outputs
     size = lambda place: int(np.prod(program.avals[place].shape))
-    while place != result:
-        users = [user for user in program.steps if place in user.reads]
-        if len(users) != 1 or users[0].name not in _KEEPS_ORDER or len(users[0].writes) != 1:
+    for number in sole_users(program, place):
+        user = program.steps[number]
+        if user.name not in _KEEPS_ORDER or len(user.writes) != 1 or size(user.writes[0]) != size(place):
             return False
-        if size(users[0].writes[0]) != size(place):
-            return False
-        place = users[0].writes[0]
-    return True
+        place = user.writes[0]
+    return place == result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from lamu.objective.curvature.reader.linearised import LinearisedNetwork
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse
 from lamu.typing import Params
 
-__all__ = ["Layer", "layers", "layers_by_name", "moved", "places"]
+__all__ = ["Layer", "layers", "layers_by_name", "moved", "places", "sole_users"]
 
 
 @dataclass(frozen=True)
@@ -131,20 +131,28 @@ def _meets(program: Program, kernel: ParameterUse, bias: ParameterUse) -> bool:
         rest = [1] * (len(shape) - channels.ndim)
         channels = channels.reshape([*rest, *channels.shape] if kernel.position == 1 else [*channels.shape, *rest])
     channels = np.broadcast_to(channels, shape)
-    while True:
-        users = [number for number, user in enumerate(program.steps) if place in user.reads]
-        if len(users) != 1 or place in program.outputs:
-            return False
-        if users[0] == bias.step:
+    for user in sole_users(program, place):
+        if user == bias.step:
             break
-        if program.steps[users[0]].name not in MOVES:
+        if program.steps[user].name not in MOVES:
             return False
-        channels = moved(program, users, channels)
-        place = program.steps[users[0]].writes[0]
+        channels = moved(program, [user], channels)
+    else:
+        return False
     size = program.avals[program.leaves[bias.leaf]].shape
     mine = moved(program, (*bias.single, *bias.spread), np.arange(int(np.prod(size))).reshape(size))
     # A sum may broadcast axes of length one by itself.
     return mine.ndim == channels.ndim and np.array_equal(np.broadcast_to(mine, channels.shape), channels)
+
+
+def sole_users(program: Program, place: Any) -> Iterator[int]:
+    """Yields the only step that reads a value, the only one that reads its result, and so on to the function's own."""
+    while place not in program.outputs:
+        users = [number for number, user in enumerate(program.steps) if place in user.reads]
+        if len(users) != 1:
+            return
+        yield users[0]
+        place = program.steps[users[0]].writes[0]
 
 
 def moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
