@@ -16,7 +16,7 @@ from lamu.data.batch import with_offset
 from lamu.families.location_scale import BaseDistribution, LocationScale, StandardNormal
 from lamu.objective import BatchLoss
 from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, Program
-from lamu.objective.curvature.reader.parameter_uses import Site, is_lookup, sites
+from lamu.objective.curvature.reader.parameter_uses import ParameterUse, is_lookup, sites
 from lamu.record import record
 from lamu.typing import Array, DTypeLike, RandomKey
 
@@ -45,13 +45,13 @@ __all__ = [
 class Plan:
     """How a site's output is drawn."""
 
-    site: Site
+    site: ParameterUse
     noise: Callable[[RandomKey, int], Any]  # the rows' noise, from a key and the number of rows: arrays `[batch, ...]`
     # One row's output, from the program's values, the bases of m, s and s z, and the row's noise.
     output: Callable[..., Array]
 
 
-def anew(program: Program, site: Site, gaussian: bool) -> Plan | None:
+def anew(program: Program, site: ParameterUse, gaussian: bool) -> Plan | None:
     """Returns the plan that draws weights for each row, where the use is elementwise; else None."""
     if program.steps[site.step].name not in ELEMENTWISE:
         return None
@@ -67,7 +67,7 @@ def anew(program: Program, site: Site, gaussian: bool) -> Plan | None:
     return Plan(site, numbers, output)
 
 
-def local(program: Program, site: Site) -> Plan | None:
+def local(program: Program, site: ParameterUse) -> Plan | None:
     """Returns the plan that draws the output itself; None where a weight is used at several places or in no product."""
     axes = _axes(program, site)
     if axes is None or axes[2] > 1:
@@ -91,7 +91,7 @@ def local(program: Program, site: Site) -> Plan | None:
     return Plan(site, numbers, output)
 
 
-def flipped(program: Program, site: Site) -> Plan | None:
+def flipped(program: Program, site: ParameterUse) -> Plan | None:
     """Returns the plan that changes signs of one draw of the weights; None for what is no product."""
     axes = _axes(program, site)
     if axes is None:
@@ -119,7 +119,7 @@ def flipped(program: Program, site: Site) -> Plan | None:
     return None if step.name == "gather" and ins else Plan(site, numbers, output)
 
 
-def _axes(program: Program, site: Site) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+def _axes(program: Program, site: ParameterUse) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
     """Returns which axes of the data and of the output tell weights apart, and at how many places each is used."""
     if site.spread or site.loop is not None:
         return None
@@ -150,18 +150,18 @@ def _axes(program: Program, site: Site) -> tuple[tuple[int, ...], tuple[int, ...
     return None
 
 
-def _other(program: Program, site: Site) -> Any:
+def _other(program: Program, site: ParameterUse) -> Any:
     """The place of the data that the weights meet."""
     return program.steps[site.step].reads[1 - site.position]
 
 
-def _aval_out(program: Program, site: Site) -> Any:
+def _aval_out(program: Program, site: ParameterUse) -> Any:
     (place,) = program.steps[site.step].writes
     assert place is not None
     return program.avals[place]
 
 
-def _given(site: Site, values: dict[int, Any]) -> dict[int, Any]:
+def _given(site: ParameterUse, values: dict[int, Any]) -> dict[int, Any]:
     return {place: values[place] for place in site.given}
 
 
@@ -178,7 +178,11 @@ LOG = logging.getLogger("lamu")
 
 
 def outputs_by_rows(
-    key: RandomKey, belief: LocationScale, loss: BatchLoss, choose: Callable[[Program, Site], Plan | None], name: str
+    key: RandomKey,
+    belief: LocationScale,
+    loss: BatchLoss,
+    choose: Callable[..., Plan | None],
+    name: str,
 ) -> Array:
     """Returns f of every row in training mode, `[batch, outputs]`, each with weights drawn for it."""
     # The network is traced for one row and read (`lamu.objective.curvature.reader`). What `choose` has no plan for is
@@ -229,7 +233,11 @@ def outputs_by_rows(
 
 
 def _plans(
-    program: Program, choose: Callable[[Program, Site], Plan | None], belief: LocationScale, batch: int, name: str
+    program: Program,
+    choose: Callable[..., Plan | None],
+    belief: LocationScale,
+    batch: int,
+    name: str,
 ) -> list[Plan]:
     """Returns the plans of all leaves whose every use has one, and says which leaves have none."""
     found, reasons = sites(program)
@@ -323,7 +331,7 @@ class LocalReparameterisation:
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
         """Returns the mean loss with a draw of the outputs of every layer, and the network's (empty) state."""
 
-        def choose(program: Program, site: Site) -> Plan | None:
+        def choose(program: Program, site: ParameterUse) -> Plan | None:
             return local(program, site) or flipped(program, site) or anew(program, site, gaussian=True)
 
         return _mean_loss(loss, outputs_by_rows(key, belief, loss, choose, type(self).__name__))
@@ -351,7 +359,7 @@ class Flipout:
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
         """Returns the mean loss with signs of every row's own, and the network's (empty) state."""
 
-        def choose(program: Program, site: Site) -> Plan | None:
+        def choose(program: Program, site: ParameterUse) -> Plan | None:
             return flipped(program, site) or anew(program, site, gaussian=False)
 
         return _mean_loss(loss, outputs_by_rows(key, belief, loss, choose, type(self).__name__))

@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.extend.core as core
@@ -15,10 +15,13 @@ from jax.core import eval_jaxpr
 
 from lamu import tree
 from lamu.record import record, static
-from lamu.typing import Params
+from lamu.typing import Array, Params
 
-__all__ = ["MOVES", "Program", "Step", "differentiable", "warn_of_rows", "warned"]
+__all__ = ["MOVES", "Program", "Step", "Values", "differentiable", "warn_of_rows", "warned"]
 
+
+Values: TypeAlias = dict[int, Any]  # what stands at each place: arrays, traced or not
+Place: TypeAlias = int | core.Literal  # of a value, or the value itself
 
 LOG = logging.getLogger("lamu")
 
@@ -77,7 +80,7 @@ class Step:
         """The name of the primitive."""
         return self.equation.primitive.name
 
-    def run(self, values: dict[int, Any]) -> list[Any]:
+    def run(self, values: Values) -> list[Any]:
         """Returns the outputs, given what stands at each place; nothing for outputs that nobody reads."""
         arguments = {
             atom: values[place]
@@ -89,7 +92,7 @@ class Step:
         one = core.Jaxpr((), list(arguments), results, [self.equation], self.equation.effects, info)
         return eval_jaxpr(one, (), *arguments.values())
 
-    def advance(self, values: dict[int, Any]) -> None:
+    def advance(self, values: Values) -> None:
         """Runs and writes the outputs to their places."""
         for place, value in zip((w for w in self.writes if w is not None), self.run(values), strict=True):
             values[place] = value
@@ -130,7 +133,7 @@ class Program:
                 "take prints and callbacks out of it"
             )
         self.steps: list[Step] = []
-        self.constants: dict[int, Any] = {}
+        self.constants: Values = {}
         self.views: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.avals: list[Any] = []
         self._dependent: set[int] = set()
@@ -148,7 +151,7 @@ class Program:
         """Whether what stands at a place depends on the example."""
         return place in self._dependent
 
-    def before(self, leaves: Sequence[Any]) -> dict[int, Any]:
+    def before(self, leaves: Sequence[Any]) -> Values:
         """Returns the values of all places that no example has a part in."""
         values = {**self.constants, **dict(zip(self.leaves, leaves, strict=True))}
         for step in self.steps:
@@ -156,7 +159,7 @@ class Program:
                 step.advance(values)
         return values
 
-    def results(self, values: dict[int, Any]) -> list[Any]:
+    def results(self, values: Values) -> list[Any]:
         """Returns the function's results, when every step was run."""
         return [_constant(out) if isinstance(out, core.Literal) else values[out] for out in self.outputs]
 
@@ -164,12 +167,12 @@ class Program:
         self.avals.append(aval)
         return len(self.avals) - 1
 
-    def _inline(self, jaxpr: Any, consts: Sequence[Any], places: Sequence[Any]) -> list[Any]:
+    def _inline(self, jaxpr: Any, consts: Sequence[Any], places: Sequence[Place]) -> list[Place]:
         """Appends a jaxpr's equations, its inputs at the given places; returns the places of its outputs."""
-        where: dict[Any, Any] = dict(zip(jaxpr.invars, places, strict=True))
+        where: dict[core.Var, Place] = dict(zip(jaxpr.invars, places, strict=True))
         for atom, value in zip(jaxpr.constvars, consts, strict=True):
-            where[atom] = self._place(atom.aval)
-            self.constants[where[atom]] = value
+            place = self._place(atom.aval)
+            where[atom], self.constants[place] = place, value
         read = lambda atom: atom if isinstance(atom, core.Literal) else where[atom]
         for equation in jaxpr.eqns:
             reads = [read(atom) for atom in equation.invars]
@@ -184,11 +187,11 @@ class Program:
                 where.update(self._step(equation, reads))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _opens(self, reads: Sequence[Any]) -> bool:
+    def _opens(self, reads: Sequence[Place]) -> bool:
         """Whether a call that reads these places is opened."""
         return any(self._is(place) for place in reads)
 
-    def _step(self, equation: Any, reads: list[Any]) -> dict[Any, Any]:
+    def _step(self, equation: Any, reads: list[Place]) -> dict[core.Var, int]:
         held = [
             None
             if isinstance(atom, core.Literal)
@@ -211,7 +214,7 @@ class Program:
         self.constants[place] = _constant(literal)
         return place
 
-    def _is(self, place: Any) -> bool:
+    def _is(self, place: Place | None) -> bool:
         return isinstance(place, int) and place in self.views
 
     def _follow(self, step: Step, number: int) -> None:
@@ -229,7 +232,7 @@ class Program:
             self.views[step.writes[0]] = (leaf, (*chain, number))
 
 
-def _constant(literal: Any) -> Any:
+def _constant(literal: Any) -> Array:
     return jnp.asarray(literal.val, literal.aval.dtype)
 
 

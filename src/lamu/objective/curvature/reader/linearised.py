@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.flat_jaxpr import Program
+from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
 from lamu.objective.curvature.reader.loops import loop_contribution, perturbed
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, of_rows, sites
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, in_chunks, meets_once
@@ -28,7 +28,7 @@ class LinearisedNetwork:
     pull: Callable[[Array], tuple[list[Array], list[Array]]]
     program: Program  # the equations of one example
     sites: list[ParameterUse]  # where a leaf meets data
-    held: dict[int, Any]  # the values of all places that no example has a part in
+    held: Values  # the values of all places that no example has a part in
     inputs: list[dict[int, Array]]  # for each site, what it reads of the data, by place, `[batch, ...]`
     unread: dict[int, str]  # the leaves that meet data in no readable way, with the reason
     leaves: list[Array]  # the parameters' leaves
@@ -104,7 +104,7 @@ def linearise(
     avals = [_out(program, site) for site in found]
     extra = [jnp.zeros((rows[0].shape[0], *aval.shape), aval.dtype) for aval in avals]
 
-    def run(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Any], dict[int, Any]]]:
+    def run(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Any], Values]]:
         held = program.before(leaves)
 
         def of_one(row: list[Array], extra: list[Array]) -> tuple[Array, list[dict[int, Array]]]:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.flat_jaxpr import Program
+from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, chunk_of, contribution
 from lamu.typing import Array
@@ -21,7 +21,7 @@ __all__ = ["loop_contribution", "perturbed"]
 
 
 def perturbed(
-    program: Program, found: Sequence[ParameterUse], values: dict[int, Any], extra: Sequence[Array]
+    program: Program, found: Sequence[ParameterUse], values: Values, extra: Sequence[Array]
 ) -> list[dict[int, Array]]:
     """Runs the steps that depend on an example, with a term added to what comes out of each site."""
     at: dict[int, list[int]] = {}
@@ -47,9 +47,7 @@ def perturbed(
     return reads
 
 
-def _loop(
-    program: Program, found: list[ParameterUse], values: dict[int, Any], extra: list[Array]
-) -> list[dict[int, Array]]:
+def _loop(program: Program, found: list[ParameterUse], values: Values, extra: list[Array]) -> list[dict[int, Array]]:
     """Runs a `scan` with terms `[time, ...]` added in its body; returns what the sites read, `[time, ...]`."""
     step, body, inner = program.steps[found[0].step], found[0].loop.body, [site.loop.inner for site in found]
     settings = step.equation.params
@@ -82,7 +80,7 @@ def _loop(
 
 
 def loop_contribution(
-    program: Program, site: ParameterUse, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
+    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     """Chooses the rule for a site in a loop; the arguments are those of `contribution`, with an axis of time."""
     loop = site.loop

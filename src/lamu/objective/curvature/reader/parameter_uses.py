@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
 
-from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, differentiable
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, Values, differentiable
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Loop", "ParameterUse", "lookups", "merged", "of_rows", "product_axes", "sites", "windows"]
+__all__ = ["Loop", "ParameterUse", "is_lookup", "lookups", "merged", "of_rows", "product_axes", "sites", "windows"]
 
 
 def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: dict[str, Any]) -> Array:
@@ -52,7 +52,7 @@ def product_axes(step: Step) -> tuple[list[str], str, str, list[str]]:
     return sides, shared[0], shared[1], free
 
 
-def of_rows(rows: dict[int, Array], held: dict[int, Any], place: Any, batch: int) -> Array:
+def of_rows(rows: dict[int, Array], held: Values, place: Any, batch: int) -> Array:
     """Returns what stands at a place for every example, also where it is the same for all."""
     return rows[place] if place in rows else jnp.broadcast_to(held[place], (batch, *held[place].shape))
 
@@ -68,7 +68,7 @@ def lookups(step: Step, rows: dict[int, Array], table: Array, cotangent: Array) 
     return which, cotangent.reshape(*which.shape, *table.shape[1:]).astype(table.dtype)
 
 
-def _is_lookup(settings: dict[str, Any], table: tuple[int, ...], output: tuple[int, ...]) -> bool:
+def is_lookup(settings: dict[str, Any], table: tuple[int, ...], output: tuple[int, ...]) -> bool:
     """Whether an equation `gather` reads whole rows of a table, `[..., *row]` from `[rows, *row]`."""
     numbers = settings["dimension_numbers"]
     plain = (numbers.collapsed_slice_dims, numbers.start_index_map, numbers.operand_batching_dims) == ((0,), (0,), ())
@@ -105,14 +105,14 @@ class ParameterUse:
     given: tuple[int, ...] = static()  # the places of all else that the use reads; in a loop, places of its body
     loop: Any = static(default=None)  # where the equation is a loop, the `Loop` that it is; None elsewhere
 
-    def through(self, program: Program, leaf: Array, held: dict[int, Any]) -> Array:
+    def through(self, program: Program, leaf: Array, held: Values) -> Array:
         """Returns p of a leaf."""
         values = {**held, program.leaves[self.leaf]: leaf}
         for number in self.single:
             program.steps[number].advance(values)
         return values[self.base]
 
-    def use(self, program: Program, base: Array, given: dict[int, Any]) -> Array:
+    def use(self, program: Program, base: Array, given: Values) -> Array:
         """Returns the equation's output, from p's value and all else that it reads."""
         values = {**given, self.base: base}
         for number in self.spread:
@@ -129,9 +129,9 @@ class ParameterUse:
         if step.name == "conv_general_dilated" and position == 1:
             return "convolution" if step.equation.params["batch_group_count"] == 1 else ""
         table = step.name == "gather" and position == 0 and step.reads[1] in rows
-        return "lookup" if table and _is_lookup(step.equation.params, program.avals[self.base].shape, output) else ""
+        return "lookup" if table and is_lookup(step.equation.params, program.avals[self.base].shape, output) else ""
 
-    def gradient(self, program: Program, base: Array, held: dict[int, Any], rows: dict[int, Array]) -> Any:
+    def gradient(self, program: Program, base: Array, held: Values, rows: dict[int, Array]) -> Any:
         """Returns the function from what the site reads of one row, and a cotangent, to the gradient in p's value."""
         given = {place: held[place] for place in self.given if place not in rows}
 
@@ -142,14 +142,14 @@ class ParameterUse:
 
         return of_row
 
-    def slope(self, program: Program, leaf: Array, held: dict[int, Any]) -> Array | None:
+    def slope(self, program: Program, leaf: Array, held: Values) -> Array | None:
         """Returns p′, element by element, in the shape of p's value; None where p only moves elements."""
         if all(_is_move(program.steps[number]) for number in self.single):
             return None
         through = lambda leaf: self.through(program, leaf, held)
         return jax.jvp(through, (leaf,), (jnp.ones_like(leaf),))[1]
 
-    def pull(self, program: Program, gradient: Array, leaf: Array, held: dict[int, Any]) -> Array:
+    def pull(self, program: Program, gradient: Array, leaf: Array, held: Values) -> Array:
         """Returns a gradient with respect to the leaf, from that with respect to p's value."""
         value, pull = jax.vjp(lambda leaf: self.through(program, leaf, held), leaf)
         return pull(gradient.astype(value.dtype))[0]
@@ -205,12 +205,12 @@ def sites(program: Program, loops: bool = False) -> tuple[list[ParameterUse], di
     return read, reasons
 
 
-def _in_loop(program: Program, number: int, seats: list[int]) -> dict[int, Any]:
+def _in_loop(program: Program, number: int, seats: list[int]) -> Values:
     """Returns, for each input of a `scan` that is a view, its sites in the body, or the reason why it has none."""
     step = program.steps[number]
     settings = step.equation.params
     constants, first = settings["num_consts"], settings["num_consts"] + settings["num_carry"]
-    found: dict[int, Any] = {seat: "is carried" for seat in seats if constants <= seat < first}
+    found: Values = {seat: "is carried" for seat in seats if constants <= seat < first}
     entering = [seat for seat in seats if seat not in found]
     body = Program(*_body(settings["jaxpr"], entering))
     inner, reasons = sites(body)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.flat_jaxpr import Program
+from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, lookups, merged, of_rows, product_axes, windows
 from lamu.record import record, static
 from lamu.typing import Array
@@ -246,7 +246,7 @@ HELD = 2**16
 
 
 def contribution(
-    program: Program, site: ParameterUse, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
+    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     """Chooses the rule for a site."""
     step = program.steps[site.step]
@@ -276,7 +276,7 @@ def _is_summand(name: str, site: ParameterUse, base: Array, output: tuple[int, .
 
 
 def _dense(
-    program: Program, site: ParameterUse, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
+    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step, other = program.steps[site.step], 1 - site.position
     a = of_rows(rows, held, step.reads[other], cotangent.shape[0])
@@ -319,7 +319,7 @@ def _summand(base: Array, cotangent: Array) -> Rule:
 
 
 def _convolution(
-    program: Program, site: ParameterUse, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
+    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step = program.steps[site.step]
     settings = step.equation.params
@@ -347,7 +347,7 @@ def _convolution(
 
 
 def _lookup(
-    program: Program, site: ParameterUse, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
+    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step, width = program.steps[site.step], base.shape[1:]
     which, received = lookups(step, rows, base, cotangent)
