@@ -13,7 +13,7 @@ from jax.scipy.linalg import block_diag
 from lamu import tree
 from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal, Scalar
-from lamu.operators.interface import Operator, Structure, is_operator
+from lamu.operators.interface import Operator, is_operator
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree
 
@@ -86,13 +86,10 @@ class BlockDiagonal(Operator):
 
     def add(self, other: Operator) -> BlockDiagonal:
         """Returns S + other, exactly, for an other of the same blocks or a diagonal."""
-        if isinstance(other, Scalar):
-            return type(self)(self._map(lambda block: _sum(block, other)))
-        if isinstance(other, Diagonal):
-            return type(self)(self._map(lambda block, part: _sum(block, Diagonal(part)), other.values))
-        if not isinstance(other, BlockDiagonal):
+        others = self._parts_of(other)
+        if others is None:
             raise TypeError(f"a {type(other).__name__} has no blocks; add a BlockDiagonal, a Diagonal or a Scalar")
-        return type(self)(self._map(_sum, other.blocks))
+        return type(self)(self._map(lambda block, of: block.add(of), others))
 
     def add_diagonal(self, values: Params) -> BlockDiagonal:
         """Returns S plus what every block can hold of its part of a diagonal."""
@@ -130,19 +127,26 @@ class BlockDiagonal(Operator):
     def _map(self, function: Callable[..., Any], *rest: PyTree) -> PyTree:
         return jax.tree.map(function, self.blocks, *rest, is_leaf=is_operator)
 
-    def _blocks_of(self, other: Operator, like: Params) -> PyTree:
+    def _parts_of(self, other: Operator) -> PyTree | None:
+        """The other's operators on the parts of S; None where it does not fall apart into the same."""
         if isinstance(other, Scalar):
             return self._map(lambda block: other)
         if isinstance(other, Diagonal):
             return self._map(lambda block, part: Diagonal(part), other.values)
         layout = jax.tree.structure(self.blocks, is_leaf=is_operator)
-        if isinstance(other, BlockDiagonal) and jax.tree.structure(other.blocks, is_leaf=is_operator) == layout:
-            return other.blocks
-        matrix, start, found = other.dense(like), 0, []
+        same = isinstance(other, BlockDiagonal) and jax.tree.structure(other.blocks, is_leaf=is_operator) == layout
+        return other.blocks if same else None
+
+    def _blocks_of(self, other: Operator, like: Params) -> PyTree:
+        """The same, of any other operator from its matrix."""
+        parts = self._parts_of(other)
+        if parts is not None:
+            return parts
+        matrix, start, blocks = other.dense(like), 0, []
         for size in jax.tree.leaves(self._map(lambda block, part: tree.dimension(part), like)):
-            found.append(Dense(matrix[start : start + size, start : start + size]))
+            blocks.append(Dense(matrix[start : start + size, start : start + size]))
             start += size
-        return jax.tree.unflatten(layout, found)
+        return jax.tree.unflatten(jax.tree.structure(self.blocks, is_leaf=is_operator), blocks)
 
 
 @record
@@ -220,15 +224,3 @@ class DenseBlocks(BlockDiagonal):
 
 def _total(terms: PyTree) -> Array:
     return reduce(jnp.add, jax.tree.leaves(terms))
-
-
-def _sum(block: Operator, other: Operator) -> Operator:
-    """The sum of two operators of one block, exactly, in the structure of the first."""
-    if isinstance(block, Structure) and type(block) is type(other):
-        return jax.tree.map(jnp.add, block, other)
-    if isinstance(block, Dense):
-        like = jnp.zeros(block.matrix.shape[0], block.matrix.dtype)
-        return Dense(block.matrix + other.dense(like))
-    if isinstance(block, Diagonal) and isinstance(other, Scalar):
-        return Diagonal(tree.add(block.values, other.diagonal(block.values)))
-    return block.add(other)

@@ -96,6 +96,10 @@ class Dense(Structure):
     def logdet(self, like: Params) -> Array:
         return _logdet(self.matrix)
 
+    def add(self, other: Operator) -> Dense:
+        """Returns S + other, exactly."""
+        return Dense(self.matrix + other.dense(jnp.zeros_like(self.matrix[0])))
+
     def add_prior(self, precision: Operator, like: Params) -> Dense:
         return Dense(self.matrix + precision.dense(like).astype(self.matrix.dtype))
 

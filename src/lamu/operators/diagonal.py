@@ -201,6 +201,12 @@ class Diagonal(Structure):
         """Returns Δ S⁻¹ Δ, which is δ² / s coordinate by coordinate."""
         return Diagonal(jax.tree.map(lambda s, d: d * d / s, self.values, delta.values))
 
+    def add(self, other: Operator) -> Operator:
+        """Returns S + other, exactly, for a Diagonal or a Scalar."""
+        if not other.is_diagonal:
+            return super().add(other)
+        return Diagonal(tree.add(self.values, other.diagonal(self.values)))
+
     def scale(self, factor: Number) -> Diagonal:
         return Diagonal(tree.scale(self.values, factor))
 

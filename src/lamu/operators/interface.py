@@ -29,11 +29,13 @@ class Operator(Protocol):
         layered: whether a prediction takes it, as a block, layer by layer: by `layer_inverse`, or by the Jacobian of
             its own leaves.
         is_diagonal: whether it is one number a coordinate, or one for all.
+        by_rows: whether a curvature of this structure is a sum over rows, and not found by products with vectors.
     """
 
     per_output: bool = False
     layered: bool = False
     is_diagonal: bool = False
+    by_rows: bool = True
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
@@ -224,6 +226,10 @@ class Structure(Operator, Protocol):
     arrives through the class's constructors, each of which keeps what the structure can hold (`Dense` everything,
     `Diagonal` the diagonal, `Scalar` the mean of the diagonal). A Cholesky factor is an operator and no structure.
     """
+
+    def add(self, other: Operator) -> Structure:
+        """Returns S + other, exactly, for an other of the same structure."""
+        return jax.tree.map(jnp.add, self, other) if type(self) is type(other) else super().add(other)
 
     def add_diagonal(self, values: Params) -> Structure:
         """Returns S plus what the structure keeps of a diagonal."""

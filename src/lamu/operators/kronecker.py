@@ -414,6 +414,8 @@ class KroneckerFactored:
     rank: int | None = static(default=None)
     sharing: Expand | Reduce = static(default=Expand())
 
+    by_rows = True
+
     def __post_init__(self) -> None:
         patterns = (self.diagonal,) if isinstance(self.diagonal, str) else tuple(self.diagonal)
         object.__setattr__(self, "diagonal", patterns)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.operators.diagonal import Diagonal, Scalar, Scaled
+from lamu.operators.diagonal import Diagonal, Scaled
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree
@@ -98,7 +98,7 @@ class LowRank(Operator):
         if isinstance(other, LowRank):
             both = jax.tree.map(lambda u, w: jnp.concatenate([u, w]), self.root, other.root)
             return LowRank(both, tree.add(self.values, other.values))
-        if isinstance(other, Diagonal | Scalar):
+        if other.is_diagonal:
             return LowRank(self.root, tree.add(self.values, other.diagonal(self.values)))
         raise TypeError(
             f"a {type(other).__name__} is no low rank plus a diagonal; add a LowRank, a Diagonal or a Scalar"
@@ -161,6 +161,8 @@ class LowRankStructure:
     """
 
     rank: int = static()
+
+    by_rows = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:

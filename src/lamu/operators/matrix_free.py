@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.operators.diagonal import Diagonal, Scalar
+from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
@@ -118,6 +118,8 @@ class MatrixFreeStructure:
     iterations: int = static(default=500)
     probes: int = static(default=16)
     steps: int = static(default=40)
+
+    by_rows = False
 
     def __post_init__(self) -> None:
         for name in ("tolerance", "iterations", "probes", "steps"):
@@ -239,7 +241,7 @@ class MatrixFree(Operator):
 
     def add(self, other: Operator) -> MatrixFree:
         """Returns S plus a Diagonal or a Scalar."""
-        if not isinstance(other, Diagonal | Scalar):
+        if not other.is_diagonal:
             raise TypeError(f"a {type(other).__name__} cannot be added to a matrix-free precision; add a Diagonal")
         values = tree.add(self.values, other.diagonal(self.values))
         return MatrixFree(self.of, self.held, self.factor, values, self.how, self.nodes, self.weights)

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
-from lamu.operators.diagonal import Diagonal, Scalar
 from lamu.operators.eigenbasis import Eigenbasis
 from lamu.operators.interface import Operator, is_number, layer_shapes
 from lamu.operators.kronecker import as_matrix
@@ -66,10 +65,10 @@ class OutputBlocks(Operator):
         """Returns S plus an operator of the same kind, a Diagonal or a Scalar, exactly."""
         if isinstance(other, OutputBlocks):
             return OutputBlocks(self.matrices + other.matrices)
-        if not isinstance(other, Diagonal | Scalar):
+        if not other.is_diagonal:
             raise TypeError(f"a {type(other).__name__} couples outputs; add a Diagonal, or take the structure Dense")
         width, outputs = self._shape()
-        diagonal = other.diagonal(other.values if isinstance(other, Diagonal) else jnp.zeros((width, outputs)))
+        diagonal = other.diagonal(jnp.zeros((width, outputs)))
         added = as_matrix(diagonal, (width, outputs))[0].astype(self.matrices.dtype)
         return OutputBlocks(self.matrices + jax.vmap(jnp.diag)(added.T))
 

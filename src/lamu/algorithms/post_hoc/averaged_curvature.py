@@ -26,7 +26,6 @@ from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import LowRankStructure, MatrixFreeStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.linearised import TangentOutputs
@@ -57,7 +56,7 @@ class AveragedGaussNewton(GaussNewton):
 
 def can_average(structure: Any, model: Any) -> bool:
     """Returns whether the outputs are logits of a network whose curvature is worth averaging, and can be averaged."""
-    if not isinstance(model, Model) or isinstance(structure, LowRankStructure | MatrixFreeStructure):
+    if not (isinstance(model, Model) and structure.by_rows):
         return False
     classes = getattr(model.likelihood.support, "number", 2)
     return bool(model.likelihood.logits) and not model.identified and classes <= _MOST_CLASSES

@@ -25,7 +25,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import Diagonal, LowRankStructure, MatrixFree, MatrixFreeStructure, Scalar
+from lamu.operators import Diagonal, MatrixFree, Scalar
 from lamu.operators.interface import Operator
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
@@ -207,15 +207,14 @@ def _fitted(
     _require_room(structure, params["network"])
     in_eval_mode = evaluated(objective, state)
     batches = data.batches(rows_at_once(structure, in_eval_mode, params, data, _MOST_ROWS))
-    by_vectors = isinstance(structure, LowRankStructure | MatrixFreeStructure)
-    batches, added_up = (list(batches), None) if by_vectors else (batches, structure)
+    batches, added_up = (batches, structure) if structure.by_rows else (list(batches), None)
     parts: list[RowSums] = []
     for number, batch in enumerate(batches):
         parts.append(of_batch(added_up, curvature, in_eval_mode, params, batch, subkey(key, number)))
         if len(parts) == _MOST_PARTS or memory.bytes_of(parts) > memory.budget():
             parts = [reduce(_added, parts)]
     fit, gradient = _finished(parts, objective, params, state)
-    if by_vectors:
+    if not structure.by_rows:
         fit = replace(fit, curvature=by_products(structure, curvature, in_eval_mode, params, batches, key))
     return fit, gradient
 
