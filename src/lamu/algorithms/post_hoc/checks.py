@@ -49,7 +49,8 @@ def check_memory(structure_of: Callable[[Params], Any], choice: WeightsChoice, m
         "The precision of %s weights, %s, takes about %s; %s may be used.",
         f"{count:,}", name, memory.shown(size), memory.shown(memory.limit()),
     )  # fmt: skip
-    memory.demand(size, f"the precision of {count:,} weights, {name},", _nearest(model, weights, chosen))
+    if size > memory.limit():
+        memory.demand(size, f"the precision of {count:,} weights, {name},", _nearest(model, weights, chosen))
 
 
 def bytes_held(structure: Any, weights: Params) -> int:

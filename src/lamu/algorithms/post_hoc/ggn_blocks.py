@@ -22,7 +22,7 @@ from lamu.objective.curvature.head import Head, features, from_features
 from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.objective.curvature.products import without_padding
-from lamu.objective.curvature.reader.factors import factors
+from lamu.objective.curvature.reader.factors import FactorSums, factor_sums, is_sums
 from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.linearised import linearise
 from lamu.operators import (
@@ -30,7 +30,6 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Diagonal,
-    Kronecker,
     KroneckerFactored,
     LowRank,
     LowRankStructure,
@@ -39,10 +38,9 @@ from lamu.operators import (
     OutputBlocks,
     OutputEigen,
     Scalar,
-    leading,
 )
-from lamu.operators.interface import Operator, is_operator
-from lamu.operators.layer_order import LayerOrder, layer_matrix
+from lamu.operators.interface import is_operator
+from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
@@ -68,29 +66,6 @@ _PRECISE = jax.lax.Precision.HIGHEST
 
 
 @record
-class FactorSums:
-    r"""Sums over rows for one layer: \(\sum r\, a a^\top\) and \(\sum r\, d d^\top\), or the diagonal of the second."""
-
-    inputs: Any
-    outputs: Any  # `[out, out]`, or `[out]`
-    outputs_first: bool = static(default=False)  # whether the kernel's coordinates run over the outputs first
-    # Whether the layer's weights run in an order that is no product of inputs and outputs.
-    reordered: bool = static(default=False)
-
-    def finish(self, weight: Array, count: Number | Array, rank: int | None) -> Operator:
-        """Returns the product of the factors, decomposed."""
-        inputs = self.inputs / jnp.asarray(weight, self.inputs.dtype)
-        outputs = self.outputs / jnp.asarray(count, self.outputs.dtype)
-        if outputs.ndim == 1:
-            found: Operator = OutputEigen.of(inputs, outputs)
-        else:
-            swapped = self.outputs_first and not self.reordered
-            product = Kronecker(outputs, inputs) if swapped else Kronecker(inputs, outputs)
-            found = product.factored() if rank is None else leading(product, rank)
-        return LayerOrder(found, self.outputs_first) if self.reordered else found
-
-
-@record
 class KroneckerSums:
     """Sums for all layers, and what the inputs' must be divided by in the end."""
 
@@ -102,9 +77,9 @@ class KroneckerSums:
         """Returns the operator a row."""
 
         def block(part: Any) -> Any:
-            return part.finish(self.weight, count, self.rank) if _is_sums(part) else part.scale(1 / count)
+            return part.finish(self.weight, count, self.rank) if is_sums(part) else part.scale(1 / count)
 
-        return BlockDiagonal(jax.tree.map(block, self.blocks, is_leaf=lambda node: _is_sums(node) or is_operator(node)))
+        return BlockDiagonal(jax.tree.map(block, self.blocks, is_leaf=_is_part))
 
 
 def batch_curvature(
@@ -219,28 +194,16 @@ def _kronecker(
         )
     apart, roots = structure.apart(theta), jnp.moveaxis(of.root(), 2, 0)
     cotangents = jax.vmap(lambda root: read.pull(root)[1])(roots)
-    known = layers(read, theta, apart)
-    found = factors(read, theta, roots, cotangents, weights, known, structure.sharing).blocks
-    joined = {layer.bias for layer in known}
-    of_kernel = {layer.kernel: layer for layer in known}
-    alone = [index for index in range(len(read.leaves)) if index not in joined]
-    total = jnp.sum(weights)
-    flat, tree_of_blocks = jax.tree.flatten(found, is_leaf=is_operator)
-    sums = []
-    for index, block in zip(alone, flat, strict=True):
-        reordered = isinstance(block, LayerOrder)
-        product = block.base if reordered else block
-        if isinstance(product, Kronecker):
-            first, second, outputs_first = product.input_factor, product.output_factor, of_kernel[index].outputs_first
-            inputs, outputs = (second, first) if outputs_first and not reordered else (first, second)
-            block = FactorSums(inputs * total.astype(inputs.dtype), outputs, outputs_first, reordered)
-        sums.append(block)
+    known, total = layers(read, theta, apart), jnp.sum(weights)
+    means = factor_sums(read, theta, roots, cotangents, weights, known, structure.sharing)
+    whole = lambda part: replace(part, inputs=part.inputs * total.astype(part.inputs.dtype)) if is_sums(part) else part
+    sums = jax.tree.map(whole, means, is_leaf=_is_part)
     pull = lambda slope: jax.tree.unflatten(jax.tree.structure(theta), read.pull(slope)[0])
-    return KroneckerSums(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs, pull
+    return KroneckerSums(sums, total, structure.rank), read.outputs, pull
 
 
-def _is_sums(node: Any) -> bool:
-    return isinstance(node, FactorSums)
+def _is_part(node: Any) -> bool:
+    return is_sums(node) or is_operator(node)
 
 
 def _is_layer(node: Any) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -23,12 +24,13 @@ from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.layers import Layer, places
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, windows
-from lamu.operators import BlockDiagonal, Diagonal, Kronecker
+from lamu.operators import BlockDiagonal, Diagonal, Kronecker, Operator, OutputEigen, leading
 from lamu.operators.kronecker import Expand, Reduce
 from lamu.operators.layer_order import LayerOrder
-from lamu.typing import Array, Params
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params
 
-__all__ = ["factors", "halved", "views"]
+__all__ = ["FactorSums", "factor_sums", "factors", "halved", "is_sums", "views"]
 
 # Accelerators shorten the factors of a float32 product unless told not to, and a factor would not be positive.
 _EXACT = jax.lax.Precision.HIGHEST
@@ -42,6 +44,38 @@ def halved(cotangents: Array, weights: Array) -> Array:
     return cotangents * _rows(root, cotangents)
 
 
+@record
+class FactorSums:
+    r"""Sums over rows for one layer: \(\sum r\, a a^\top\) and \(\sum r\, d d^\top\), or the diagonal of the second."""
+
+    inputs: Any
+    outputs: Any  # `[out, out]`, or `[out]`
+    outputs_first: bool = static(default=False)  # whether the kernel's coordinates run over the outputs first
+    # Whether the layer's weights run in an order that is no product of inputs and outputs.
+    reordered: bool = static(default=False)
+
+    def product(self) -> Kronecker | LayerOrder:
+        """Returns the Kronecker product of the two."""
+        shift = jnp.zeros((), self.inputs.dtype)
+        if self.outputs_first and not self.reordered:
+            return Kronecker(self.outputs, self.inputs, shift)
+        product = Kronecker(self.inputs, self.outputs, shift)
+        return LayerOrder(product, self.outputs_first) if self.reordered else product
+
+    def finish(self, weight: Array, count: Number, rank: int | None) -> Operator:
+        """Returns the product of the factors a row, decomposed."""
+        inputs = self.inputs / jnp.asarray(weight, self.inputs.dtype)
+        outputs = self.outputs / jnp.asarray(count, self.outputs.dtype)
+        if outputs.ndim == 1:
+            decomposed: Operator = OutputEigen.of(inputs, outputs)
+            return LayerOrder(decomposed, self.outputs_first) if self.reordered else decomposed
+        product = replace(self, inputs=inputs, outputs=outputs).product()
+        if rank is None:
+            return product.factored()
+        of = lambda kronecker: leading(kronecker, rank)
+        return LayerOrder(of(product.base), self.outputs_first) if self.reordered else of(product)
+
+
 def factors(
     read: LinearisedNetwork,
     params: Params,
@@ -52,6 +86,21 @@ def factors(
     sharing: Expand | Reduce = _EXPANDED,
 ) -> BlockDiagonal:
     r"""Returns the blocks of \(\sum_i \sum_k J_i^\top v_{ik} v_{ik}^\top J_i\)."""
+    sums = factor_sums(read, params, roots, cotangents, weights, known, sharing)
+    of = lambda part: part.product() if is_sums(part) else part
+    return BlockDiagonal(jax.tree.map(of, sums, is_leaf=_is_part))
+
+
+def factor_sums(
+    read: LinearisedNetwork,
+    params: Params,
+    roots: Array,
+    cotangents: Sequence[Array],
+    weights: Array,
+    known: Sequence[Layer],
+    sharing: Expand | Reduce = _EXPANDED,
+) -> Params:
+    """Returns the same as a tree: `FactorSums` a layer, its inputs a mean, and a `Diagonal` for every other leaf."""
     blocks: list[Any] = [None] * len(read.leaves)
     for layer in known:
         blocks[layer.kernel] = _product(read, layer, cotangents[layer.site], weights, sharing)
@@ -68,7 +117,7 @@ def factors(
             squares[index] = square
     found = [Diagonal(square) if block is None else block for block, square in zip(blocks, squares, strict=True)]
     whole = jax.tree.unflatten(jax.tree.structure(params), found)
-    return BlockDiagonal(jax.tree.map(_part, whole, is_leaf=_is_part))
+    return jax.tree.map(_part, whole, is_leaf=_is_part)
 
 
 # Stands where a bias is, until the block of its kernel takes the place of both.
@@ -77,7 +126,12 @@ _JOINED = "joined"
 
 def _is_part(node: Any) -> bool:
     joined = isinstance(node, dict) and any(part is _JOINED for part in node.values())
-    return joined or node is _JOINED or isinstance(node, Kronecker | Diagonal | LayerOrder)
+    return joined or node is _JOINED or isinstance(node, FactorSums | Diagonal)
+
+
+def is_sums(node: Any) -> bool:
+    """Returns whether something is the sums of a layer."""
+    return isinstance(node, FactorSums)
 
 
 def _part(node: Any) -> Any:
@@ -96,7 +150,7 @@ def views(read: LinearisedNetwork, layer: Layer, cotangents: Array) -> tuple[Arr
 
 def _product(
     read: LinearisedNetwork, layer: Layer, cotangents: Array, weights: Array, sharing: Expand | Reduce
-) -> Kronecker | LayerOrder:
+) -> FactorSums:
     inputs, outputs = views(read, layer, cotangents)
     dtype = inputs.dtype
     ranks = outputs.shape[0]
@@ -108,10 +162,8 @@ def _product(
     share = jnp.sqrt(weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny) / reach).astype(dtype)
     a = _gram((inputs * share[:, None, None]).reshape(rows * reach, -1))
     b = _gram(outputs.reshape(ranks * rows * reach, -1))
-    if layer.bias is None:  # an order of outputs and inputs is a product too
-        return Kronecker(b, a, jnp.zeros((), dtype)) if layer.outputs_first else Kronecker(a, b, jnp.zeros((), dtype))
-    product = Kronecker(a, b, jnp.zeros((), dtype))
-    return LayerOrder(product, layer.outputs_first) if layer.reordered else product
+    # Without a bias an order of outputs and inputs is a product too.
+    return FactorSums(a, b, layer.outputs_first, layer.bias is not None and layer.reordered)
 
 
 def _gram(rows: Array) -> Array:
