@@ -50,9 +50,8 @@ class GaussNewton(Curvature):
         # Returns value, gradient and Gauss–Newton matrix.
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, key)
-            return at.evaluation(*at.pulled(OutputHessian(at.likelihood, at.dispersion, at.f, at.counted)))
-        at = without_padding(loss).gradient(theta, key)
-        return Evaluation(at.value, at.coordinates, at.rest, self.matrix(loss, theta, structure), at.network_state)
+            return at.evaluation(*at.pulled(at.information))
+        return Evaluation.of(without_padding(loss).gradient(theta, key), self.matrix(loss, theta, structure))
 
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
@@ -140,19 +139,16 @@ class SampledGaussNewton(Curvature):
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, of_layers)
             keys = of_labels[None] if self.samples == 1 else jax.random.split(of_labels, self.samples)
-            hessian = _of_labels(at.likelihood, at.dispersion, at.f, at.counted, keys)
-            return at.evaluation(*at.pulled(hessian))
+            return at.evaluation(*at.pulled(_of_labels(at.information, keys)))
         loss = without_padding(loss)
-        at = loss.gradient(theta, of_layers)
-        matrix = self.matrix(loss, theta, structure, of_labels)
-        return Evaluation(at.value, at.coordinates, at.rest, matrix, at.network_state)
+        return Evaluation.of(loss.gradient(theta, of_layers), self.matrix(loss, theta, structure, of_labels))
 
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
     ) -> OutputHessian:
         # Returns the mean outer product of gradients with sampled targets.
-        keys = jax.random.split(key, self.samples)
-        return _of_labels(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights), keys)
+        information = GaussNewton().output_hessian(likelihood, dispersion, f, y, weights, key)
+        return _of_labels(information, jax.random.split(key, self.samples))
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey) -> Any:
         """Returns the matrix alone, in the given structure."""
@@ -174,19 +170,16 @@ class SampledGaussNewton(Curvature):
             return structure.from_jacobian(jax.tree.map(lambda leaf: leaf[:, None], single), weights[:, None, None])
 
         if self.samples == 1:
-            found = of_draw(key)
-        else:
-            found = jax.tree.map(
-                lambda leaf: jnp.mean(leaf, axis=0), jax.lax.map(of_draw, jax.random.split(key, self.samples))
-            )
-        prior = loss.prior_curvature(theta)
-        return found if prior is None else tree.add(found, structure.from_diagonal(prior))
+            return _with_prior(of_draw(key), loss, theta)
+        draws = jax.lax.map(of_draw, jax.random.split(key, self.samples))
+        return _with_prior(jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), draws), loss, theta)
 
 
-def _of_labels(likelihood: Likelihood, dispersion: Params, f: Array, weights: Array, keys: Any) -> OutputHessian:
-    of_draw = lambda key: slopes(likelihood, dispersion, f, likelihood.sample(key, dispersion, f))
-    found = jax.vmap(of_draw, out_axes=2)(keys)
-    return OutputHessian(likelihood, dispersion, f, weights, found / math.sqrt(len(keys)))
+def _of_labels(information: OutputHessian, keys: Array) -> OutputHessian:
+    """The mean outer product of gradients with targets that are drawn."""
+    of = information.likelihood, information.dispersion, information.f
+    of_draw = lambda key: slopes(*of, of[0].sample(key, *of[1:]))
+    return replace(information, slopes=jax.vmap(of_draw, out_axes=2)(keys) / math.sqrt(len(keys)))
 
 
 @record

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
-from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.batch_loss import BatchLoss, Gradient
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Targets
 
@@ -96,6 +96,11 @@ class Evaluation:
     rest: Params  # the gradient in the rest (dispersions)
     curvature: Any  # \(\nabla^2\bar\ell\) or what stands for it, an operator; None where the covariance is fixed
     network_state: Any  # the network's new state
+
+    @classmethod
+    def of(cls, at: Gradient, curvature: Any) -> Evaluation:
+        """Returns value and gradient at a point beside a curvature."""
+        return cls(at.value, at.coordinates, at.rest, curvature, at.network_state)
 
 
 @runtime_checkable

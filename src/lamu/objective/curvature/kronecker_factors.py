@@ -35,13 +35,12 @@ class AtOutputs:
         _require(loss)
         self.loss, self.theta, self.structure = loss, theta, structure
         objective, batch = loss.objective, loss.batch
-        likelihood = self.likelihood = objective.model.likelihood
+        likelihood, dispersion = objective.model.likelihood, loss.space.join(theta, loss.rest)["likelihood"]
         self.weights: Array = objective.row_factor(batch)
         self.read: LinearisedNetwork = linearise(*_rowwise(loss, theta, key, self.weights))
         y, offset = filled((batch.y, batch.offset), self.weights)
-        self.dispersion = loss.space.join(theta, loss.rest)["likelihood"]
-        self.f = with_offset(self.read.outputs, offset)
-        self.counted = likelihood.counted(self.dispersion, self.f, y, self.weights)
+        f = with_offset(self.read.outputs, offset)
+        self.information = OutputHessian(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, self.weights))
 
         def value(f: Array, rest: Params) -> Array:
             dispersion = loss.space.join(theta, rest)["likelihood"]
@@ -49,7 +48,7 @@ class AtOutputs:
             own = likelihood.log_prior(dispersion) / objective.data_size
             return -jnp.sum(log_prob * self.weights.astype(log_prob.dtype)) - own.astype(log_prob.dtype)
 
-        self.value, (self.slope, self.rest) = jax.value_and_grad(value, argnums=(0, 1))(self.f, loss.rest)
+        self.value, (self.slope, self.rest) = jax.value_and_grad(value, argnums=(0, 1))(f, loss.rest)
         self.gradient, self.cotangents = self.read.pull(self.slope)
 
     def pulled(self, hessian: OutputHessian) -> tuple[Array, Any]:

@@ -64,8 +64,7 @@ class SquaredGradients(Curvature):
         at = without_padding(loss).gradient(theta, key)
         single = jax.vmap(jax.grad(lambda theta, example: row((theta, loss.rest), example)), in_axes=(None, 0))
         gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
-        square = structure.from_jacobian(gradients, weights[:, None, None])
-        return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
+        return Evaluation.of(at, structure.from_jacobian(gradients, weights[:, None, None]))
 
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey

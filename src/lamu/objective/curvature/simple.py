@@ -26,8 +26,7 @@ class NoCurvature(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        at = loss.gradient(theta, key)
-        return Evaluation(at.value, at.coordinates, at.rest, None, at.network_state)
+        return Evaluation.of(loss.gradient(theta, key), None)
 
 
 @record
@@ -46,8 +45,7 @@ class Price(Curvature):
         # Returns value, gradient and the estimate of the expected Hessian.
         at = loss.gradient(theta, key)
         away = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
-        estimate = structure.from_outer(away, at.coordinates)
-        return Evaluation(at.value, at.coordinates, at.rest, estimate, at.network_state)
+        return Evaluation.of(at, structure.from_outer(away, at.coordinates))
 
 
 @record
@@ -62,8 +60,7 @@ class SquaredGradient(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         at = loss.gradient(theta, key)
-        square = structure.from_outer(at.coordinates, at.coordinates)
-        return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
+        return Evaluation.of(at, structure.from_outer(at.coordinates, at.coordinates))
 
 
 @record
@@ -82,7 +79,7 @@ class RootScaledGradient(Curvature):
         at = loss.gradient(theta, key)
         scale = belief.precision.scale(1.0 / loss.objective.concentration).diagonal(theta)
         size = jax.tree.map(lambda s, g: jnp.sqrt(s) * jnp.abs(g), scale, at.coordinates)
-        return Evaluation(at.value, at.coordinates, at.rest, structure.from_diagonal(size), at.network_state)
+        return Evaluation.of(at, structure.from_diagonal(size))
 
 
 @record
@@ -95,8 +92,7 @@ class Hessian(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         at = without_padding(loss).gradient(theta, key)
-        hessian = structure.from_hessian(hessian_product(loss, theta, key), theta)
-        return Evaluation(at.value, at.coordinates, at.rest, hessian, at.network_state)
+        return Evaluation.of(at, structure.from_hessian(hessian_product(loss, theta, key), theta))
 
 
 @record
