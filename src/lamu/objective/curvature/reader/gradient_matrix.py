@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,6 @@ from lamu.objective.curvature.reader.parameter_uses import lookups, product_axes
 from lamu.objective.curvature.reader.per_example import backward
 from lamu.objective.curvature.reader.per_example_squares import (
     SMALL,
-    Folded,
     Looked,
     Outer,
     RowForm,
@@ -35,6 +34,18 @@ __all__ = ["GradientMatrix", "gradient_matrix", "leading_eigenvectors"]
 
 LOG = logging.getLogger("lamu")
 
+Turn: TypeAlias = Callable[[Array], Array]  # of some vectors, along a leading axis
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a leaf has of the matrix at one of its sites."""
+
+    leaf: int  # its index
+    form: RowForm
+    back: Callable[[Array], Array]  # the way from the form's coordinates to the leaf, for several at a time
+    slope: Array | None = None  # of the view that the form is of, element by element
+
 
 @dataclass(frozen=True)
 class GradientMatrix:
@@ -42,36 +53,28 @@ class GradientMatrix:
 
     value: Array  # \(\sum_i r_i \ell_i\)
     gradient: Params  # \(\sum_i r_i g_i\), like the parameters
-    # What each leaf that is followed has of G: its index, the form, the leaf's linear view of itself with its
-    # transpose, and the slopes of that view.
-    parts: list[tuple[int, RowForm, Callable[[Array], Array], Callable[[Array], Array], Array | None]]
+    parts: list[Part]  # what each leaf that is followed has of G
     leaves: list[Array]  # the parameters' leaves
     structure: Any  # the parameters' tree
 
     def squares(self) -> Params:
         r"""Returns \(\sum_i r_i g_i^2\), the diagonal of \(G^\top G\)."""
         found = [jnp.zeros_like(leaf) for leaf in self.leaves]
-        for index, form, _, back, slope in self.parts:
-            square = form.squares()
-            found[index] = found[index] + back(square if slope is None else square * slope)
+        for part in self.parts:
+            square = part.form.squares()
+            found[part.leaf] += part.back((square if part.slope is None else square * part.slope)[None])[0]
         return self.structure.unflatten(found)
 
     def gram(self) -> Array:
         r"""Returns \(G G^\top\), `[batch, batch]`."""
-        return functools.reduce(jnp.add, [form.gram(slope) for _, form, _, _, slope in self.parts])
-
-    def products(self, vectors: Params) -> Array:
-        """Returns G V, `[batch, k]`, for vectors of the space with an axis in front, leaves `[k, ...]`."""
-        leaves = self.structure.flatten_up_to(vectors)
-        terms = [form.products(jax.vmap(push)(leaves[index])) for index, form, push, _, _ in self.parts]
-        return functools.reduce(jnp.add, terms)
+        return functools.reduce(jnp.add, [part.form.gram(part.slope) for part in self.parts])
 
     def combine(self, coefficients: Array) -> Params:
         r"""Returns \(G^\top C\), leaves `[k, ...]`, for C of shape `[batch, k]`."""
         count = coefficients.shape[1]
         found = [jnp.zeros((count, *leaf.shape), leaf.dtype) for leaf in self.leaves]
-        for index, form, _, back, _ in self.parts:
-            found[index] = found[index] + jax.vmap(back)(form.combine(coefficients))
+        for part in self.parts:
+            found[part.leaf] += part.back(part.form.combine(coefficients))
         return self.structure.unflatten(found)
 
     def leading(self, rank: int) -> Params:
@@ -98,7 +101,7 @@ def gradient_matrix(
         warn_of_rows(quantity, weights.shape[0], params, met.unread)
         unread = sorted(met.unread)
         for index, rows in zip(unread, met.by_row(unread, _rooted, weights * inverse_root, stacked=True), strict=True):
-            parts.append((index, Stacked(rows), _same, _same, None))
+            parts.append(Part(index, Stacked(rows), _same))
     structure = jax.tree.structure(params)
     return GradientMatrix(value, structure.unflatten(gradient), parts, met.leaves, structure)
 
@@ -129,21 +132,20 @@ def leading_eigenvectors(matrix: Array, count: int) -> Array:
     return exact(space, rotation[:, ::-1][:, :count])
 
 
-def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: Array) -> Any:
-    """Returns what one site has of G: leaf, form, view, its transpose, slopes."""
+def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: Array) -> Part:
+    """Returns what one site has of G."""
     site, leaf = met.sites[number], met.leaves[met.sites[number].leaf]
     # Cotangents carry r, rows its root.
     cotangent = cotangent * inverse_root.astype(cotangent.dtype).reshape(-1, *[1] * (cotangent.ndim - 1))
-    form = _form(met, number, cotangent)
-    through = lambda leaf: site.through(met.program, leaf, met.held)
-    push = lambda vector: jax.jvp(through, (leaf,), (vector,))[1]
-    value, pull = jax.vjp(through, leaf)
-    back = lambda base: pull(base.astype(value.dtype))[0]
-    return site.leaf, form, push, back, site.slope(met.program, leaf, met.held)
+    form, inside, outside = _form(met, number, cotangent)
+    value, pull = jax.vjp(lambda leaf: site.through(met.program, leaf, met.held), leaf)
+    back = lambda found: jax.vmap(lambda base: pull(base.astype(value.dtype))[0])(outside(found))
+    slope = site.slope(met.program, leaf, met.held)
+    return Part(site.leaf, form, back, None if slope is None else inside(slope[None])[0])
 
 
-def _form(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
-    """Chooses the form of a site's rows; the cotangents are the rows' own."""
+def _form(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowForm, Turn, Turn]:
+    """Returns the form of a site's rows, from the rows' own cotangents, and the ways into its coordinates and back."""
     site, inputs = met.sites[number], met.inputs[number]
     step, base = met.program.steps[site.step], met.held[site.base]
     kind = site.kind(met.program, inputs, cotangent.shape[1:])
@@ -152,13 +154,14 @@ def _form(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
     if kind == "convolution":
         return _convolution(met, number, cotangent.astype(base.dtype))
     if kind == "lookup":
-        return Looked.of(*lookups(step, inputs, base, cotangent), base.shape[0])
+        return Looked.of(*lookups(step, inputs, base, cotangent), base.shape[0]), _same, _same
     if step.name not in SMALL and base.size > cotangent[0].size:
         LOG.warning("a `%s` has no rule: its %d gradients of shape %s are held", step.name, len(cotangent), base.shape)
-    return Stacked(jax.vmap(site.gradient(met.program, base, met.held, inputs))((inputs, cotangent)))
+    rows = jax.vmap(site.gradient(met.program, base, met.held, inputs))((inputs, cotangent))
+    return Stacked(rows), _same, _same
 
 
-def _dense(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
+def _dense(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowForm, Turn, Turn]:
     site, base = met.sites[number], met.held[met.sites[number].base]
     step, mine, other = met.program.steps[site.step], site.position, 1 - site.position
     a = met.given(number, step.reads[other]).astype(base.dtype)
@@ -174,10 +177,10 @@ def _dense(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
     unfolded = [sizes[letter] for letter in "".join(words)]
     back = [0, *(1 + order.index(axis) for axis in range(len(order)))]
     outside = lambda v: v.reshape(v.shape[0], *unfolded).transpose(back)
-    return Folded(form, inside, outside)
+    return form, inside, outside
 
 
-def _convolution(met: LinearisedNetwork, number: int, cotangent: Array) -> RowForm:
+def _convolution(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowForm, Turn, Turn]:
     step, base = met.program.steps[met.sites[number].step], met.held[met.sites[number].base]
     settings = step.equation.params
     lhs, rhs, out = settings["dimension_numbers"]
@@ -208,7 +211,7 @@ def _convolution(met: LinearisedNetwork, number: int, cotangent: Array) -> RowFo
         v = v.transpose(0, 1, 3, 2).reshape(v.shape[0], groups * outer, inner, *kernel)
         return v.transpose(back)
 
-    return Folded(form, inside, outside)
+    return form, inside, outside
 
 
 def _arranged(a: Array, names: str, words: tuple[str, ...]) -> Array:

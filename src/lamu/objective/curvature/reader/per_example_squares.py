@@ -17,7 +17,6 @@ from lamu.typing import Array
 
 __all__ = [
     "ByRows",
-    "Folded",
     "Looked",
     "Outer",
     "RowForm",
@@ -32,13 +31,13 @@ __all__ = [
 
 
 # A form answers questions about the rows \(g_i\) of a matrix that it does not hold, those of one site, in the
-# coordinates of the site's base. Each answer is exact; forms differ in what they hold at once.
+# coordinates of its base (in a product or a convolution `[groups, inputs, outputs]`). Each answer is exact; forms
+# differ in what they hold at once.
 #
 # | method | returns |
 # |---|---|
 # | `squares()` | \(\sum_i g_i^2\), `[*base]` |
 # | `gram(slope)` | inner products `[batch, batch]`, every coordinate of a row times its slope `[*base]` |
-# | `products(directions)` | \(\langle g_i, v_k \rangle\), `[batch, k]`, for directions `[k, *base]` |
 # | `combine(coefficients)` | \(\sum_i c_{ik} g_i\), `[k, *base]`, for coefficients `[batch, k]` |
 
 
@@ -62,9 +61,6 @@ class Stacked:
         rows = _flat(self.rows if slope is None else self.rows * slope[None])
         return jnp.matmul(rows, rows.T, precision=_EXACT)
 
-    def products(self, directions: Array) -> Array:
-        return jnp.matmul(_flat(self.rows), _flat(directions).T, precision=_EXACT)
-
     def combine(self, coefficients: Array) -> Array:
         found = jnp.matmul(coefficients.T.astype(self.rows.dtype), _flat(self.rows), precision=_EXACT)
         return found.reshape(-1, *self.rows.shape[1:])
@@ -77,7 +73,7 @@ class Outer:
     # Inner products are \((A A^\top) \circ (D D^\top)\) and products with a direction a forward pass: no row is held.
 
     a: Array  # inputs `[groups, batch, inputs]`
-    d: Array  # cotangents `[groups, batch, outputs]`. The base is `[groups, inputs, outputs]`
+    d: Array  # cotangents `[groups, batch, outputs]`
 
     def squares(self) -> Array:
         return jnp.einsum("gbi,gbo->gio", self.a * self.a, self.d * self.d)
@@ -87,10 +83,6 @@ class Outer:
             return Slabs.of(self.a[..., None], self.d[..., None]).gram(slope)
         one, other = (jnp.einsum("gbi,gci->gbc", x, x, precision=_EXACT) for x in (self.a, self.d))
         return jnp.sum(one * other, axis=0)
-
-    def products(self, directions: Array) -> Array:
-        one = lambda v: jnp.sum(jnp.einsum("gbi,gio->gbo", self.a, v) * self.d, axis=(0, 2))
-        return jax.lax.map(one, directions).T
 
     def combine(self, coefficients: Array) -> Array:
         c = coefficients.astype(self.d.dtype)
@@ -104,7 +96,7 @@ class Slabs:
 
     inputs: Callable[[Any], Array]  # of one piece, `[groups, batch, held, positions]`
     pieces: Any  # arrays with the pieces along a leading axis
-    d: Array  # cotangents `[groups, batch, outputs, positions]`. The base is `[groups, inputs, outputs]`
+    d: Array  # cotangents `[groups, batch, outputs, positions]`
     held: int  # how many inputs a slab has; those of the base are the pieces' one after another
 
     @classmethod
@@ -130,10 +122,6 @@ class Slabs:
             return self._total(lambda piece: part(piece, factors), self.pieces)
         return self._total(lambda both: part(*both), (self.pieces, factors))
 
-    def products(self, directions: Array) -> Array:
-        part = lambda both: jnp.einsum("gbio,kgio->bk", self._rows(both[0]), both[1], precision=_EXACT)
-        return self._total(part, (self.pieces, self._cut(directions)))
-
     def combine(self, coefficients: Array) -> Array:
         c = coefficients.astype(self.d.dtype)
         part = lambda piece: jnp.einsum("gbio,bk->kgio", self._rows(piece), c, precision=_EXACT)
@@ -154,27 +142,6 @@ class Slabs:
         shape = jax.eval_shape(part, jax.tree.map(lambda leaf: leaf[0], pieces))
         step = lambda total, piece: (total + part(piece), None)
         return jax.lax.scan(step, jnp.zeros(shape.shape, shape.dtype), pieces)[0]
-
-
-@dataclass(frozen=True)
-class Folded:
-    """A form in `[groups, inputs, outputs]` of a base whose axes stand otherwise."""
-
-    form: Outer | Slabs
-    inside: Callable[[Array], Array]  # `[k, *base]` as `[k, groups, inputs, outputs]`
-    outside: Callable[[Array], Array]  # the way back
-
-    def squares(self) -> Array:
-        return self.outside(self.form.squares()[None])[0]
-
-    def gram(self, slope: Array | None) -> Array:
-        return self.form.gram(None if slope is None else self.inside(slope[None])[0])
-
-    def products(self, directions: Array) -> Array:
-        return self.form.products(self.inside(directions))
-
-    def combine(self, coefficients: Array) -> Array:
-        return self.outside(self.form.combine(coefficients))
 
 
 @record
@@ -205,9 +172,6 @@ class Looked:
 
         return jax.lax.map(against_all, (self.which, rows))
 
-    def products(self, directions: Array) -> Array:
-        return jax.lax.map(lambda v: jnp.sum(_flat(self.received * self._at(v)), axis=1), directions).T
-
     def combine(self, coefficients: Array) -> Array:
         ones = [1] * (self.received.ndim - 1)
         one = lambda c: self._scattered(self.received * c.astype(self.received.dtype).reshape(-1, *ones))
@@ -222,7 +186,7 @@ class Looked:
         return table.at[self.which.reshape(-1)].add(a.reshape(-1, *width), mode="drop")
 
 
-RowForm: TypeAlias = Stacked | Outer | Slabs | Folded | Looked
+RowForm: TypeAlias = Stacked | Outer | Slabs | Looked
 
 
 def _flat(a: Array) -> Array:
