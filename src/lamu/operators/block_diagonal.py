@@ -133,9 +133,10 @@ class BlockDiagonal(Operator):
             return self._map(lambda block: other)
         if isinstance(other, Diagonal):
             return self._map(lambda block, part: Diagonal(part), other.values)
-        layout = jax.tree.structure(self.blocks, is_leaf=is_operator)
-        same = isinstance(other, BlockDiagonal) and jax.tree.structure(other.blocks, is_leaf=is_operator) == layout
-        return other.blocks if same else None
+        layout = lambda blocks: jax.tree.structure(blocks, is_leaf=is_operator)
+        if isinstance(other, BlockDiagonal) and layout(other.blocks) == layout(self.blocks):
+            return other.blocks
+        return None
 
     def _blocks_of(self, other: Operator, like: Params) -> PyTree:
         """The same, of any other operator from its matrix."""

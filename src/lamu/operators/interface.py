@@ -227,7 +227,7 @@ class Structure(Operator, Protocol):
     `Diagonal` the diagonal, `Scalar` the mean of the diagonal). A Cholesky factor is an operator and no structure.
     """
 
-    def add(self, other: Operator) -> Structure:
+    def add(self, other: Operator) -> Operator:
         """Returns S + other, exactly, for an other of the same structure."""
         return jax.tree.map(jnp.add, self, other) if type(self) is type(other) else super().add(other)
 

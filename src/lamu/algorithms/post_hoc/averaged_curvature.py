@@ -25,7 +25,8 @@ from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.model import Model
 from lamu.objective import Objective
-from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature import Curvature, GaussNewton
+from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.linearised import TangentOutputs
@@ -54,7 +55,7 @@ class AveragedGaussNewton(GaussNewton):
     #     refine the same Gaussian by variational inference in the linearised model.
 
 
-def can_average(structure: Any, model: Any) -> bool:
+def can_average(structure: AnyStructure, model: Any) -> bool:
     """Returns whether the outputs are logits of a network whose curvature is worth averaging, and can be averaged."""
     if not (isinstance(model, Model) and structure.by_rows):
         return False
@@ -63,7 +64,7 @@ def can_average(structure: Any, model: Any) -> bool:
 
 
 def averaged(
-    structure: Any, mode: LaplaceFit, point: Posterior, objective: Objective, data: Data, key: RandomKey
+    structure: AnyStructure, mode: LaplaceFit, point: Posterior, objective: Objective, data: Data, key: RandomKey
 ) -> LaplaceFit:
     """Returns the fit at the same mode with the averaged curvature, or as it came where rounding leaves no number."""
     fit, before, moved = mode, None, 1.0
@@ -106,7 +107,7 @@ class _Pass:
         return self._change / self._size
 
     def __call__(
-        self, structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+        self, structure: Any, curvature: Curvature, objective: Objective, params: Params, batch: Batch, key: RandomKey
     ) -> RowSums:
         mean, now = self._outputs.normal(batch.x, batch.offset)
         before = now if self._before is self._outputs else self._before.normal(batch.x, batch.offset)[1]

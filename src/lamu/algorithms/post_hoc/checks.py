@@ -23,6 +23,7 @@ from lamu.families import Product
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal, KroneckerFactored, LowRankStructure, OutputEigen
+from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.target import Target
@@ -53,7 +54,7 @@ def check_memory(structure_of: Callable[[Params], Any], choice: WeightsChoice, m
         memory.demand(size, f"the precision of {count:,} weights, {name},", _nearest(model, weights, chosen))
 
 
-def bytes_held(structure: Any, weights: Params) -> int:
+def bytes_held(structure: AnyStructure, weights: Params) -> int:
     """Returns about how many bytes a precision takes with its factor, while it is made."""
     return _COPIES * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
 

@@ -16,7 +16,7 @@ from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.networks import Evaluated
 from lamu.objective import BatchLoss, NetworkParameters, Objective
-from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature import Curvature, GaussNewton
 from lamu.objective.curvature.gauss_newton import OverData
 from lamu.objective.curvature.head import Head, features, from_features
 from lamu.objective.curvature.interface import OutputHessian
@@ -42,6 +42,7 @@ from lamu.operators import (
 from lamu.operators.interface import is_operator
 from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
+from lamu.operators.structures import AnyStructure
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
@@ -83,8 +84,8 @@ class KroneckerSums:
 
 
 def batch_curvature(
-    structure: Any,
-    curvature: Any,
+    structure: AnyStructure,
+    curvature: Curvature,
     objective: Objective,
     params: Params,
     batch: Batch,
@@ -136,7 +137,7 @@ def finalize(total: Any, count: Number | Array) -> Any:
 
 
 @once_a_shape
-def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Inputs) -> int:
+def bytes_of_a_row(structure: AnyStructure, objective: Objective, params: Params, x: Inputs) -> int:
     """Returns about how much memory a row takes in `batch_curvature`."""
     if not isinstance(objective.model, Model):
         return jnp.dtype(jnp.result_type(float)).itemsize * tree.dimension(params["network"])
@@ -166,7 +167,7 @@ def _product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=_PRECISE)
 
 
-def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
+def _of_head(structure: AnyStructure, head: Head, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
     """The curvature of a last layer; None where the structure has no way round the Jacobian."""
     kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
     if of is None:
@@ -183,7 +184,7 @@ def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params
 
 
 def _kronecker(
-    structure: KroneckerFactored, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
+    structure: KroneckerFactored, curvature: Curvature, loss: BatchLoss, theta: Params, between: Any, weights: Array
 ) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)
@@ -231,8 +232,8 @@ def _traffic(objective: Objective, params: Params, x: Array) -> int:
 
 
 def by_products(
-    structure: LowRankStructure | MatrixFreeStructure,
-    curvature: Any,
+    structure: AnyStructure,
+    curvature: Curvature,
     objective: Objective,
     params: Params,
     batches: list[Any],
@@ -248,6 +249,7 @@ def by_products(
     whole = OverData(objective, params, stacked)
     if isinstance(structure, LowRankStructure):
         return _low_rank(structure.rank, whole, key)
+    assert isinstance(structure, MatrixFreeStructure)
     theta = params["network"]
     diagonal = _diagonal(objective, params, stacked).values
     return MatrixFree(whole, diagonal, jnp.ones(()), tree.zeros_like(theta), structure).factored()

@@ -40,6 +40,7 @@ from lamu.operators import (
     OutputEigen,
 )
 from lamu.operators.interface import is_operator
+from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, PredictiveRule, Probit
 from lamu.priors import LearnedNormal
@@ -50,7 +51,7 @@ from lamu.subkeys import subkey
 from lamu.supports import Classes
 from lamu.typing import Data, Params, RandomKey, State
 
-__all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "require_structure"]
+__all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "named", "require_structure"]
 
 
 _LARGEST_DENSE = 4096
@@ -90,8 +91,8 @@ class Laplace(Wrapper):
 
     @property
     def choices(self) -> Choices:
-        beyond = "Kronecker" if self.beyond is None else _named(self.beyond)
-        structure = f"dense or {beyond}" if self.structure is None else _named(self.structure)
+        beyond = "Kronecker" if self.beyond is None else named(self.beyond)
+        structure = f"dense or {beyond}" if self.structure is None else named(self.structure)
         words = _WORDS.get(type(self.curvature))
         departures = (*(() if words is None else (words,)), "one step at the mode", "dispersions a point")
         family = f"Gaussian, {structure} precision{self.weights.words}"
@@ -140,7 +141,7 @@ class Laplace(Wrapper):
             first, gradient = at_first()
         if gradient is not None:
             log_gradient_norm(first, objective, gradient)
-        logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))
+        logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", named(structure))
         held_out = getattr(data, "held_out", None)
         rule, around = self._rule_of(objective.model, kept), data if kept else None
         own = self.rule is None and isinstance(rule, Probit)
@@ -167,7 +168,7 @@ class Laplace(Wrapper):
             return None
         return determined_by_all(fit_laplace(structure, point, objective, data, GaussNewton()), objective)
 
-    def _factored(self, structure: Any, model: Any, data: Data) -> Any:
+    def _factored(self, structure: AnyStructure, model: Any, data: Data) -> AnyStructure:
         """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""
         if structure is OutputEigen and model.likelihood.outputs(data.example(1).y) > _MOST_FACTORED_OUTPUTS:
             return structure
@@ -185,7 +186,7 @@ class Laplace(Wrapper):
             return Probit()
         return LinearisedMarginal() if is_map else None
 
-    def _structure_of(self, weights: Params) -> Any:
+    def _structure_of(self, weights: Params) -> AnyStructure:
         """The structure: where nothing is said the richest one that fits."""
         if self.structure is not None:
             return self.structure
@@ -362,13 +363,14 @@ def _mostly_layers(curvature: Any, weights: int) -> bool:
     return 2 * alone <= weights
 
 
-def _named(structure: Any) -> str:
+def named(structure: AnyStructure) -> str:
+    """Returns what tables call a structure."""
     if structure in (OutputBlocks, OutputEigen):
         return "per-output"
     return structure.__name__.lower() if isinstance(structure, type) else str(structure)
 
 
-def _require_concave(curvature: Any, objective: Objective) -> None:
+def _require_concave(curvature: Curvature, objective: Objective) -> None:
     exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.base, Hessian))
     if not exact or not isinstance(objective.model, Model):
         return

@@ -24,9 +24,10 @@ from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
-from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature import Curvature, GaussNewton
 from lamu.operators import Diagonal, MatrixFree, Scalar
 from lamu.operators.interface import Operator
+from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
@@ -174,11 +175,11 @@ class RowSums:
 
 
 def fit_laplace(
-    structure: Any,
+    structure: AnyStructure,
     point: Posterior,
     objective: Objective,
     data: Data,
-    curvature: Any = None,
+    curvature: Curvature | None = None,
     key: RandomKey | None = None,
     of_batch: Any = None,
 ) -> LaplaceFit:
@@ -187,11 +188,11 @@ def fit_laplace(
 
 
 def fit_with_gradient(
-    structure: Any,
+    structure: AnyStructure,
     point: Posterior,
     objective: Objective,
     data: Data,
-    curvature: Any = None,
+    curvature: Curvature | None = None,
     key: RandomKey | None = None,
 ) -> tuple[LaplaceFit, Params]:
     """Returns the same and the gradient of the negative log likelihood of N rows in the weights, from the same pass."""
@@ -199,7 +200,13 @@ def fit_with_gradient(
 
 
 def _fitted(
-    of_batch: Any, structure: Any, point: Posterior, objective: Objective, data: Data, curvature: Any, key: Any
+    of_batch: Any,
+    structure: AnyStructure,
+    point: Posterior,
+    objective: Objective,
+    data: Data,
+    curvature: Curvature | None,
+    key: Any,
 ) -> tuple[LaplaceFit, Params]:
     params, state = point.mean, point.network_state
     curvature = GaussNewton() if curvature is None else curvature
@@ -226,7 +233,12 @@ def _added(first: RowSums, second: RowSums) -> RowSums:
 
 @compiled_once(over_rows=True, static_argnums=0)
 def row_sums(
-    structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+    structure: AnyStructure | None,
+    curvature: Curvature,
+    objective: Objective,
+    params: Params,
+    batch: Batch,
+    key: RandomKey,
 ) -> RowSums:
     """Returns what the rows of a batch add up to, from one forward pass."""
     return _sums_and_gradient(structure, curvature, objective, params, batch, key)[0]
@@ -234,14 +246,24 @@ def row_sums(
 
 @compiled_once(over_rows=True, static_argnums=0)
 def _row_sums_with_gradient(
-    structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+    structure: AnyStructure | None,
+    curvature: Curvature,
+    objective: Objective,
+    params: Params,
+    batch: Batch,
+    key: RandomKey,
 ) -> RowSums:
     sums, gradient = _sums_and_gradient(structure, curvature, objective, params, batch, key)
     return replace(sums, gradient=gradient())
 
 
 def _sums_and_gradient(
-    structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+    structure: AnyStructure | None,
+    curvature: Curvature,
+    objective: Objective,
+    params: Params,
+    batch: Batch,
+    key: RandomKey,
 ) -> tuple[RowSums, Callable[[], Params]]:
     mean, rows, power = params["network"], batch.count, objective.likelihood_power
     found: Any = None
@@ -339,7 +361,7 @@ def _sum_of_logs(precision: Any, mean: Params) -> Array:
     return sum(jax.tree.leaves(jax.tree.map(part, precision, mean)), jnp.zeros((), dtype))
 
 
-def _require_room(structure: Any, weights: Params) -> None:
+def _require_room(structure: AnyStructure, weights: Params) -> None:
     """Raises a ValueError for a structure whose operator cannot be held with its factor."""
     size = 2 * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
     name = getattr(structure, "__name__", str(structure))
@@ -347,7 +369,7 @@ def _require_room(structure: Any, weights: Params) -> None:
     memory.demand(size, what, "take structure=KroneckerFactored(), or Diagonal")
 
 
-def rows_at_once(structure: Any, objective: Objective, params: Params, data: Data, most: int) -> int:
+def rows_at_once(structure: AnyStructure, objective: Objective, params: Params, data: Data, most: int) -> int:
     """Returns how many rows, `most` at most, a pass of the curvature has room for, in batches of about one size."""
     row = bytes_of_a_row(structure, objective, params, data.example(1).x)
     most = max(1, min(memory.budget() // max(row, 1), most))

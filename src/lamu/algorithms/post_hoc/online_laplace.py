@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
-from lamu.algorithms.post_hoc.laplace import mode_finder
+from lamu.algorithms.post_hoc.laplace import mode_finder, named
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, fit_laplace, row_sums
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
@@ -20,9 +20,10 @@ from lamu.dtype_policy import lenient
 from lamu.families import Point
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
-from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature import Curvature, GaussNewton
 from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Dense, Diagonal, KroneckerFactored
+from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
@@ -71,9 +72,7 @@ class OnlineLaplace(Wrapper):
 
     @property
     def choices(self) -> Choices:
-        structure = self.structure or Dense
-        name = structure.__name__.lower() if isinstance(structure, type) else str(structure)
-        name = name if self.structure else "dense or Kronecker"
+        name = named(self.structure) if self.structure else "dense or Kronecker"
         departures = ("minibatch curvature of moving weights", "prior and noise by steps on the evidence")
         departures = ("Gauss-Newton for the Hessian", *departures, "dispersions a point")
         curvature = type(self._curvature()).__name__
@@ -176,7 +175,7 @@ class OnlineLaplace(Wrapper):
             fit = state.sums.finish(objective, point.mean, point.network_state)
         return fit.integrated(objective, key)
 
-    def _structure(self, weights: Params, network_state: State) -> Any:
+    def _structure(self, weights: Params, network_state: State) -> AnyStructure:
         """The structure: where nothing is said the richest one that many weights can have."""
         if self.structure is not None:
             return self.structure
@@ -185,7 +184,7 @@ class OnlineLaplace(Wrapper):
         apart = isinstance(self.scales, ScalePerWeight) or bool(jax.tree.leaves(network_state))
         return Diagonal if apart else KroneckerFactored()
 
-    def _curvature(self) -> Any:
+    def _curvature(self) -> Curvature:
         return GaussNewton() if self.curvature is None else self.curvature
 
     def _under(self, objective: Objective, log_precision: Any, dispersion: Params) -> Objective:

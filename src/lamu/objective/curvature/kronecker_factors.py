@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from lamu.typing import Array, Params, RandomKey
 __all__ = ["AtOutputs", "by_factors"]
 
 
-def by_factors(structure: Any) -> bool:
+def by_factors(structure: Any) -> TypeGuard[KroneckerFactored]:
     """Returns whether a structure is one of Kronecker factors."""
     return isinstance(structure, KroneckerFactored)
 

@@ -72,8 +72,9 @@ class FactorSums:
         product = replace(self, inputs=inputs, outputs=outputs).product()
         if rank is None:
             return product.factored()
-        of = lambda kronecker: leading(kronecker, rank)
-        return LayerOrder(of(product.base), self.outputs_first) if self.reordered else of(product)
+        if isinstance(product, LayerOrder):
+            return LayerOrder(leading(product.base, rank), self.outputs_first)
+        return leading(product, rank)
 
 
 def factors(
