@@ -37,7 +37,7 @@ class Gradient:
     value: Any
     coordinates: Params
     rest: Params
-    network_state: Any
+    network_state: State
 
 
 @record
@@ -67,7 +67,7 @@ class BatchLoss:
 
     objective: Objective
     batch: Batch
-    network_state: Any
+    network_state: State
     space: AllParameters | NetworkParameters
     rest: Params
     conjugate: bool = static(default=False)
@@ -80,7 +80,7 @@ class BatchLoss:
         objective: Objective,
         batch: Batch,
         network_state: State,
-        space: Any,
+        space: AllParameters | NetworkParameters,
         rest: Params,
         like: Params,
     ) -> BatchLoss:
@@ -105,7 +105,7 @@ class BatchLoss:
         """Whether a prior of the weights, or of some, is a part of this loss."""
         return not self.conjugate or self.remainder is not None
 
-    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         """Returns the mean loss in nats a row and the network's new state."""
         params = self.space.join(coordinates, rest)
         parts = self.parts(coordinates, key)

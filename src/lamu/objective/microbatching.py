@@ -20,7 +20,7 @@ from lamu.model import Model
 from lamu.networks import draws_noise
 from lamu.shape_cache import once_a_shape
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, State
+from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
 __all__ = ["in_parts", "parts_of", "rows_in_parts"]
 
@@ -68,7 +68,7 @@ def in_parts(function: Callable[[Params, Batch], Array], params: Params, batch: 
     return _summed(function, params, _dealt(batch.padded(size * parts), parts))
 
 
-def rows_in_parts(function: Callable[[Any, Array], Any], rows: Any, weights: Array, parts: int) -> Any:
+def rows_in_parts(function: Callable[..., PyTree], rows: Inputs, weights: Array, parts: int) -> PyTree:
     """Returns the sum over the parts of some rows of a function of the rows of a part and of what they count."""
     if parts == 1:
         return function(rows, weights)
@@ -79,7 +79,7 @@ def rows_in_parts(function: Callable[[Any, Array], Any], rows: Any, weights: Arr
     return _scanned(lambda _, some: function(*some), None, _dealt((jax.tree.map(longer, rows), counted), parts))
 
 
-def _dealt(rows: Any, parts: int) -> Any:
+def _dealt(rows: PyTree, parts: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf.reshape(-1, parts, *leaf.shape[1:]), 1, 0), rows)
 
 
@@ -104,7 +104,7 @@ def _summed_and_slope(function: Callable[[Params, Batch], Array], primals: Any, 
     return value, sum(moving, jnp.zeros_like(value))
 
 
-def _scanned(function: Callable[[Any, Any], Any], params: Params, dealt: Any) -> Any:
+def _scanned(function: Callable[..., PyTree], params: Params, dealt: PyTree) -> PyTree:
     shapes = jax.eval_shape(function, params, jax.tree.map(lambda leaf: leaf[0], dealt))
     nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     add = lambda total, some: (jax.tree.map(jnp.add, total, function(params, some)), None)

@@ -84,7 +84,7 @@ class Objective:
         key: RandomKey | None = None,
         train: bool = False,
         parts: int = 1,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the batch's estimate of −p Σ w log p(y | x, θ) / N in nats a row, and the network's new state.
 
         The estimate divides by the real rows of the batch, which is what N/B times the batch's sum, over N, comes to.
@@ -120,7 +120,7 @@ class Objective:
         key: RandomKey | None = None,
         train: bool = False,
         parts: int = 1,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the batch's estimate of ℓ(θ) / N in nats a row, and the network's new state; arguments as above."""
         value, state = self.negative_log_likelihood(params, batch, state, key, train, parts)
         return value + self.negative_log_prior(params), state
@@ -148,7 +148,7 @@ class Objective:
         return batch.mask * batch.weight * self.likelihood_power / jnp.maximum(batch.count, 1)
 
 
-def dispersion_step(objective: Objective, dispersions: Params, gradient: Params, rate: Any) -> Params:
+def dispersion_step(objective: Objective, dispersions: Params, gradient: Params, rate: Number) -> Params:
     r"""Returns the dispersions after a step of Fisher scoring, \(\phi \leftarrow \phi - \rho I(\phi)^{-1} \bar g\)."""
     # I is the Fisher information of one row, and the gradient that of the mean loss, so that the rate means the same as
     # for the Newton steps of the weights.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -188,12 +189,12 @@ class OverData:
 
     objective: Objective  # the loss of a network in evaluation mode, without a state
     params: Params  # the point, all parameters
-    batches: Any  # the rows, as many batches of one shape, leaves `[batches, rows, ...]`
+    batches: Batch  # the rows, as many batches of one shape, leaves `[batches, rows, ...]`
 
     def matvec(self, v: Params) -> Params:
         """Returns H v."""
 
-        def of(loss: BatchLoss, share: Any, key: RandomKey) -> Params:
+        def of(loss: BatchLoss, share: Array, key: RandomKey) -> Params:
             theta = self.params["network"]
             return tree.scale(gauss_newton_product(loss, theta)(v), share)
 
@@ -202,7 +203,7 @@ class OverData:
     def noise(self, key: RandomKey, like: Params) -> Params:
         r"""Returns a draw from N(0, H), \(\sum_i \sqrt{r_i} J_i^\top \Lambda_i^{1/2} \varepsilon_i\)."""
 
-        def of(loss: BatchLoss, share: Any, key: RandomKey) -> Params:
+        def of(loss: BatchLoss, share: Array, key: RandomKey) -> Params:
             theta = self.params["network"]
             f, pull = jax.vjp(loss.outputs, theta)
             information = fisher_information(loss, theta, f)
@@ -212,11 +213,11 @@ class OverData:
 
         return self._summed(of, key)
 
-    def _summed(self, of: Any, key: RandomKey) -> Params:
+    def _summed(self, of: Callable[..., Params], key: RandomKey) -> Params:
         """The sum over the batches, each by its share of the rows."""
         rows = jnp.sum(self.batches.mask)
 
-        def add(carry: tuple[Params, Any], batch: Batch) -> tuple[tuple[Params, Any], None]:
+        def add(carry: tuple[Params, Array], batch: Batch) -> tuple[tuple[Params, Array], None]:
             total, number = carry
             held = jax.lax.stop_gradient(self.params["likelihood"])
             loss = without_padding(BatchLoss(self.objective, batch, {}, NetworkParameters(), held, conjugate=True))

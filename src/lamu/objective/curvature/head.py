@@ -28,7 +28,7 @@ from lamu.objective.curvature.reader.layers import Layer, layers, moved, places,
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
 from lamu.operators.layer_order import layer_matrix, permutation
-from lamu.typing import Array, Params
+from lamu.typing import Array, Inputs, Params
 
 __all__ = ["Head", "features", "features_of", "from_features"]
 
@@ -47,7 +47,7 @@ class Head:
     positions: int = 1  # how many of a row's outputs the layer gives one after the other
 
 
-def features(function: Callable[[Params, Any], Array], params: Params, rows: Any, positions: int = 1) -> Head | None:
+def features(function: Callable[..., Array], params: Params, rows: Inputs, positions: int = 1) -> Head | None:
     """Returns outputs and features of a network whose parameters are one layer at its end; None for any other."""
     ranks = sorted(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))
     if not ranks or ranks[:-1] not in ([], [1]) or ranks[-1] < 2 or (positions == 1 and ranks[-1] > 2):

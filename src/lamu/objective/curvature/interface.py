@@ -12,7 +12,7 @@ from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss, Gradient
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey, Targets
+from lamu.typing import Array, Params, RandomKey, State, Targets
 
 __all__ = ["Curvature", "Evaluation", "OutputHessian", "fisher_information", "slopes"]
 
@@ -95,7 +95,7 @@ class Evaluation:
     gradient: Params  # \(\nabla\bar\ell\) in the belief's coordinates
     rest: Params  # the gradient in the rest (dispersions)
     curvature: Any  # \(\nabla^2\bar\ell\) or what stands for it, an operator; None where the covariance is fixed
-    network_state: Any  # the network's new state
+    network_state: State  # the network's new state
 
     @classmethod
     def of(cls, at: Gradient, curvature: Any) -> Evaluation:

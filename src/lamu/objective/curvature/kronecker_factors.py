@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 import jax
@@ -18,7 +19,7 @@ from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, filled, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, RandomKey
 
 __all__ = ["AtOutputs", "by_factors"]
 
@@ -51,18 +52,18 @@ class AtOutputs:
         self.value, (self.slope, self.rest) = jax.value_and_grad(value, argnums=(0, 1))(f, loss.rest)
         self.gradient, self.cotangents = self.read.pull(self.slope)
 
-    def pulled(self, hessian: OutputHessian) -> tuple[Array, Any]:
+    def pulled(self, hessian: OutputHessian) -> tuple[Array, Sequence[Array]]:
         """Returns the roots of a curvature in the outputs, and what they pull back to: a backward pass a root."""
         roots = jnp.moveaxis(hessian.root(), 2, 0)
         if len(roots) == 1:
             return roots, [cotangents[None] for cotangents in self.read.pull(roots[0])[1]]
         return roots, jax.vmap(lambda root: self.read.pull(root)[1])(roots)
 
-    def of_the_gradient(self) -> tuple[Array, Any]:
+    def of_the_gradient(self) -> tuple[Array, Sequence[Array]]:
         """Returns the same of the data's own gradients, of which the backward pass is the gradient's."""
         return halved(self.slope, self.weights)[None], [halved(c, self.weights)[None] for c in self.cotangents]
 
-    def evaluation(self, roots: Array, cotangents: Any) -> Evaluation:
+    def evaluation(self, roots: Array, cotangents: Sequence[Array]) -> Evaluation:
         """Returns value and gradient beside the factors of roots pulled back to `cotangents`."""
         apart, sharing = self.structure.apart(self.theta), self.structure.sharing
         known = layers_by_name(self.read, self.theta, apart)
@@ -72,7 +73,9 @@ class AtOutputs:
         return Evaluation(self.value, gradient, self.rest, found, self.loss.network_state)
 
 
-def _rowwise(loss: BatchLoss, theta: Params, key: RandomKey | None, weights: Array) -> tuple[Any, Params, Any]:
+def _rowwise(
+    loss: BatchLoss, theta: Params, key: RandomKey | None, weights: Array
+) -> tuple[Callable[..., Array], Params, Inputs]:
     """Returns the network as a function of one row, its parameters, and the rows."""
     model = loss.objective.model
     keys = None

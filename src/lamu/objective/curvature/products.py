@@ -14,7 +14,7 @@ from lamu.data.batch import Batch
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import fisher_information
 from lamu.objective.curvature.reader.linearised import filled
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, RandomKey
 
 __all__ = [
     "dispersion_prior",
@@ -29,7 +29,7 @@ __all__ = [
 Row: TypeAlias = Callable[[tuple[Params, Params], Any], Array]
 
 
-def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Any, Array]:
+def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Array]:
     """Returns a row's negative log likelihood as a function, the rows, and what each counts in the mean loss."""
     # \[ \bar\ell = \sum_i r_i\, \ell_i(\theta, \phi) - \tfrac1N \log p(\phi) - \dots, \qquad
     #    \ell_i = -\log p(y_i \mid x_i, \theta, \phi) \]

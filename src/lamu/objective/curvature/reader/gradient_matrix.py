@@ -28,7 +28,7 @@ from lamu.objective.curvature.reader.per_example_squares import (
     Slabs,
     Stacked,
 )
-from lamu.typing import Array, Params
+from lamu.typing import Array, Inputs, Params, PyTree
 
 __all__ = ["GradientMatrix", "gradient_matrix", "leading_eigenvectors"]
 
@@ -83,7 +83,7 @@ class GradientMatrix:
 
 
 def gradient_matrix(
-    loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, read: Any = True
+    loss: Callable[..., Array], params: Params, examples: Inputs, weights: Array, read: PyTree = True
 ) -> GradientMatrix:
     """Takes one backward pass of a batch, after which the matrix of single gradients can be used without being held."""
     # At a dense layer the Gram matrix is \((A A^\top) \circ (D D^\top)\), for inputs A and cotangents D, a product with

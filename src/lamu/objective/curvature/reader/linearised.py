@@ -13,7 +13,7 @@ from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
 from lamu.objective.curvature.reader.loops import loop_contribution, perturbed
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, of_rows, sites
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, in_chunks, meets_once
-from lamu.typing import Array, Params
+from lamu.typing import Array, Inputs, Params, PyTree
 
 __all__ = ["LinearisedNetwork", "filled", "linearise", "squares_of_outputs"]
 
@@ -84,10 +84,10 @@ class LinearisedNetwork:
 
 
 def linearise(
-    function: Callable[[Params, Any], Array],
+    function: Callable[..., Array],
     params: Params,
-    examples: Any,
-    read: Any = True,
+    examples: Inputs,
+    read: PyTree = True,
     loops: bool = False,
 ) -> LinearisedNetwork:
     """Traces a function of one example, runs it on the batch, and keeps what its backward passes need."""
@@ -104,7 +104,7 @@ def linearise(
     avals = [_out(program, site) for site in found]
     extra = [jnp.zeros((rows[0].shape[0], *aval.shape), aval.dtype) for aval in avals]
 
-    def run(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Any], Values]]:
+    def run(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Values], Values]]:
         held = program.before(leaves)
 
         def of_one(row: list[Array], extra: list[Array]) -> tuple[Array, list[dict[int, Array]]]:
@@ -134,7 +134,7 @@ def _is_key(row: Array) -> bool:
     return jnp.issubdtype(row.dtype, jax.dtypes.prng_key)
 
 
-def filled(rows: Any, weights: Array) -> Any:
+def filled(rows: Inputs, weights: Array) -> Inputs:
     """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
     counts = weights != 0
     one = jnp.argmax(counts)

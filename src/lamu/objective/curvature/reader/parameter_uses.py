@@ -6,8 +6,9 @@ import itertools
 import math
 import string
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,10 @@ from lamu.typing import Array
 __all__ = ["Loop", "ParameterUse", "is_lookup", "lookups", "merged", "of_rows", "product_axes", "sites", "windows"]
 
 
-def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: dict[str, Any]) -> Array:
+Settings: TypeAlias = dict[str, Any]  # of an equation
+
+
+def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: Settings) -> Array:
     """Returns what every element of the kernel is multiplied with at every position, by copies alone."""
     # Padding may be negative, and dilated inputs have zeros between them.
     around = [
@@ -68,7 +72,7 @@ def lookups(step: Step, rows: dict[int, Array], table: Array, cotangent: Array) 
     return which, cotangent.reshape(*which.shape, *table.shape[1:]).astype(table.dtype)
 
 
-def is_lookup(settings: dict[str, Any], table: tuple[int, ...], output: tuple[int, ...]) -> bool:
+def is_lookup(settings: Settings, table: tuple[int, ...], output: tuple[int, ...]) -> bool:
     """Whether an equation `gather` reads whole rows of a table, `[..., *row]` from `[rows, *row]`."""
     numbers = settings["dimension_numbers"]
     plain = (numbers.collapsed_slice_dims, numbers.start_index_map, numbers.operand_batching_dims) == ((0,), (0,), ())
@@ -131,7 +135,7 @@ class ParameterUse:
         table = step.name == "gather" and position == 0 and step.reads[1] in rows
         return "lookup" if table and is_lookup(step.equation.params, program.avals[self.base].shape, output) else ""
 
-    def gradient(self, program: Program, base: Array, held: Values, rows: dict[int, Array]) -> Any:
+    def gradient(self, program: Program, base: Array, held: Values, rows: dict[int, Array]) -> Callable[..., Array]:
         """Returns the function from what the site reads of one row, and a cotangent, to the gradient in p's value."""
         given = {place: held[place] for place in self.given if place not in rows}
 

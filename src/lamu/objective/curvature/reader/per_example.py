@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +12,17 @@ import jax.numpy as jnp
 from lamu.dtype_policy import network_products
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
-from lamu.typing import Array, Params
+from lamu.typing import Array, Inputs, Params, PyTree
 
 __all__ = ["backward", "squares_and_gradient"]
 
 
 def backward(
-    loss: Callable[[Params, Any], Array],
+    loss: Callable[..., Array],
     params: Params,
-    examples: Any,
+    examples: Inputs,
     weights: Array,
-    read: Any = True,
+    read: PyTree = True,
     loops: bool = False,
 ) -> tuple[LinearisedNetwork, Array, list[Array], list[Array]]:
     r"""Returns the loss read, \(\sum_i r_i \ell_i\), its gradient, and the cotangents of what came out of each site."""
@@ -44,7 +43,7 @@ def backward(
 
 @network_products()  # squares of rows are sums of what is positive: nothing cancels, and no digit is missed
 def squares_and_gradient(
-    loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, read: Any = True
+    loss: Callable[..., Array], params: Params, examples: Inputs, weights: Array, read: PyTree = True
 ) -> tuple[Array, Params, Params]:
     """Returns the weighted sums of losses, gradients and squared gradients of single examples."""
     # \[ \sum_i r_i \ell_i, \qquad \sum_i r_i g_i, \qquad \sum_i r_i g_i^2, \qquad

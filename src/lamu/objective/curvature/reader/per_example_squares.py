@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, lookups, merged, of_rows, product_axes, windows
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, PyTree
 
 __all__ = [
     "ByRows",
@@ -94,8 +94,8 @@ class Outer:
 class Slabs:
     r"""Rows \(g_i = \sum_p a_{ip} d_{ip}^\top\) of a layer with positions, made a slab of coordinates at a time."""
 
-    inputs: Callable[[Any], Array]  # of one piece, `[groups, batch, held, positions]`
-    pieces: Any  # arrays with the pieces along a leading axis
+    inputs: Callable[..., Array]  # of one piece, `[groups, batch, held, positions]`
+    pieces: PyTree  # arrays with the pieces along a leading axis
     d: Array  # cotangents `[groups, batch, outputs, positions]`
     held: int  # how many inputs a slab has; those of the base are the pieces' one after another
 
@@ -114,7 +114,7 @@ class Slabs:
     def gram(self, slope: Array | None) -> Array:
         factors = jnp.ones((1, 1, self.held, 1), self.d.dtype) if slope is None else self._cut(slope[None])
 
-        def part(piece: Any, factor: Array) -> Array:
+        def part(piece: PyTree, factor: Array) -> Array:
             rows = self._rows(piece) * factor[0][:, None]
             return jnp.einsum("gbio,gcio->bc", rows, rows, precision=_EXACT)
 
@@ -127,7 +127,7 @@ class Slabs:
         part = lambda piece: jnp.einsum("gbio,bk->kgio", self._rows(piece), c, precision=_EXACT)
         return self._joined(jax.lax.map(part, self.pieces))
 
-    def _rows(self, piece: Any) -> Array:
+    def _rows(self, piece: PyTree) -> Array:
         return jnp.einsum("gbip,gbop->gbio", self.inputs(piece).astype(self.d.dtype), self.d)
 
     def _cut(self, directions: Array) -> Array:
@@ -138,7 +138,7 @@ class Slabs:
         n, k, groups, _, outputs = found.shape
         return found.transpose(1, 2, 0, 3, 4).reshape(k, groups, n * self.held, outputs)
 
-    def _total(self, part: Callable[[Any], Array], pieces: Any) -> Array:
+    def _total(self, part: Callable[..., Array], pieces: PyTree) -> Array:
         shape = jax.eval_shape(part, jax.tree.map(lambda leaf: leaf[0], pieces))
         step = lambda total, piece: (total + part(piece), None)
         return jax.lax.scan(step, jnp.zeros(shape.shape, shape.dtype), pieces)[0]
@@ -333,14 +333,14 @@ class ByRows:
     """The rule that forms some examples' gradients at a time."""
 
     # From a pair of inputs and cotangents of some rows to their gradients, `[rows, ...]`.
-    gradients: Callable[[Any], Array]
-    rows: tuple[Any, Array]  # the pair, for all rows
+    gradients: Callable[..., Array]
+    rows: tuple[PyTree, Array]  # the pair, for all rows
     chunk: int | None  # how many at a time; None for all at once
 
     def __call__(self, inverse: Array) -> tuple[Array, Array]:
         """Returns S and G."""
 
-        def sums(row: Any) -> tuple[Array, Array]:
+        def sums(row: PyTree) -> tuple[Array, Array]:
             found = self.gradients(row[0])
             return (found * found * _rows(row[1].astype(found.dtype), found)).sum(0), found.sum(0)
 
@@ -351,7 +351,7 @@ class ByRows:
         # What a row's inputs are made into is made once, and met by all cotangents in one product.
         several, cotangents = cotangents.shape[0], cotangents.astype(self.rows[1].dtype)
 
-        def sums(row: tuple[Any, Array]) -> Array:
+        def sums(row: tuple[PyTree, Array]) -> Array:
             found = jax.vmap(lambda d: self.gradients((row[0], d)), in_axes=1)(row[1])
             return jnp.sum(found * found, axis=(0, 1))
 
@@ -359,7 +359,7 @@ class ByRows:
         return in_chunks(sums, (self.rows[0], jnp.moveaxis(cotangents, 0, 1)), chunk)
 
 
-def in_chunks(function: Callable[[Any], Any], rows: Any, chunk: int, stacked: bool = False) -> Any:
+def in_chunks(function: Callable[..., PyTree], rows: PyTree, chunk: int, stacked: bool = False) -> PyTree:
     """Returns the sum of a function of some rows at a time over all rows, or its values one after another."""
     # Rows of zeros complete the last chunk; they must contribute nothing.
     batch = jax.tree.leaves(rows)[0].shape[0]
