@@ -14,6 +14,7 @@ import pytest
 
 from lamu import likelihoods, networks, tree
 from lamu.data import Batch
+from lamu.data.batch import filled
 from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
@@ -23,7 +24,7 @@ from lamu.objective.curvature import (
     gauss_newton_product,
     hessian_product,
 )
-from lamu.objective.curvature.products import dispersion_prior, filled, require_rows, row_losses, without_padding
+from lamu.objective.curvature.products import dispersion_prior, require_rows, row_losses, without_padding
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
 

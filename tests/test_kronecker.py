@@ -16,6 +16,7 @@ from lamu import tree
 from lamu.algorithms.optimisers import kfac
 from lamu.algorithms.variational.structured import noisy_kfac
 from lamu.data import Batch
+from lamu.data.batch import filled
 from lamu.families import Gaussian
 from lamu.geometry import Factorwise, Shifted
 from lamu.likelihoods import Categorical
@@ -25,7 +26,6 @@ from lamu.objective.curvature import GaussNewton, SampledGaussNewton, SquaredGra
 from lamu.objective.curvature.reader import LinearisedNetwork, linearise
 from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.layers import Layer, layers, layers_by_name
-from lamu.objective.curvature.reader.linearised import filled
 from lamu.operators import (
     Dense,
     Diagonal,

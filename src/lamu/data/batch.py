@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu.record import record
 from lamu.typing import Array, Inputs, Targets
 
-__all__ = ["Batch", "with_offset"]
+__all__ = ["Batch", "filled", "with_offset"]
 
 
 @record
@@ -98,3 +98,18 @@ def with_offset(f: Array, offset: Any) -> Array:
         )
     columns = offset[:, None] if offset.ndim == 1 else offset
     return f + jnp.broadcast_to(columns, f.shape).astype(f.dtype)
+
+
+def filled(rows: Inputs, weights: Array) -> Inputs:
+    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
+    counts = weights != 0
+    one = jnp.argmax(counts)
+
+    def fill(leaf: Array) -> Array:
+        leaf = jnp.asarray(leaf)
+        there = counts.reshape(-1, *[1] * (leaf.ndim - 1))
+        # Where no row counts, zeros: those of a batch of padding alone.
+        other = jnp.where(counts[one], leaf[one], jnp.zeros_like(leaf[one]))
+        return jnp.where(there, leaf, jnp.broadcast_to(other[None], leaf.shape))
+
+    return jax.tree.map(fill, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ __all__ = [
     "Reduce",
     "as_matrix",
     "between",
+    "by_factors",
     "leading",
 ]
 
@@ -452,6 +453,11 @@ class KroneckerFactored:
         marked = structure.unflatten([_Leaf(leaf, number in apart) for number, leaf in enumerate(leaves)])
         blocks = KroneckerBlocks(jax.tree.map(_start, marked, is_leaf=_is_layer))
         return StaleFactors.of(blocks, self.rank)
+
+
+def by_factors(structure: Any) -> TypeGuard[KroneckerFactored]:
+    """Returns whether a structure is one of Kronecker factors."""
+    return isinstance(structure, KroneckerFactored)
 
 
 class _Leaf:

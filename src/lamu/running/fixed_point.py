@@ -33,8 +33,8 @@ from lamu.objective.curvature import (
     fisher_diagonal,
     hessian_product,
 )
-from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Diagonal, Operator
+from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
 from lamu.protocol import Wrapper
 from lamu.rate import PolynomialDecay

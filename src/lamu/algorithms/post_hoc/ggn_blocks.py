@@ -20,7 +20,6 @@ from lamu.objective.curvature import Curvature, GaussNewton
 from lamu.objective.curvature.gauss_newton import OverData
 from lamu.objective.curvature.head import Head, features, from_features
 from lamu.objective.curvature.interface import OutputHessian
-from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.objective.curvature.products import without_padding
 from lamu.objective.curvature.reader.factors import FactorSums, factor_sums, is_sums
 from lamu.objective.curvature.reader.layers import layers
@@ -40,6 +39,7 @@ from lamu.operators import (
     Scalar,
 )
 from lamu.operators.interface import is_operator
+from lamu.operators.kronecker import by_factors
 from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
 from lamu.operators.structures import AnyStructure

@@ -28,7 +28,6 @@ from lamu.families import Point
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
-from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import (
     Dense,
     DenseBlocks,
@@ -40,6 +39,7 @@ from lamu.operators import (
     OutputEigen,
 )
 from lamu.operators.interface import is_operator
+from lamu.operators.kronecker import by_factors
 from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, PredictiveRule, Probit

@@ -21,8 +21,8 @@ from lamu.families import Point
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, GaussNewton
-from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Dense, Diagonal, KroneckerFactored
+from lamu.operators.kronecker import by_factors
 from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal

@@ -12,11 +12,10 @@ from jax.scipy.linalg import cho_solve
 
 from lamu import tree
 from lamu.algorithms.optax_step import optax_step, optimiser_or
-from lamu.data.batch import Batch, with_offset
+from lamu.data.batch import Batch, filled, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model, supervised
 from lamu.objective import Objective
-from lamu.objective.curvature.products import filled
 from lamu.operators import Diagonal, OutputBlocks
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised

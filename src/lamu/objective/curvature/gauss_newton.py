@@ -16,12 +16,13 @@ from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, fisher_information, slopes
-from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
+from lamu.objective.curvature.kronecker_factors import AtOutputs
 from lamu.objective.curvature.products import gauss_newton_product, without_padding
 from lamu.objective.curvature.reader import linearise, squares_and_gradient
 from lamu.objective.curvature.reader.linearised import squares_of_outputs
 from lamu.objective.objective import NetworkParameters, Objective
 from lamu.operators import Diagonal
+from lamu.operators.kronecker import by_factors
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Targets
 

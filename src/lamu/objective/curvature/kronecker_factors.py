@@ -6,27 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lamu.data.batch import with_offset
+from lamu.data.batch import filled, with_offset
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation, OutputHessian
 from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.layers import layers_by_name
-from lamu.objective.curvature.reader.linearised import LinearisedNetwork, filled, linearise
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
 from lamu.typing import Array, Inputs, Params, RandomKey
 
-__all__ = ["AtOutputs", "by_factors"]
-
-
-def by_factors(structure: Any) -> TypeGuard[KroneckerFactored]:
-    """Returns whether a structure is one of Kronecker factors."""
-    return isinstance(structure, KroneckerFactored)
+__all__ = ["AtOutputs"]
 
 
 class AtOutputs:

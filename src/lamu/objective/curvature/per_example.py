@@ -14,12 +14,13 @@ from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, slopes
-from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
+from lamu.objective.curvature.kronecker_factors import AtOutputs
 from lamu.objective.curvature.products import dispersion_prior, row_losses, without_padding
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
 from lamu.objective.microbatching import rows_in_parts
 from lamu.operators import Diagonal, LowRank
+from lamu.operators.kronecker import by_factors
 from lamu.record import record, static
 from lamu.supports import value_of
 from lamu.typing import Array, Params, RandomKey, Targets

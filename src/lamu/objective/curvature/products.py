@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, filled
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import fisher_information
-from lamu.objective.curvature.reader.linearised import filled
 from lamu.typing import Array, Inputs, Params, RandomKey
 
 __all__ = [

@@ -15,7 +15,7 @@ from lamu.objective.curvature.reader.parameter_uses import ParameterUse, of_rows
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, in_chunks, meets_once
 from lamu.typing import Array, Inputs, Params, PyTree
 
-__all__ = ["LinearisedNetwork", "filled", "linearise", "squares_of_outputs"]
+__all__ = ["LinearisedNetwork", "linearise", "squares_of_outputs"]
 
 
 @dataclass(frozen=True)
@@ -132,21 +132,6 @@ def _out(program: Program, site: ParameterUse) -> Any:
 
 def _is_key(row: Array) -> bool:
     return jnp.issubdtype(row.dtype, jax.dtypes.prng_key)
-
-
-def filled(rows: Inputs, weights: Array) -> Inputs:
-    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
-    counts = weights != 0
-    one = jnp.argmax(counts)
-
-    def fill(leaf: Array) -> Array:
-        leaf = jnp.asarray(leaf)
-        there = counts.reshape(-1, *[1] * (leaf.ndim - 1))
-        # Where no row counts, zeros: those of a batch of padding alone.
-        other = jnp.where(counts[one], leaf[one], jnp.zeros_like(leaf[one]))
-        return jnp.where(there, leaf, jnp.broadcast_to(other[None], leaf.shape))
-
-    return jax.tree.map(fill, rows)
 
 
 # Where an example meets a leaf once, its gradient is an outer product \(a_i d_{ik}^\top\), and the directions' squares
