@@ -13,7 +13,7 @@ import pytest
 import lamu
 from lamu.algorithms import last_layer
 from lamu.algorithms.post_hoc import ggn_blocks
-from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, finalize
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature
 from lamu.data import Batch
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, PerPosition
 from lamu.networks import Trained, UNet
@@ -218,7 +218,7 @@ def test_the_outputs_of_a_gaussian_at_every_step() -> None:
     sums, f, pull = batch_curvature(OutputEigen, GaussNewton(), objective, params, batch, key)
     flat = x.reshape(30, 2)
     expected = 4.0 * flat.T @ flat / 5
-    found = finalize(sums, 5.0)
+    found = sums.finish(5.0)
     np.testing.assert_allclose(found.dense(params["network"]), expected, rtol=1e-9)
     slope = normal(5, 6)
     np.testing.assert_allclose(f.reshape(30), flat @ np.asarray(params["network"]["kernel"])[:, 0], rtol=1e-9)

@@ -213,6 +213,10 @@ class Operator(Protocol):
         """Returns the operator with factors that are of its own curvature; itself, unless it may put them off."""
         return self
 
+    def finish(self, count: Number) -> Operator:
+        """Returns the curvature a row, of sums over so many rows; for operators that are linear in their leaves."""
+        return jax.tree.map(lambda leaf: leaf / jnp.asarray(count, leaf.dtype), self)
+
     def averaged(self) -> Operator:
         """Returns the average of operators that are stacked along a leading axis of every leaf."""
         return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), self)

@@ -47,7 +47,7 @@ from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
 
-__all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated", "finalize"]
+__all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated"]
 
 
 def evaluated(objective: Objective, network_state: State) -> Objective:
@@ -60,7 +60,7 @@ def evaluated(objective: Objective, network_state: State) -> Objective:
 
 # A dense matrix and its diagonal blocks are computed from the rows' Jacobians, a diagonal and Kronecker factors from
 # captured activations and cotangents of the backward pass without Jacobians, and a last layer from its features. Sums
-# over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
+# over batches are `jax.tree.map(jnp.add, ...)`; `finish` makes the operator of the sum.
 
 
 _PRECISE = jax.lax.Precision.HIGHEST
@@ -127,13 +127,6 @@ def batch_curvature(
         return curvature.matrix(loss, theta, structure).scale(count), f, pull
     belief = Gaussian(theta, Scalar(1.0))  # of which none of these asks
     return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f, pull
-
-
-def finalize(total: Any, count: Number | Array) -> Any:
-    """Returns the operator of the sums over all rows, divided by their number; Kronecker factors decomposed."""
-    if isinstance(total, KroneckerSums):
-        return total.finish(count)
-    return jax.tree.map(lambda leaf: leaf / jnp.asarray(count, leaf.dtype), total)
 
 
 @once_a_shape
@@ -270,4 +263,4 @@ def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
 def _diagonal(objective: Objective, params: Params, batches: Any) -> Diagonal:
     one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))[0]
     total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(one, batches))
-    return finalize(total, jnp.sum(batches.mask))
+    return total.finish(jnp.sum(batches.mask))

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, bytes_of_a_row, evaluated, finalize
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, bytes_of_a_row, evaluated
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
@@ -169,7 +169,7 @@ class RowSums:
     def finish(self, objective: Objective, params: Params, network_state: State) -> LaplaceFit:
         """Returns the fit for N rows, which the objective may count differently than there are."""
         for_all = lambda value: value / self.rows * objective.data_size
-        curvature = None if self.curvature is None else finalize(self.curvature, self.rows)
+        curvature = None if self.curvature is None else self.curvature.finish(self.rows)
         sums = map(for_all, (self.likelihood, self.misfit, self.observed))
         return LaplaceFit(params, network_state, curvature, *sums)
 
