@@ -19,7 +19,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork, kernel_features
-from lamu.networks.kernel_features import Exponential, Matern
+from lamu.networks.kernel_features import LaplaceKernel, Matern
 from lamu.predictives import Sampled
 from lamu.record import decode, encode
 from lamu.running.checkpoints import Checkpoints
@@ -91,7 +91,7 @@ def test_wide_tables_are_not_cut_into_pieces():
     assert found.posterior.predict(x[:3]).mean.shape == (3,)
 
 
-@pytest.mark.parametrize("kind", [Matern(), Exponential()], ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", [Matern(), LaplaceKernel()], ids=lambda kind: type(kind).__name__)
 def test_inner_products_of_kernel_features_are_the_kernel(kind, monkeypatch):
     monkeypatch.setattr(kernel_features, "_KERNELS", (kind,))
     z = RANDOM.normal(size=(40, 3))
@@ -117,10 +117,11 @@ def test_a_kernel_follows_the_axes_where_targets_do():
     """A step along an axis is rough, and a wave along a diagonal is smooth; a posterior keeps its kernel."""
     z = np.random.default_rng(4).uniform(-1, 1, size=(300, 4))
     rough = KernelFeatures.of(z, (np.sign(z[:, :1] - 0.2) + np.sign(z[:, 1:2] + 0.4)))
-    assert isinstance(rough.kernel, Exponential)
+    assert isinstance(rough.kernel, LaplaceKernel)
     assert isinstance(KernelFeatures.of(z, np.sin(2 * z.sum(axis=1, keepdims=True))).kernel, Matern)
     arrays: dict[str, np.ndarray] = {}
-    assert decode(encode(rough, arrays), arrays).kernel == Exponential()
+    assert decode(encode(rough, arrays), arrays).kernel == LaplaceKernel()
+    assert decode({"record": "networks.Exponential", "fields": {}}, {}) == LaplaceKernel()  # as it was called once
 
 
 def test_a_kernel_is_decomposed_on_one_thread(monkeypatch):

@@ -60,6 +60,8 @@ _MOVED = {  # names in files of earlier versions, and what the records are calle
     "graphs.Scale": "graphs.ScaleProduct",
     "graphs.Scaled": "graphs.Multiple",
     "graphs.Site": "graphs.GraphSite",
+    "networks.Exponential": "networks.LaplaceKernel",
+    "networks._Opaque": "networks._OpaqueNetwork",
 }
 _MOST_NUMBERS = 4  # of an array that is written with its numbers
 _DEEPEST = 100  # values inside of values, in a file

@@ -160,6 +160,11 @@ def zeros_like(a: Params) -> Params:
     return jax.tree.map(jnp.zeros_like, a)
 
 
+def copied(a: Params) -> Params:
+    """Returns a tree whose arrays are copies, which a run may give away."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), a)
+
+
 def dimension(a: Params) -> int:
     """Returns the number of real coordinates of the space of `a`.
 

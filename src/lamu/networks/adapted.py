@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import jax
 
-from lamu.networks.interface import Network
+from lamu.networks.interface import Network, outputs
 from lamu.record import given, record
 from lamu.typing import Array, Params, RandomKey, State
 
-__all__ = ["adapted", "apart", "require_make"]
+__all__ = ["NetworkWrapper", "adapted", "apart", "require_make"]
 
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def adapted(network: Any) -> Network:
             )
         )
         raise TypeError(f"the network is {what}")
-    return _Opaque(network) if opaque else _Adapted(network)
+    return _OpaqueNetwork(network) if opaque else _Adapted(network)
 
 
 def _adapter(module: object) -> str:
@@ -68,59 +68,63 @@ def _adapter(module: object) -> str:
     return next((f"{known[each]}(module)" for each in known if each in packages), "Linen, NNX, Equinox or Torch")
 
 
-class _Facts(Network):
-    """The facts of a base that may not declare them: here, and nowhere else, is looked whether it does."""
+def _fact(name: str) -> Any:
+    """Returns a property that forwards a fact of the base, which an object of one's own need not declare."""
+    return property(lambda self: getattr(self.base, name, getattr(Network, name)))
 
-    base: Any
+
+@record
+class NetworkWrapper(Network):
+    """A network that holds another one as its `base`: it forwards every fact and pass to it, with changed inputs."""
+
+    base: Network | Any
+
+    linear = _fact("linear")
+    head = _fact("head")
+    masked = _fact("masked")
+    codes = _fact("codes")
+    trained = _fact("trained")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base", adapted(self.base))
+
+    @property
+    def name(self) -> str:
+        return self.base.name
+
+    def inputs(self, x: Array) -> Array:
+        """Returns the inputs that the base sees."""
+        return x
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
+        return self.base.init(key, self.inputs(x), outputs)
+
+    def apply(
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, State]:
+        return outputs(self.base, params, state, self.inputs(x), key, train, mask)
+
+
+@record
+class _Adapted(NetworkWrapper):
+    """A record of one's own."""
+
+    def __post_init__(self) -> None:
+        pass
 
     @property
     def name(self) -> str:
         return type(self.base).__name__
 
-    @property
-    def linear(self) -> bool:
-        # Whether the base says that it is linear.
-        return getattr(self.base, "linear", Network.linear)
-
-    @property
-    def head(self) -> str:
-        # The base's last layer, or everything.
-        return getattr(self.base, "head", Network.head)
-
-    @property
-    def masked(self) -> bool:
-        # Whether the base says that its rows meet.
-        return getattr(self.base, "masked", Network.masked)
-
-    @property
-    def codes(self) -> Any:
-        # The base's columns of codes, or none.
-        return getattr(self.base, "codes", Network.codes)
-
-    @property
-    def trained(self) -> bool:
-        # Whether the base says that it is trained.
-        return getattr(self.base, "trained", Network.trained)
-
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        return self.base.init(key, x, outputs)
-
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         masked = (mask,) if self.masked else ()
         return self.base.apply(params, state, x, key, train, *masked)
 
 
 @record
-class _Adapted(_Facts):
-    """A record of one's own."""
-
-    base: Any
-
-
-@record
-class _Opaque(_Facts):
+class _OpaqueNetwork(_Adapted):
     """An object that is no pytree."""
 
     base: Any = given()

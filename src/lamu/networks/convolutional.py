@@ -8,25 +8,26 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Jaxpr, jaxprs_in_params
 
-from lamu.networks.dropout import require_noise
+from lamu.networks.dropout import UnitNoise, require_noise
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.interface import outputs as outputs_of
 from lamu.networks.multilayer import (
     ACTIVATIONS,
     MLP,
+    Normalised,
     floating,
     initial_weights,
     require_activation,
-    require_normaliser,
-    require_widths,
 )
+from lamu.networks.normalisation import NormaliserPass
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.sizes import sized
 from lamu.typing import Array, Inputs, Params, RandomKey, State
 
-__all__ = ["ConvNet", "DeconvNet", "channels_of", "convolve", "holds_convolutions", "loops_well"]
+__all__ = ["ConvNet", "DeconvNet", "as_images", "convolve", "holds_convolutions", "loops_well"]
 
 
 @once_a_shape
@@ -52,11 +53,11 @@ def holds_convolutions(network: Network, x: Inputs, outputs: int) -> bool:
     mask = jax.ShapeDtypeStruct(x.shape[:1], x.dtype)
     params, state = jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
 
-    def train(params: Params, state: State, x: Array, key: Any, mask: Array) -> tuple[Array, Any]:
+    def train(params: Params, state: State, x: Array, key: Any, mask: Array) -> tuple[Array, State]:
         return outputs_of(network, params, state, x, key, True, mask)
 
     jaxpr = jax.make_jaxpr(train)(params, state, x, key, mask)
-    return any(name == "conv_general_dilated" for name in _primitives(jaxpr))
+    return any(name == "conv_general_dilated" for name in _primitives(jaxpr.jaxpr))
 
 
 def loops_well(network: Network, x: Inputs, outputs: int) -> bool:
@@ -79,14 +80,12 @@ def loops_well(network: Network, x: Inputs, outputs: int) -> bool:
     return jax.default_backend() != "cpu" or not holds_convolutions(network, x, outputs)
 
 
-def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Yields the names of all operations, also of those inside loops, branches and functions with own derivatives."""
-    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+def _primitives(jaxpr: Jaxpr) -> Iterator[str]:
+    """The names of all primitives of a program, inner ones included."""
+    for equation in jaxpr.eqns:
         yield equation.primitive.name
-        for value in equation.params.values():
-            for inner in value if isinstance(value, tuple | list) else (value,):
-                if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
-                    yield from _primitives(inner)
+        for inner in jaxprs_in_params(equation.params):
+            yield from _primitives(inner)
 
 
 # \[ y_{nijo} = \sum_{a b c} x_{n,\, i + a,\, j + b,\, c}\, K_{abco} \]
@@ -97,14 +96,14 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
 # patches are as large as the images times the area of the kernel.
 
 
-def channels_of(x: Array) -> int:
-    """Returns how many channels images have: one where there is no axis for them."""
+def as_images(x: Array) -> Array:
+    """Returns images with an axis of channels, `[batch, height, width, channels]`."""
     if x.ndim not in (3, 4):
         raise ValueError(
             f"inputs of the shape {x.shape} are no images; give [batch, height, width] or "
             "[batch, height, width, channels]"
         )
-    return (*x.shape, 1)[3]
+    return x if x.ndim == 4 else x[..., None]
 
 
 def convolve(images: Array, kernel: Array, stride: int = 1, padding: str = "SAME") -> Array:
@@ -129,7 +128,7 @@ def convolve(images: Array, kernel: Array, stride: int = 1, padding: str = "SAME
 
 @record
 @sized
-class ConvNet(Network):
+class ConvNet(Normalised):
     r"""A convolutional network: blocks of a convolution, an activation and a pooling, then dense layers.
 
     \[ h \leftarrow \mathrm{pool}\big(a(\mathrm{norm}_i(K_i * h + b_i))\big), \qquad f(x) = \mathrm{MLP}(h) \]
@@ -171,8 +170,8 @@ class ConvNet(Network):
     widths: tuple[int, ...] = static(default=(64,))
     kernel: int = static(default=3)
     activation: str = static(default="relu")
-    normalise: Normaliser | Any = None
-    dropout: Any = None
+    normalise: Normaliser | None = None
+    dropout: UnitNoise | None = None
 
     linear = False
 
@@ -181,22 +180,13 @@ class ConvNet(Network):
         """The path pattern of the last layer."""
         return self._dense.head
 
-    @property
-    def masked(self) -> bool:
-        """Whether rows meet, so that it matters which are padding."""
-        return self.normalise is not None and self.normalise.masked
-
     def __post_init__(self) -> None:
         for name in ("channels", "widths"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        require_widths((*self.channels, *self.widths))
-        if not isinstance(self.kernel, int) or self.kernel < 1:
-            raise ValueError(f"a kernel of size {self.kernel!r} cannot be built; give a positive integer")
-        require_activation(self.activation)
-        require_normaliser(self.normalise)
+        super().__post_init__()
         require_noise(self.dropout)
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for images like `x`, and the normalisers' state; empty where there is none."""
         height, width, channels = self._shape(x)
         dense_key, *keys = jax.random.split(key, len(self.channels) + 1)
@@ -215,10 +205,10 @@ class ConvNet(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
         hidden = x.reshape(x.shape[0], *self._shape(x)).astype(params["layers"][0]["kernel"].dtype)
-        norms = {}
+        norm = NormaliserPass(self.normalise, state, train, mask)
         for index in range(len(self.channels)):
             part = params["convolutions"][index]
             if part["kernel"].shape[2] != hidden.shape[3]:
@@ -229,11 +219,10 @@ class ConvNet(Network):
             if self.normalise is None:
                 hidden = hidden + part["bias"][None, None, None]
             else:
-                norm, before = params["norms"][index], state["norms"][index]
-                hidden, norms[index] = self.normalise.apply(norm, before, hidden, train, mask)
+                hidden = norm(params["norms"][index], hidden, "norms", index)
             hidden = _pool(ACTIVATIONS[self.activation](hidden))
         f, _ = self._dense.apply(params, {}, hidden, key, train)
-        return f, state if self.normalise is None else {"norms": norms}
+        return f, norm.state
 
     @property
     def _dense(self) -> MLP:
@@ -241,12 +230,7 @@ class ConvNet(Network):
 
     def _shape(self, x: Array) -> tuple[int, int, int]:
         """Returns height, width and channels of one image."""
-        if x.ndim not in (3, 4):
-            raise ValueError(
-                f"inputs of the shape {x.shape} are no images; give [batch, height, width] or "
-                "[batch, height, width, channels]"
-            )
-        height, width, channels = (*x.shape[1:], 1)[:3]
+        height, width, channels = as_images(x).shape[1:]
         least = 2 ** len(self.channels)
         if min(height, width) < least:
             raise ValueError(
@@ -332,12 +316,9 @@ class DeconvNet(Network):
             raise ValueError(f"shape={self.shape!r} is no height and width; give for instance (28, 28)")
         if not self.channels:
             raise ValueError("channels=() enlarges nothing; give at least one number of features, or take MLP(widths)")
-        require_widths((*self.shape, *self.channels, *self.widths))
-        if not isinstance(self.kernel, int) or self.kernel < 1:
-            raise ValueError(f"a kernel of size {self.kernel!r} cannot be built; give a positive integer")
         require_activation(self.activation)
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for vectors like `x`, and the empty state."""
         pixels = math.prod(self.shape)
         if outputs % pixels:
@@ -357,7 +338,7 @@ class DeconvNet(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
         act = ACTIVATIONS[self.activation]
         small, _ = self._dense.apply(params, {}, x, None, False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
@@ -58,10 +57,20 @@ def draws_noise(network: Network, params: Params, state: State, x: Inputs, train
 # that padding changes nothing.
 
 
-class UnitNoise(ABC):
-    """What multiplies the units of a hidden layer, as `MLP(dropout=...)` takes it: a factor of mean one."""
+class UnitNoise:
+    """What multiplies the units of a hidden layer, as `MLP(dropout=...)` takes it: a factor of mean one, here one.
 
-    @abstractmethod
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import UnitNoise
+        >>> class Uniform(UnitNoise):
+        ...     def factor(self, key, shape, dtype):
+        ...         return jax.random.uniform(key, shape, dtype, 0.5, 1.5)
+        >>> units = Uniform().apply(jnp.ones((1, 1000)), jax.random.key(0))
+        >>> 0.9 < float(units.mean()) < 1.1
+        True
+    """
+
     def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns one row's factors.
 
@@ -70,6 +79,7 @@ class UnitNoise(ABC):
             shape: the shape of one row's units.
             dtype: of the factors.
         """
+        return jnp.ones(shape, dtype)
 
     def apply(self, units: Array, key: RandomKey | None) -> Array:
         """Returns the units `[batch, ...]` with noise of its own for every row; without a key, as they are.
@@ -109,7 +119,8 @@ class Dropout(UnitNoise):
     rate: Any = static(default=0.1)
 
     def __post_init__(self) -> None:
-        _require_rate(self.rate)
+        if not isinstance(self.rate, int | float) or not 0.0 <= self.rate < 1.0:
+            raise ValueError(f"the rate {self.rate!r} is no share of units to drop; give a number in [0, 1)")
 
     def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns zero with probability p, and else 1/(1 − p)."""
@@ -118,7 +129,7 @@ class Dropout(UnitNoise):
 
 
 @record
-class GaussianDropout(UnitNoise):
+class GaussianDropout(Dropout):
     r"""Gaussian dropout: normal factors with the mean and variance of dropout's.
 
     \[ h \leftarrow h \odot \xi, \qquad \xi \sim N\big(1,\; p / (1 - p)\big) \]
@@ -139,11 +150,6 @@ class GaussianDropout(UnitNoise):
         True
     """
 
-    rate: Any = static(default=0.1)
-
-    def __post_init__(self) -> None:
-        _require_rate(self.rate)
-
     def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns normals of mean one and variance p/(1 − p)."""
         return 1.0 + (self.rate / (1.0 - self.rate)) ** 0.5 * jax.random.normal(key, shape, dtype)
@@ -153,8 +159,3 @@ def require_noise(dropout: Any) -> None:
     """Raises a TypeError for something that is neither None nor noise on units."""
     if dropout is not None and not isinstance(dropout, UnitNoise):
         raise TypeError(f"dropout={dropout!r} is no noise on units; give for instance Dropout(0.1)")
-
-
-def _require_rate(rate: Any) -> None:
-    if not isinstance(rate, int | float) or not 0.0 <= rate < 1.0:
-        raise ValueError(f"the rate {rate!r} is no share of units to drop; give a number in [0, 1)")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.networks.interface import Network, outputs
+from lamu.networks.interface import outputs
 from lamu.networks.multilayer import floating
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
@@ -38,24 +36,10 @@ class Tokens(NetworkWrapper):
         (20, 2)
     """
 
-    base: Network | Any
+    codes = ...
 
-    @property
-    def codes(self) -> Any:
-        return ...
-
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        return self.base.init(key, _whole(x), outputs)
-
-    def apply(
-        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
-        """Returns the base's outputs at whole numbers, and its new state."""
-        return outputs(self.base, params, state, _whole(x), key, train, mask)
-
-
-def _whole(x: Array) -> Array:
-    return jnp.round(x).astype(jnp.int32)
+    def inputs(self, x: Array) -> Array:
+        return jnp.round(x).astype(jnp.int32)
 
 
 @record
@@ -83,32 +67,21 @@ class OneHot(NetworkWrapper):
         ((50, 32), (1, 2))
     """
 
-    base: Network | Any
     size: int = static()
+
+    codes = ...
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 2:
+        if self.size < 2:
             raise ValueError(f"a size of {self.size!r} codes makes no vectors; give an integer from 2")
 
-    @property
-    def codes(self) -> Any:
-        return ...
-
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        return self.base.init(key, self._vectors(x), outputs)
-
-    def apply(
-        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
-        return outputs(self.base, params, state, self._vectors(x), key, train, mask)
-
-    def _vectors(self, x: Array) -> Array:
+    def inputs(self, x: Array) -> Array:
         places = jnp.arange(self.size, dtype=x.dtype).reshape(*[1] * x.ndim, -1)
         return (x[..., None] == places).astype(floating(x))
 
 
-_WIDEST = 16
+_WIDEST = 16  # numbers of an embedding; not measured
 
 
 @record
@@ -151,7 +124,6 @@ class Embedded(NetworkWrapper):
         (3, 1)
     """
 
-    base: Network | Any
     levels: tuple[int, ...] = static()
 
     @property
@@ -177,7 +149,7 @@ class Embedded(NetworkWrapper):
     def head(self) -> str:
         return f"base/{self.base.head}"
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         base_key, tables_key = jax.random.split(key)
         dtype, tables = floating(x), {}
         for column, each in zip(self.codes, jax.random.split(tables_key, len(self.codes)), strict=True):
@@ -190,7 +162,7 @@ class Embedded(NetworkWrapper):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the base's outputs at numbers and embeddings, and its new state."""
         return outputs(self.base, params["base"], state, self._read(params["embeddings"], x), key, train, mask)
 

@@ -91,10 +91,10 @@ class Equinox(Network):
         """Whether the weights were brought along."""
         return self.start is not None
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns the parameters and the state: those of a new module, or of the trained one."""
         if self.start is not None:
-            return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.start)
+            return tree.copied(self.start)
         params, state = _values(self.make(key))
         # Equinox makes doubles wherever JAX may; here parameters are as precise as the data, as everywhere.
         double = lambda leaf: leaf.dtype == jnp.dtype("float64")
@@ -102,7 +102,7 @@ class Equinox(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the module's outputs for every row, and its state: new in training, else as it was."""
         like = _template(self.make)
         module = like.module(params, noisy=key is not None, train=train)
@@ -118,7 +118,7 @@ class Equinox(Network):
         return f, dict(enumerate(jax.tree.leaves(after))) if train else state
 
 
-class _Template:
+class _EquinoxTemplate:
     """What is the same in all modules that a function makes."""
 
     def __init__(self, made: Any) -> None:
@@ -152,10 +152,10 @@ class _Template:
 
 
 @lru_cache(maxsize=32)
-def _template(make: Callable[[Any], Any]) -> _Template:
+def _template(make: Callable[[Any], Any]) -> _EquinoxTemplate:
     made = apart(lambda: make(jax.random.key(0)))  # whoever asks first may be inside of a trace
     _require_module(made)
-    return _Template(made)
+    return _EquinoxTemplate(made)
 
 
 def _require_module(made: Any) -> None:
@@ -166,7 +166,7 @@ def _require_module(made: Any) -> None:
         raise TypeError(f"{module!r} is no Equinox module that can be called; give for instance eqx.nn.MLP(...)")
 
 
-def _values(made: Any) -> tuple[Params, Any]:
+def _values(made: Any) -> tuple[Params, State]:
     """Returns the parameters by their names, and the state's arrays by their order."""
     import equinox as eqx
 

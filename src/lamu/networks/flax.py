@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from lamu import tree
 from lamu.networks.adapted import apart, require_make
@@ -79,19 +78,19 @@ class Linen(Network):
         """Whether the weights were brought along."""
         return self.variables is not None
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns the parameters and the other collections: the module's own draw, or what it was trained to."""
         if self.variables is None:
             modes = self._modes(stateful=False, noisy=False, train=False)
             variables = _plain(self.module.init({"params": key}, x, **modes))
             tree.require_matches((self.head,), variables.get("params", {}))
         else:
-            variables = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), _plain(self.variables))
+            variables = tree.copied(_plain(self.variables))
         return variables.pop("params", {}), variables
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the module's outputs, and its collections: new in training, else as they were."""
         modes = self._modes(stateful=bool(state), noisy=key is not None, train=train)
         # Streams of other names fall back to this one, each layer with a key of its own.
@@ -193,18 +192,18 @@ class NNX(Network):
         """Whether the weights were brought along."""
         return self.start is not None
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns the parameters and the other variables: those of a new module, or of the trained one."""
         from flax import nnx
 
         if self.start is not None:
-            return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.start)
+            return tree.copied(self.start)
         _, params, _, state, _ = _split(self.make(nnx.Rngs(key)))
         return nnx.to_pure_dict(params), nnx.to_pure_dict(state)
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the module's outputs, and its other variables: new in training, else as they were."""
         from flax import nnx
 
@@ -216,7 +215,7 @@ class NNX(Network):
         return f, nnx.to_pure_dict(_split(module)[3]) if train and state else state
 
 
-class _Template(NamedTuple):
+class _NNXTemplate(NamedTuple):
     """What is the same in all modules that a function makes, and parameters for their names."""
 
     definition: Any
@@ -226,7 +225,7 @@ class _Template(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _template(make: Callable[[Any], Any]) -> _Template:
+def _template(make: Callable[[Any], Any]) -> _NNXTemplate:
     from flax import nnx
 
     module = apart(lambda: make(nnx.Rngs(0)))  # whoever asks first may be inside of a trace
@@ -234,7 +233,7 @@ def _template(make: Callable[[Any], Any]) -> _Template:
         raise TypeError(f"make gave a {type(module).__name__}, no NNX module; return the module")
     definition, params, streams, _, constants = _split(module)
     shapes = jax.eval_shape(lambda: nnx.to_pure_dict(params))
-    return _Template(definition, shapes, streams, constants)
+    return _NNXTemplate(definition, shapes, streams, constants)
 
 
 def _split(module: Any) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import jax.numpy as jnp
+
 from lamu.dtype_policy import network_products
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
@@ -58,13 +60,13 @@ class Network(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns initial parameters and state for inputs like `x` (`[batch, ...]`) and the given output width."""
 
     @abstractmethod
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the outputs `[batch, outputs]` and the new state.
 
         Args:
@@ -89,21 +91,34 @@ class Network(ABC):
         del params, first
 
 
-class Normaliser(ABC):
+class Normaliser:
     """What stands between a layer and its activation, as `MLP(normalise=...)` and `ConvNet(normalise=...)` take it.
+
+    The base class scales and shifts each feature, and normalises nothing.
 
     Attributes:
         masked: whether rows meet in training; False for one that looks at every row by itself.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import Normaliser
+        >>> class Centred(Normaliser):
+        ...     masked = False
+        ...
+        ...     def apply(self, params, state, x, train, mask):
+        ...         return super().apply(params, state, x - x.mean(axis=-1, keepdims=True), train, mask)
+        >>> params, state = Centred().init(2, jnp.float32)
+        >>> Centred().apply(params, state, jnp.array([[1.0, 3.0]], jnp.float32), False, None)[0].tolist()
+        [[-1.0, 1.0]]
     """
 
     masked: bool = True
 
-    @abstractmethod
-    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
-        """Returns parameters and state for that many features, two plain dictionaries."""
+    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, State]:
+        """Returns parameters and state for that many features, two plain dictionaries: scale and bias, and no state."""
+        return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
 
-    @abstractmethod
-    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, State]:
         """Returns `x`, `[batch, ..., features]`, normalised, and the new state.
 
         Args:
@@ -113,11 +128,13 @@ class Normaliser(ABC):
             train: training mode.
             mask: one for a real row and zero for a padded one, `[batch]`; None where every row is real.
         """
+        along = lambda feature: feature.reshape(*[1] * (x.ndim - 1), -1)
+        return x * along(params["scale"]) + along(params["bias"]), state
 
 
 def outputs(
     network: Network, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None
-) -> tuple[Array, Any]:
+) -> tuple[Array, State]:
     """Returns a network's outputs and new state; the mask goes to those that declare `masked`."""
     # A network's products have the device's own precision, a linear map's all their digits.
     given = (mask,) if network.masked else ()

@@ -11,12 +11,15 @@ import numpy as np
 from lamu.record import record
 from lamu.typing import Array, Targets
 
-__all__ = ["Exponential", "KernelFeatures", "Matern"]
+__all__ = ["KernelFeatures", "LaplaceKernel", "Matern"]
 
+# On splits 0 and 1 of the development tables the features took the nll of glass from .710 to .670 and from .733 to
+# .716, german_credit (0) from .494 to .491, wine_red (0) from .8745 to .8736; of four others it moved by less than
+# .001. The numbers were not varied one by one.
 _FEATURES, _LANDMARKS = 256, 800
 _JUDGES = 500  # rows whose errors of leaving one out choose the length-scale
 _LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the median distance
-_RIDGES = (0.001, 0.01, 0.1, 1.0)
+_RIDGES = (0.001, 0.01, 0.1, 1.0)  # not measured: decades around the noise of standardised targets
 _NOTHING = 1e-6  # eigenvalues below it are rounding
 
 
@@ -40,7 +43,7 @@ class Matern:
 
 
 @record
-class Exponential:
+class LaplaceKernel:
     """The product of an exponential kernel in each input: rough functions that follow the axes, as those of trees."""
 
     # \[ k = e^{-r}, \quad r = \lVert z - z' \rVert_1 / \ell \]
@@ -65,7 +68,7 @@ class Exponential:
         return jnp.exp(-jax.lax.scan(further, start, (z.T, landmarks.T))[0] / length)
 
 
-_KERNELS = (Matern(), Exponential())
+_KERNELS = (Matern(), LaplaceKernel())
 
 
 @record
@@ -83,7 +86,7 @@ class KernelFeatures:
         projection: \(U \Lambda^{-1/2}\), `[landmarks, features]`.
         centre: m, `[features]`.
         length: \(\ell\).
-        kernel: a `Matern` or an `Exponential`.
+        kernel: a `Matern` or a `LaplaceKernel`.
 
     Source: Williams & Seeger (2001), for the approximation.
 
@@ -96,11 +99,11 @@ class KernelFeatures:
         (True, True)
     """
 
-    landmarks: Any
-    projection: Any
-    centre: Any
-    length: Any
-    kernel: Any = Matern()
+    landmarks: Array | np.ndarray
+    projection: Array | np.ndarray
+    centre: Array | np.ndarray
+    length: Array | np.ndarray
+    kernel: Matern | LaplaceKernel = Matern()
 
     @classmethod
     def of(

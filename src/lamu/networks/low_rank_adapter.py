@@ -173,7 +173,7 @@ class LowRankAdapter(NetworkWrapper):
         """The base's last layer where it is trained whole; else f is linear in no layer's parameters alone."""
         return f"full/{self.base.head}" if self.base.head in self.full else "*"
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns D, standard normal, and U, zero, for every adapted weight; weights trained whole; and the state."""
         weights, state = self._trained(x, outputs)
         weights, state = self.weights or weights, self.state or state
@@ -195,7 +195,7 @@ class LowRankAdapter(NetworkWrapper):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the base's outputs at the corrected weights, and its new state."""
         return outputs(self.base, self.merged(params, x), state, x, key, train, mask)
 
@@ -224,7 +224,7 @@ class LowRankAdapter(NetworkWrapper):
 
         return tree.map_with_path(corrected, weights)
 
-    def _trained(self, x: Inputs, outputs: int) -> tuple[Params, Any]:
+    def _trained(self, x: Inputs, outputs: int) -> tuple[Params, State]:
         """Returns the base's own weights and state, which for a trained base are the same for every key."""
         return self.base.init(jax.random.key(0), jnp.asarray(x), outputs)
 

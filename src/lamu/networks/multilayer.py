@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.dropout import require_noise
+from lamu.networks.dropout import UnitNoise, require_noise
 from lamu.networks.interface import Network, Normaliser
+from lamu.networks.normalisation import NormaliserPass
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
@@ -19,11 +20,11 @@ __all__ = [
     "ACTIVATIONS",
     "MLP",
     "Linear",
+    "Normalised",
+    "dense_layer",
     "floating",
     "initial_weights",
     "require_activation",
-    "require_normaliser",
-    "require_widths",
 ]
 
 
@@ -47,9 +48,28 @@ def initial_weights(activation: str) -> Any:
     return jax.nn.initializers.glorot_normal() if activation in ("tanh", "erf") else jax.nn.initializers.he_normal()
 
 
+class Normalised(Network):
+    """Base class of networks whose layers have a normaliser before or behind their activation."""
+
+    activation: str
+    normalise: Normaliser | Any
+
+    @property
+    def masked(self) -> bool:
+        """Whether rows meet, so that it matters which are padding."""
+        return self.normalise is not None and self.normalise.masked
+
+    def __post_init__(self) -> None:
+        require_activation(self.activation)
+        # A class has the methods too.
+        given = self.normalise
+        if given is not None and (isinstance(given, type) or not isinstance(given, Normaliser)):
+            raise TypeError(f"normalise={given!r} is no normaliser; give for instance BatchNorm()")
+
+
 @record
 @sized
-class MLP(Network):
+class MLP(Normalised):
     r"""A multilayer perceptron, \(f(x) = W_L\, a(\dots a(W_1 x + b_1) \dots) + b_L\).
 
     Inputs of any shape are flattened. Parameters stand at `layers/i/kernel` and `layers/i/bias`. Kernels start as He
@@ -79,8 +99,8 @@ class MLP(Network):
 
     widths: tuple[int, ...] = static(default=(64, 64))
     activation: str = static(default="relu")
-    normalise: Normaliser | Any = None
-    dropout: Any = None
+    normalise: Normaliser | None = None
+    dropout: UnitNoise | None = None
 
     linear = False
 
@@ -89,19 +109,12 @@ class MLP(Network):
         """The path pattern of the last layer."""
         return f"layers/{len(self.widths)}/*"
 
-    @property
-    def masked(self) -> bool:
-        """Whether rows meet, so that it matters which are padding."""
-        return self.normalise is not None and self.normalise.masked
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
-        require_widths(self.widths)
-        require_activation(self.activation)
-        require_normaliser(self.normalise)
+        super().__post_init__()
         require_noise(self.dropout)
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for inputs like `x`, and the normalisers' state; empty where there is none."""
         sizes, dtype = (_inputs(x), *self.widths, outputs), floating(x)
         if self.normalise is None:
@@ -113,18 +126,18 @@ class MLP(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
-        layers, hidden, norms = _layers(params, x), _flat(x, params), {}
+        layers, hidden = _layers(params, x), _flat(x, params)
+        norm = NormaliserPass(self.normalise, state, train, mask)
         for index, layer in enumerate(layers[:-1]):
             hidden = _dense(layer, hidden)
             if self.normalise is not None:
-                norm, before = params["norms"][index], state["norms"][index]
-                hidden, norms[index] = self.normalise.apply(norm, before, hidden, train, mask)
+                hidden = norm(params["norms"][index], hidden, "norms", index)
             hidden = ACTIVATIONS[self.activation](hidden)
             if self.dropout is not None:
                 hidden = self.dropout.apply(hidden, None if key is None else jax.random.fold_in(key, index))
-        return _dense(layers[-1], hidden), state if self.normalise is None else {"norms": norms}
+        return _dense(layers[-1], hidden), norm.state
 
     def partially_applied(self, params: Params, first: Array) -> Params | None:
         """Returns parameters with what the first inputs add to the first layer in its bias.
@@ -156,13 +169,13 @@ class Linear(Network):
     linear = True
     head = "*"
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for inputs like `x`, and the empty state."""
         return _init(key, (_inputs(x), outputs), (self.bias,), "tanh", floating(x)), {}
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns W x + b of shape `[batch, outputs]`, and the state unchanged."""
         (layer,) = _layers(params, x)
         return _dense(layer, _flat(x, params)), state
@@ -175,18 +188,9 @@ class Linear(Network):
         return _partially_applied(params, first) if type(self).apply is Linear.apply else None
 
 
-def require_widths(widths: tuple[Any, ...]) -> None:
-    """Raises a ValueError for a width that is not a positive integer."""
-    for width in widths:
-        if not isinstance(width, int) or width < 1:
-            raise ValueError(f"a layer of width {width!r} cannot be built; widths are positive integers")
-
-
-def require_normaliser(normalise: Any) -> None:
-    """Raises a TypeError for something that is neither None nor a normaliser."""
-    # A class has the methods too.
-    if normalise is not None and (isinstance(normalise, type) or not isinstance(normalise, Normaliser)):
-        raise TypeError(f"normalise={normalise!r} is no normaliser; give for instance BatchNorm()")
+def dense_layer(draw: Any, key: RandomKey, inputs: int, outputs: int, dtype: DTypeLike) -> Params:
+    """Returns the kernel of a dense layer, drawn, and its bias, zero."""
+    return {"kernel": draw(key, (inputs, outputs), dtype), "bias": jnp.zeros(outputs, dtype)}
 
 
 def floating(x: Array) -> Any:

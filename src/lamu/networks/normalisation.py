@@ -13,7 +13,7 @@ from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, State
 
-__all__ = ["BatchNorm", "FilterResponse", "GroupNorm"]
+__all__ = ["BatchNorm", "FilterResponse", "GroupNorm", "NormaliserPass"]
 
 
 @record
@@ -57,15 +57,13 @@ class BatchNorm(Normaliser):
     def __post_init__(self) -> None:
         if not 0.0 <= self.momentum < 1.0:
             raise ValueError(f"the momentum {self.momentum!r} keeps no running average; give a number in [0, 1)")
-        if not self.eps > 0.0:
-            raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
+        _require_eps(self.eps)
 
-    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
+    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, State]:
         """Returns scale and bias, and the running mean and variance."""
-        ones, zeros = jnp.ones(features, dtype), jnp.zeros(features, dtype)
-        return {"scale": ones, "bias": zeros}, {"mean": jnp.copy(zeros), "var": jnp.copy(ones)}
+        return super().init(features, dtype)[0], {"mean": jnp.zeros(features, dtype), "var": jnp.ones(features, dtype)}
 
-    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, State]:
         """Returns the normalised features, the last axis of `x`, and the state, new in training."""
         now = state
         if train:
@@ -126,14 +124,9 @@ class FilterResponse(Normaliser):
     masked = False  # no row meets another
 
     def __post_init__(self) -> None:
-        if not self.eps > 0.0:
-            raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
+        _require_eps(self.eps)
 
-    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
-        """Returns scale and bias, and no state."""
-        return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
-
-    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, State]:
         """Returns the normalised features, the last axis of `x`."""
         if x.ndim < 3:
             raise ValueError(
@@ -142,8 +135,7 @@ class FilterResponse(Normaliser):
             )
         positions = tuple(range(1, x.ndim - 1))
         size = jnp.mean(x * x, axis=positions, keepdims=True)
-        along = lambda feature: feature.reshape(*[1] * (x.ndim - 1), -1)
-        return x * jax.lax.rsqrt(size + self.eps) * along(params["scale"]) + along(params["bias"]), state
+        return super().apply(params, state, x * jax.lax.rsqrt(size + self.eps), train, mask)
 
 
 @record
@@ -182,22 +174,45 @@ class GroupNorm(Normaliser):
     masked = False  # no row meets another
 
     def __post_init__(self) -> None:
-        if not isinstance(self.groups, int) or self.groups < 1:
-            raise ValueError(f"groups={self.groups!r} cannot be made; give a positive integer")
-        if not self.eps > 0.0:
-            raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")
+        _require_eps(self.eps)
 
-    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, Any]:
+    def init(self, features: int, dtype: DTypeLike) -> tuple[Params, State]:
         """Returns scale and bias, and no state."""
         if features % self.groups:
             raise ValueError(f"{features} features cannot be dealt to {self.groups} groups; give a divisor")
-        return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
+        return super().init(features, dtype)
 
-    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
+    def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, State]:
         """Returns the normalised features, the last axis of `x`."""
         grouped = x.reshape(x.shape[0], -1, self.groups, x.shape[-1] // self.groups)
         away = grouped - jnp.mean(grouped, axis=(1, 3), keepdims=True)
         size = jnp.mean(away * away, axis=(1, 3), keepdims=True)
-        along = lambda feature: feature.reshape(*[1] * (x.ndim - 1), -1)
-        normal = (away * jax.lax.rsqrt(size + self.eps)).reshape(x.shape)
-        return normal * along(params["scale"]) + along(params["bias"]), state
+        normalised = (away * jax.lax.rsqrt(size + self.eps)).reshape(x.shape)
+        return super().apply(params, state, normalised, train, mask)
+
+
+def _require_eps(eps: float) -> None:
+    if not eps > 0.0:
+        raise ValueError(f"eps={eps!r} cannot stand below a fraction; give a small positive number")
+
+
+class NormaliserPass:
+    """One pass through the normalisers of a network: it finds the state of each by its path, and keeps the new one."""
+
+    def __init__(self, normalise: Normaliser | Any, state: State, train: bool, mask: Array | None) -> None:
+        self._normalise, self._state, self._train, self._mask = normalise, state, train, mask
+        self._renewed: dict[str | int, Any] = {name: {} for name in state}
+
+    def __call__(self, params: Params, hidden: Array, *path: str | int) -> Array:
+        """Returns what the normaliser at a path of the state makes of its inputs."""
+        *groups, place = path
+        before, after = self._state, self._renewed
+        for group in groups:
+            before, after = before.get(group, {}), after.setdefault(group, {})
+        hidden, after[place] = self._normalise.apply(params, before.get(place, {}), hidden, self._train, self._mask)
+        return hidden
+
+    @property
+    def state(self) -> State:
+        """The new state, empty where no normaliser has one."""
+        return self._renewed if self._state else self._state

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu.networks.interface import Network
-from lamu.networks.multilayer import floating, require_widths
+from lamu.networks.multilayer import dense_layer, floating
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
@@ -21,15 +20,25 @@ __all__ = [
     "LastStep",
     "MeanOfSteps",
     "Readout",
-    "Recurrent",
+    "RecurrentNetwork",
     "read_out",
     "require_readout",
     "steps_of",
 ]
 
 
-class Readout(ABC):
-    """What reaches the last layer of a network of sequences, as `LSTM(readout=...)` takes it."""
+class Readout:
+    """What reaches the last layer of a network of sequences, as `LSTM(readout=...)` takes it; here all features.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import Readout
+        >>> class FirstStep(Readout):
+        ...     def read(self, hidden):
+        ...         return hidden[:, 0]
+        >>> FirstStep().read(jnp.arange(6.0).reshape(1, 3, 2)).tolist()
+        [[0.0, 1.0]]
+    """
 
     def at_each(self, outputs: int, steps: int) -> int:
         """Returns how many outputs the last layer has, of those that the likelihood reads.
@@ -41,9 +50,9 @@ class Readout(ABC):
         del steps
         return outputs
 
-    @abstractmethod
     def read(self, hidden: Array) -> Array:
         """Returns the features that the last layer sees, of `[batch, steps, features]`."""
+        return hidden
 
 
 @record
@@ -99,9 +108,6 @@ class EveryStep(Readout):
             )
         return outputs // steps
 
-    def read(self, hidden: Array) -> Array:
-        return hidden
-
 
 def steps_of(x: Array) -> Array:
     """Returns sequences with an axis of features."""
@@ -128,38 +134,37 @@ def read_out(readout: Readout, layer: Params, hidden: Array) -> Array:
 _KERNEL, _RECURRENT = jax.nn.initializers.glorot_normal(), jax.nn.initializers.orthogonal()
 
 
-class Recurrent(Network):
+class RecurrentNetwork(Network):
     """A network that reads sequences step by step and remembers; a subclass says what one step of its cell does."""
 
     # Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers. The share of the inputs in
     # all gates is one product for all steps, before the loop.
 
     widths: tuple[int, ...] | Any  # how many units each layer remembers
-    readout: Readout | Any  # which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`
+    readout: Readout  # which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`
     gates: int  # how many gates a cell has; their kernels lie side by side
     linear = False
     head = "layers/0/*"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
-        require_widths(self.widths)
         if not self.widths:
             raise ValueError("widths=() holds no layer; give at least one width, for instance (32,)")
         require_readout(self.readout)
 
-    @abstractmethod
     def biases(self, width: int, dtype: DTypeLike) -> dict[str, Array]:
         """Returns the initial biases of a cell, `input` and, where it has one of its own, `recurrent`."""
+        return {"input": jnp.zeros(self.gates * width, dtype)}
 
-    @abstractmethod
-    def start(self, hidden: Array) -> Any:
+    def start(self, hidden: Array) -> State:
         """Returns what a cell remembers at the beginning, for zeros `[batch, width]` like its outputs."""
+        return hidden
 
-    @abstractmethod
-    def step(self, cell: Params, memory: Any, drive: Array) -> tuple[Any, Array]:
+    def step(self, cell: Params, memory: State, drive: Array) -> tuple[State, Array]:
         """Returns the new memory and the outputs `[batch, width]` of one step."""
+        raise NotImplementedError
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for sequences like `x`, and the empty state."""
         x, dtype = steps_of(x), floating(x)
         head_key, *keys = jax.random.split(key, 1 + len(self.widths))
@@ -174,12 +179,11 @@ class Recurrent(Network):
                 cells[index][name]["bias"] = bias
             before = width
         count = self.readout.at_each(outputs, x.shape[1])
-        layer = {"kernel": _KERNEL(head_key, (before, count), dtype), "bias": jnp.zeros(count, dtype)}
-        return {"cells": cells, "layers": {0: layer}}, {}
+        return {"cells": cells, "layers": {0: dense_layer(_KERNEL, head_key, before, count, dtype)}}, {}
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
         kernel = params["cells"][0]["input"]["kernel"]
         hidden = steps_of(x).astype(kernel.dtype)
@@ -202,7 +206,7 @@ class Recurrent(Network):
 
 @record
 @sized
-class GRU(Recurrent):
+class GRU(RecurrentNetwork):
     r"""A network of gated recurrent units: sequence in, a prediction at the last step or at every step out.
 
     \[ \begin{aligned}
@@ -238,7 +242,7 @@ class GRU(Recurrent):
     """
 
     widths: tuple[int, ...] = static(default=(32,))
-    readout: Readout | Any = LastStep()
+    readout: Readout = LastStep()
 
     gates = 3
 
@@ -246,11 +250,7 @@ class GRU(Recurrent):
         """Returns zeros."""
         return {"input": jnp.zeros(3 * width, dtype), "recurrent": jnp.zeros(width, dtype)}
 
-    def start(self, hidden: Array) -> Any:
-        """Returns zeros for h."""
-        return hidden
-
-    def step(self, cell: Params, memory: Any, drive: Array) -> tuple[Any, Array]:
+    def step(self, cell: Params, memory: State, drive: Array) -> tuple[State, Array]:
         """Returns h, twice."""
         reset, update, candidate = jnp.split(drive, 3, axis=-1)
         again_reset, again_update, again = jnp.split(memory @ cell["recurrent"]["kernel"], 3, axis=-1)
@@ -262,7 +262,7 @@ class GRU(Recurrent):
 
 @record
 @sized
-class LSTM(Recurrent):
+class LSTM(RecurrentNetwork):
     r"""A long short-term memory: sequence in, a prediction at the last step or at every step out.
 
     \[ \begin{aligned}
@@ -301,7 +301,7 @@ class LSTM(Recurrent):
     """
 
     widths: tuple[int, ...] = static(default=(32,))
-    readout: Readout | Any = LastStep()
+    readout: Readout = LastStep()
 
     gates = 4
 
@@ -309,11 +309,11 @@ class LSTM(Recurrent):
         """Returns zeros, with ones at the forget gate."""
         return {"input": jnp.zeros(4 * width, dtype).at[width : 2 * width].set(1.0)}
 
-    def start(self, hidden: Array) -> Any:
+    def start(self, hidden: Array) -> State:
         """Returns zeros for h and c."""
         return hidden, hidden
 
-    def step(self, cell: Params, memory: Any, drive: Array) -> tuple[Any, Array]:
+    def step(self, cell: Params, memory: State, drive: Array) -> tuple[State, Array]:
         """Returns (h, c) and h."""
         h, c = memory
         i, f, g, o = jnp.split(drive + h @ cell["recurrent"]["kernel"], 4, axis=-1)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.convolutional import channels_of, convolve
-from lamu.networks.interface import Network, Normaliser
-from lamu.networks.multilayer import (
-    ACTIVATIONS,
-    floating,
-    initial_weights,
-    require_activation,
-    require_normaliser,
-    require_widths,
-)
-from lamu.networks.normalisation import FilterResponse
+from lamu.networks.convolutional import as_images, convolve
+from lamu.networks.interface import Normaliser
+from lamu.networks.multilayer import ACTIVATIONS, Normalised, dense_layer, floating, initial_weights
+from lamu.networks.normalisation import FilterResponse, NormaliserPass
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey, State
@@ -25,9 +18,87 @@ from lamu.typing import Array, Params, RandomKey, State
 __all__ = ["ResNet", "WideResNet"]
 
 
+class _Residual(Normalised):
+    """Base class of networks of three stages of blocks of two convolutions, then a mean over positions."""
+
+    depth: int | Any
+    outside: ClassVar[int]  # how many layers with weights stand outside of the blocks
+    activations_first: ClassVar[bool]  # whether a block normalises what it reads, and not what it has convolved
+    linear = False
+    head = "layers/0/*"
+
+    def __post_init__(self) -> None:
+        least = 6 + self.outside
+        if not isinstance(self.depth, int) or self.depth < least or (self.depth - least) % 6:
+            known = ", ".join(str(least + 6 * n) for n in range(4))
+            raise ValueError(f"a depth of {self.depth!r} cannot be built; give {known} or another 6 n + {self.outside}")
+        super().__post_init__()
+
+    @property
+    def _stem(self) -> int:
+        """The features before the first block."""
+        raise NotImplementedError
+
+    @property
+    def _first(self) -> int:
+        """The features of the first stage."""
+        raise NotImplementedError
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
+        """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
+        dtype, draw, before = floating(x), initial_weights(self.activation), self._stem
+        stem_key, head_key, *keys = jax.random.split(key, 2 + len(self._blocks))
+
+        def convolution(key: RandomKey, size: int, before: int, after: int) -> Params:
+            return {"kernel": draw(key, (size, size, before, after), dtype)}
+
+        params: Params = {"stem": convolution(stem_key, 3, as_images(x).shape[3], before), "blocks": {}}
+        state: State = {"blocks": {}}
+        for index, (each, (after, stride)) in enumerate(zip(keys, self._blocks, strict=True)):
+            first, second, across = jax.random.split(each, 3)
+            normalised = (before if self.activations_first else after, after)
+            norms = [self.normalise.init(features, dtype) for features in normalised]
+            block: Params = {
+                "convolutions": {0: convolution(first, 3, before, after), 1: convolution(second, 3, after, after)},
+                "norms": {j: norm for j, (norm, _) in enumerate(norms)},
+            }
+            if stride > 1 or before != after:
+                block["shortcut"] = convolution(across, 1, before, after)
+            params["blocks"][index] = block
+            state["blocks"][index] = {j: norm_state for j, (_, norm_state) in enumerate(norms)}
+            before = after
+        if self.activations_first:
+            params["norm"], state["norm"] = self.normalise.init(before, dtype)
+        else:
+            params["stem"]["norm"], state["stem"] = self.normalise.init(self._stem, dtype)
+        params["layers"] = {0: dense_layer(draw, head_key, before, outputs, dtype)}
+        return params, state if jax.tree.leaves(state) else {}
+
+    def apply(
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, State]:
+        """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
+        norm, kernel = NormaliserPass(self.normalise, state, train, mask), params["stem"]["kernel"]
+        hidden = self._hidden(params, convolve(as_images(x).astype(kernel.dtype), kernel), norm)
+        layer = params["layers"][0]
+        return jnp.mean(hidden, axis=(1, 2)) @ layer["kernel"] + layer["bias"][None], norm.state
+
+    def _hidden(self, params: Params, hidden: Array, norm: NormaliserPass) -> Array:
+        """Returns what the blocks make of the stem's features."""
+        raise NotImplementedError
+
+    @property
+    def _blocks(self) -> list[tuple[int, int]]:
+        """Features and stride of each block: the size halves where the second and the third stage begin."""
+        count = (self.depth - self.outside) // 6
+        features = [self._first * 2**stage for stage in range(3) for _ in range(count)]
+        strides = [2 if stage and not block else 1 for stage in range(3) for block in range(count)]
+        return list(zip(features, strides, strict=True))
+
+
 @record
 @sized
-class ResNet(Network):
+class ResNet(_Residual):
     r"""A residual network for images of some thirty pixels: three stages of blocks, then a mean over positions.
 
     \[ h \leftarrow a\big(S h + \mathrm{norm}(K_2 * a(\mathrm{norm}(K_1 * h)))\big) \]
@@ -67,81 +138,30 @@ class ResNet(Network):
     depth: int = static(default=20)
     width: int = static(default=16)
     activation: str = static(default="silu")
-    normalise: Normaliser | Any = FilterResponse()
+    normalise: Normaliser = FilterResponse()
 
-    linear = False
-    head = "layers/0/*"
+    outside = 2
+    activations_first = False
 
     @property
-    def masked(self) -> bool:
-        """Whether rows meet, so that it matters which are padding."""
-        return self.normalise.masked
+    def _stem(self) -> int:
+        return self.width
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.depth, int) or self.depth < 8 or (self.depth - 2) % 6:
-            raise ValueError(f"a depth of {self.depth!r} cannot be built; give 8, 14, 20, 26, 32 or another 6 n + 2")
-        require_widths((self.width,))
-        require_activation(self.activation)
-        require_normaliser(self.normalise)
+    @property
+    def _first(self) -> int:
+        return self.width
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
-        channels, dtype = channels_of(x), floating(x)
-        draw = initial_weights(self.activation)
-        stem_key, head_key, *keys = jax.random.split(key, 2 + len(self._strides))
-
-        def convolution(key: RandomKey, size: int, before: int, after: int) -> Params:
-            return {"kernel": draw(key, (size, size, before, after), dtype)}
-
-        norm, norm_state = self.normalise.init(self.width, dtype)
-        params: Params = {"stem": {**convolution(stem_key, 3, channels, self.width), "norm": norm}, "blocks": {}}
-        state: Any = {"stem": norm_state, "blocks": {}}
-        features = self.width
-        for index, (each, stride) in enumerate(zip(keys, self._strides, strict=True)):
-            wide = features * stride
-            first, second, across = jax.random.split(each, 3)
-            (norm0, state0), (norm1, state1) = (self.normalise.init(wide, dtype) for _ in range(2))
-            block: Params = {
-                "convolutions": {0: convolution(first, 3, features, wide), 1: convolution(second, 3, wide, wide)},
-                "norms": {0: norm0, 1: norm1},
-            }
-            if stride > 1:
-                block["shortcut"] = convolution(across, 1, features, wide)
-            params["blocks"][index], state["blocks"][index] = block, {0: state0, 1: state1}
-            features = wide
-        params["layers"] = {
-            0: {"kernel": draw(head_key, (features, outputs), dtype), "bias": jnp.zeros(outputs, dtype)}
-        }
-        return params, state if jax.tree.leaves(state) else {}
-
-    def apply(
-        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
-        """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
-        channels_of(x)
-        act, new = ACTIVATIONS[self.activation], {"stem": {}, "blocks": {}}
-        held = state or {"stem": {}, "blocks": {i: {0: {}, 1: {}} for i in range(len(self._strides))}}
-        hidden = x if x.ndim == 4 else x[..., None]
-        hidden = convolve(hidden.astype(params["stem"]["kernel"].dtype), params["stem"]["kernel"])
-        hidden, new["stem"] = self.normalise.apply(params["stem"]["norm"], held["stem"], hidden, train, mask)
-        hidden = act(hidden)
-        for index, stride in enumerate(self._strides):
-            block, before, after = params["blocks"][index], held["blocks"][index], {}
-            inner = convolve(hidden, block["convolutions"][0]["kernel"], stride)
-            inner, after[0] = self.normalise.apply(block["norms"][0], before[0], inner, train, mask)
-            inner = convolve(act(inner), block["convolutions"][1]["kernel"])
-            inner, after[1] = self.normalise.apply(block["norms"][1], before[1], inner, train, mask)
+    def _hidden(self, params: Params, hidden: Array, norm: NormaliserPass) -> Array:
+        activation = ACTIVATIONS[self.activation]
+        hidden = activation(norm(params["stem"]["norm"], hidden, "stem"))
+        for index, (_, stride) in enumerate(self._blocks):
+            block = params["blocks"][index]
+            kernels, norms = block["convolutions"], block["norms"]
+            inner = activation(norm(norms[0], convolve(hidden, kernels[0]["kernel"], stride), "blocks", index, 0))
+            inner = norm(norms[1], convolve(inner, kernels[1]["kernel"]), "blocks", index, 1)
             shortcut = convolve(hidden, block["shortcut"]["kernel"], stride) if "shortcut" in block else hidden
-            hidden, new["blocks"][index] = act(shortcut + inner), after
-        layer = params["layers"][0]
-        f = jnp.mean(hidden, axis=(1, 2)) @ layer["kernel"] + layer["bias"][None]
-        return f, new if state else state
-
-    @property
-    def _strides(self) -> tuple[int, ...]:
-        """The stride of each block: two where a stage begins, but the first."""
-        rest = (1,) * ((self.depth - 2) // 6 - 1)
-        return (1, *rest, 2, *rest, 2, *rest)
+            hidden = activation(shortcut + inner)
+        return hidden
 
 
 _STEM = 16  # features before the first block, in the paper's networks of any width
@@ -149,7 +169,7 @@ _STEM = 16  # features before the first block, in the paper's networks of any wi
 
 @record
 @sized
-class WideResNet(Network):
+class WideResNet(_Residual):
     r"""A wide residual network for images of some thirty pixels: few layers, many features, activations first.
 
     \[ h \leftarrow S h + K_2 * a(\mathrm{norm}(K_1 * a(\mathrm{norm}(h)))) \]
@@ -191,81 +211,27 @@ class WideResNet(Network):
     depth: int = static(default=16)
     widen: int = static(default=4)
     activation: str = static(default="relu")
-    normalise: Normaliser | Any = FilterResponse()
+    normalise: Normaliser = FilterResponse()
 
-    linear = False
-    head = "layers/0/*"
+    outside = 4
+    activations_first = True
 
     @property
-    def masked(self) -> bool:
-        """Whether rows meet, so that it matters which are padding."""
-        return self.normalise.masked
+    def _stem(self) -> int:
+        return _STEM
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.depth, int) or self.depth < 10 or (self.depth - 4) % 6:
-            raise ValueError(f"a depth of {self.depth!r} cannot be built; give 10, 16, 22, 28 or another 6 n + 4")
-        require_widths((self.widen,))
-        require_activation(self.activation)
-        require_normaliser(self.normalise)
+    @property
+    def _first(self) -> int:
+        return _STEM * self.widen
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
-        channels, dtype, draw = channels_of(x), floating(x), initial_weights(self.activation)
-        stem_key, head_key, *keys = jax.random.split(key, 2 + len(self._blocks))
-
-        def convolution(key: RandomKey, size: int, before: int, after: int) -> Params:
-            return {"kernel": draw(key, (size, size, before, after), dtype)}
-
-        params: Params = {"stem": convolution(stem_key, 3, channels, _STEM), "blocks": {}}
-        state: Any = {"blocks": {}}
-        before = _STEM
-        for index, (each, (after, stride)) in enumerate(zip(keys, self._blocks, strict=True)):
-            first, second, across = jax.random.split(each, 3)
-            norms = [self.normalise.init(features, dtype) for features in (before, after)]
-            block: Params = {
-                "convolutions": {0: convolution(first, 3, before, after), 1: convolution(second, 3, after, after)},
-                "norms": {j: norm for j, (norm, _) in enumerate(norms)},
-            }
-            if stride > 1 or before != after:
-                block["shortcut"] = convolution(across, 1, before, after)
-            params["blocks"][index] = block
-            state["blocks"][index] = {j: norm_state for j, (_, norm_state) in enumerate(norms)}
-            before = after
-        params["norm"], state["norm"] = self.normalise.init(before, dtype)
-        params["layers"] = {0: {"kernel": draw(head_key, (before, outputs), dtype), "bias": jnp.zeros(outputs, dtype)}}
-        return params, state if jax.tree.leaves(state) else {}
-
-    def apply(
-        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
-        """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
-        channels_of(x)
-        old = state or {"blocks": {i: {0: {}, 1: {}} for i in range(len(self._blocks))}, "norm": {}}
-        new: Any = {"blocks": {}}
-
-        def activated(norm: Params, before: Any, hidden: Array) -> tuple[Array, Any]:
-            hidden, after = self.normalise.apply(norm, before, hidden, train, mask)
-            return ACTIVATIONS[self.activation](hidden), after
-
-        hidden = x if x.ndim == 4 else x[..., None]
-        hidden = convolve(hidden.astype(params["stem"]["kernel"].dtype), params["stem"]["kernel"])
+    def _hidden(self, params: Params, hidden: Array, norm: NormaliserPass) -> Array:
+        activation = ACTIVATIONS[self.activation]
         for index, (_, stride) in enumerate(self._blocks):
-            block, before, after = params["blocks"][index], old["blocks"][index], {}
-            first, after[0] = activated(block["norms"][0], before[0], hidden)
-            inner = convolve(first, block["convolutions"][0]["kernel"], stride)
-            second, after[1] = activated(block["norms"][1], before[1], inner)
+            block = params["blocks"][index]
+            kernels, norms = block["convolutions"], block["norms"]
+            first = activation(norm(norms[0], hidden, "blocks", index, 0))
+            inner = convolve(first, kernels[0]["kernel"], stride)
+            second = activation(norm(norms[1], inner, "blocks", index, 1))
             shortcut = convolve(first, block["shortcut"]["kernel"], stride) if "shortcut" in block else hidden
-            hidden = shortcut + convolve(second, block["convolutions"][1]["kernel"])
-            new["blocks"][index] = after
-        hidden, new["norm"] = activated(params["norm"], old["norm"], hidden)
-        layer = params["layers"][0]
-        f = jnp.mean(hidden, axis=(1, 2)) @ layer["kernel"] + layer["bias"][None]
-        return f, new if state else state
-
-    @property
-    def _blocks(self) -> list[tuple[int, int]]:
-        """Features and stride of each block: the size halves where the second and the third stage begin."""
-        a_stage = (self.depth - 4) // 6
-        features = [_STEM * self.widen * 2**stage for stage in range(3) for _ in range(a_stage)]
-        strides = [2 if stage and not block else 1 for stage in range(3) for block in range(a_stage)]
-        return list(zip(features, strides, strict=True))
+            hidden = shortcut + convolve(second, kernels[1]["kernel"])
+        return activation(norm(params["norm"], hidden, "norm"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from lamu.networks.interface import Network
-from lamu.networks.multilayer import ACTIVATIONS, floating, require_activation, require_widths
+from lamu.networks.multilayer import ACTIVATIONS, dense_layer, floating, require_activation
 from lamu.networks.recurrent import MeanOfSteps, Readout, read_out, require_readout, steps_of
 from lamu.record import record, static
 from lamu.sizes import sized
@@ -73,29 +71,25 @@ class Transformer(Network):
     hidden: int = static(default=64)
     activation: str = static(default="gelu")
     causal: bool = static(default=False)
-    readout: Readout | Any = MeanOfSteps()
+    readout: Readout = MeanOfSteps()
 
     linear = False
     head = "layers/0/*"
 
     def __post_init__(self) -> None:
-        require_widths((self.depth, self.width, self.heads, self.hidden))
-        if self.width % self.heads:
+        if self.heads > 0 and self.width % self.heads:
             raise ValueError(
                 f"{self.width} features cannot be dealt to {self.heads} heads; give a divisor of the width"
             )
         require_activation(self.activation)
         require_readout(self.readout)
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for sequences like `x`, and the empty state."""
         x, dtype, width = steps_of(x), floating(x), self.width
         embedding, positions, head_key, *keys = jax.random.split(key, 3 + self.depth)
         norm = lambda: {"scale": jnp.ones(width, dtype), "bias": jnp.zeros(width, dtype)}
-        dense = lambda key, before, after: {
-            "kernel": _KERNEL(key, (before, after), dtype),
-            "bias": jnp.zeros(after, dtype),
-        }
+        dense = lambda key, before, after: dense_layer(_KERNEL, key, before, after, dtype)
         blocks = {}
         for index, each in enumerate(keys):
             first, second, *four = jax.random.split(each, 6)
@@ -118,7 +112,7 @@ class Transformer(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
         embedding, positions = params["embedding"], params["positions"]["table"]
         hidden = steps_of(x).astype(positions.dtype)

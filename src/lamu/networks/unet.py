@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.convolutional import channels_of, convolve
-from lamu.networks.interface import Network, Normaliser
-from lamu.networks.multilayer import (
-    ACTIVATIONS,
-    floating,
-    initial_weights,
-    require_activation,
-    require_normaliser,
-    require_widths,
-)
-from lamu.networks.normalisation import FilterResponse
+from lamu.networks.convolutional import as_images, convolve
+from lamu.networks.interface import Normaliser
+from lamu.networks.multilayer import ACTIVATIONS, Normalised, dense_layer, floating, initial_weights
+from lamu.networks.normalisation import FilterResponse, NormaliserPass
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey, State
@@ -27,7 +18,7 @@ __all__ = ["UNet"]
 
 @record
 @sized
-class UNet(Network):
+class UNet(Normalised):
     r"""A U-Net for dense prediction: what is seen at a coarse scale is brought back to every pixel.
 
     \[ d_0 = B_0(x), \quad d_{l} = B_{l}(\mathrm{pool}\, d_{l-1}), \qquad
@@ -67,27 +58,20 @@ class UNet(Network):
 
     channels: tuple[int, ...] = static(default=(16, 32, 64))
     activation: str = static(default="silu")
-    normalise: Normaliser | Any = FilterResponse()
+    normalise: Normaliser = FilterResponse()
 
     linear = False
     head = "layers/0/*"
 
-    @property
-    def masked(self) -> bool:
-        """Whether rows meet, so that it matters which are padding."""
-        return self.normalise.masked
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))
-        require_widths(self.channels)
         if len(self.channels) < 2:
             raise ValueError(
                 f"channels={self.channels} hold no coarser level; give at least two, for instance (16, 32)"
             )
-        require_activation(self.activation)
-        require_normaliser(self.normalise)
+        super().__post_init__()
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
         pixels, dtype, draw = self._pixels(x), floating(x), initial_weights(self.activation)
         if outputs % pixels:
@@ -97,10 +81,10 @@ class UNet(Network):
             )
         head_key, *keys = jax.random.split(key, 1 + len(self._blocks))
         params: Params = {"down": {}, "up": {}}
-        state: Any = {"down": {}, "up": {}}
+        state: State = {"down": {}, "up": {}}
         for each, (side, level, before) in zip(keys, self._blocks, strict=True):
             after = self.channels[level]
-            sizes = ((before or channels_of(x), after), (after, after))
+            sizes = ((before or as_images(x).shape[3], after), (after, after))
             norms = [self.normalise.init(after, dtype) for _ in range(2)]
             params[side][level] = {
                 "convolutions": {
@@ -110,29 +94,25 @@ class UNet(Network):
                 "norms": {j: norm for j, (norm, _) in enumerate(norms)},
             }
             state[side][level] = {j: norm_state for j, (_, norm_state) in enumerate(norms)}
-        shape = (self.channels[0], outputs // pixels)
-        params["layers"] = {0: {"kernel": draw(head_key, shape, dtype), "bias": jnp.zeros(shape[1], dtype)}}
+        params["layers"] = {0: dense_layer(draw, head_key, self.channels[0], outputs // pixels, dtype)}
         return params, state if jax.tree.leaves(state) else {}
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns f(x) of shape `[batch, height * width * classes]`, and the normalisers' new state."""
         self._pixels(x)
-        new: Any = {"down": {}, "up": {}}
+        norm = NormaliserPass(self.normalise, state, train, mask)
 
         def block(side: str, level: int, hidden: Array) -> Array:
-            at, after = params[side][level], {}
+            at = params[side][level]
             for j in range(2):
-                hidden = convolve(hidden, at["convolutions"][j]["kernel"])
-                before = state[side][level][j] if state else {}
-                hidden, after[j] = self.normalise.apply(at["norms"][j], before, hidden, train, mask)
+                hidden = norm(at["norms"][j], convolve(hidden, at["convolutions"][j]["kernel"]), side, level, j)
                 hidden = ACTIVATIONS[self.activation](hidden)
-            new[side][level] = after
             return hidden
 
         layer = params["layers"][0]
-        hidden = (x if x.ndim == 4 else x[..., None]).astype(layer["kernel"].dtype)
+        hidden = as_images(x).astype(layer["kernel"].dtype)
         coarsest, seen = len(self.channels) - 1, []
         for level in range(coarsest):
             seen.append(block("down", level, hidden))
@@ -141,7 +121,7 @@ class UNet(Network):
         for level in reversed(range(coarsest)):
             hidden = block("up", level, jnp.concatenate([seen[level], _doubled(hidden)], axis=3))
         f = hidden @ layer["kernel"] + layer["bias"][None, None, None]
-        return f.reshape(x.shape[0], -1), new if state else state
+        return f.reshape(x.shape[0], -1), norm.state
 
     @property
     def _blocks(self) -> list[tuple[str, int, int]]:
@@ -152,8 +132,7 @@ class UNet(Network):
 
     def _pixels(self, x: Array) -> int:
         """Returns how many pixels an image has."""
-        channels_of(x)
-        height, width = x.shape[1:3]
+        height, width = as_images(x).shape[1:3]
         most = 2 ** (len(self.channels) - 1)
         if height % most or width % most:
             raise ValueError(

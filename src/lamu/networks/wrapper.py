@@ -1,8 +1,7 @@
-"""Base class of networks that wrap another one: its facts are the wrapped network's, unless it says otherwise."""
+"""Networks that wrap another one: changed, standardised or held inputs and states; and a function that is trained."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -12,50 +11,12 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.networks.adapted import adapted
+from lamu.networks.adapted import NetworkWrapper
 from lamu.networks.interface import Network, outputs
 from lamu.record import given, record, static
 from lamu.typing import Array, Number, Params, RandomKey, State
 
 __all__ = ["Augmented", "Evaluated", "InputNoise", "NetworkWrapper", "Standardised", "Trained"]
-
-
-class NetworkWrapper(Network):
-    """A network that holds another one as its `base`, and forwards every fact to it."""
-
-    base: Any
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "base", adapted(self.base))
-
-    @property
-    def name(self) -> str:
-        return self.base.name
-
-    @property
-    def linear(self) -> bool:
-        """Whether the base is linear (affine) in its parameters."""
-        return self.base.linear
-
-    @property
-    def head(self) -> str:
-        """The path pattern of the base's last layer."""
-        return self.base.head
-
-    @property
-    def masked(self) -> bool:
-        """Whether rows meet in the base."""
-        return self.base.masked
-
-    @property
-    def codes(self) -> Any:
-        """The columns that the base reads as codes of categories."""
-        return self.base.codes
-
-    @property
-    def trained(self) -> bool:
-        """Whether the base brings weights that somebody has trained."""
-        return self.base.trained
 
 
 # A Bayesian reads it as a likelihood of the unchanged row under an average over changes. The loss then is an average of
@@ -66,22 +27,17 @@ class NetworkWrapper(Network):
 class _Changed(NetworkWrapper):
     """A network whose inputs change in training passes that are given a key, and in no other."""
 
-    base: Network | Any
-
-    @abstractmethod
     def changed(self, key: RandomKey, x: Array) -> Array:
         """Returns the inputs that the base sees in training."""
-
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        return self.base.init(key, x, outputs)
+        raise NotImplementedError
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         if train and key is not None:
             key, own = jax.random.split(key)
             x = self.changed(own, x)
-        return outputs(self.base, params, state, x, key, train, mask)
+        return super().apply(params, state, x, key, train, mask)
 
 
 @record
@@ -111,7 +67,6 @@ class InputNoise(_Changed):
         (True, False)
     """
 
-    base: Network | Any
     scale: Number | Any = 0.1
 
     def __post_init__(self) -> None:
@@ -153,7 +108,6 @@ class Augmented(_Changed):
         (2, 10)
     """
 
-    base: Network | Any
     augment: Callable[[RandomKey, Array], Array] | Any = given()
 
     def __post_init__(self) -> None:
@@ -190,7 +144,6 @@ class Standardised(NetworkWrapper):
         0.0
     """
 
-    base: Network | Any
     shift: Any
     scale: Any
 
@@ -202,15 +155,7 @@ class Standardised(NetworkWrapper):
             if not (np.isfinite(value).all() and (name == "shift" or np.all(value))):
                 raise ValueError(f"the {name} {value} is not finite, or zero; give 1 where inputs do not vary")
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        return self.base.init(key, self._standardise(x), outputs)
-
-    def apply(
-        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
-        return outputs(self.base, params, state, self._standardise(x), key, train, mask)
-
-    def _standardise(self, x: Array) -> Array:
+    def inputs(self, x: Array) -> Array:
         if x.shape[1:] != jnp.shape(self.shift):
             raise ValueError(
                 f"inputs have the shape {x.shape[1:]} a row, the network was standardised for {jnp.shape(self.shift)}"
@@ -244,7 +189,6 @@ class Evaluated(NetworkWrapper):
         True
     """
 
-    base: Network | Any
     state: Any
 
     @property
@@ -252,12 +196,12 @@ class Evaluated(NetworkWrapper):
         """No row meets another."""
         return False
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         return self.base.init(key, x, outputs)[0], {}
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the base's outputs in evaluation mode, whatever mode is asked for."""
         return outputs(self.base, params, self.state, x, None, False, None)[0], {}
 
@@ -309,12 +253,12 @@ class Trained(Network):
             )
         tree.require_matches((self.head,), self.params)
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns the trained parameters, and the empty state."""
-        return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.params), {}
+        return tree.copied(self.params), {}
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the function's outputs, and the empty state."""
         return self.function(params, x), state

@@ -147,8 +147,7 @@ def rows_of(model: Target, like: Params, x: Array) -> Array:
     """Returns the inputs as the perceptron sees them, standardised and flat, `[batch, inputs]`."""
     network: Any = model.network
     while isinstance(network, Standardised):
-        x = (x - jnp.asarray(network.shift, x.dtype)[None]) / jnp.asarray(network.scale, x.dtype)[None]
-        network = network.base
+        x, network = network.inputs(x), network.base
     return x.reshape(x.shape[0], -1).astype(like["layers"][0]["kernel"].dtype)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+from lamu.typing import Array, RandomKey
+
 __all__ = ["Mode", "copied", "require_one_input", "require_pure", "unwrapped"]
 
 
@@ -18,8 +20,8 @@ class Mode:
     """The mode of a pass, for one operator of it."""
 
     train: bool  # whether batch statistics are computed, and not used
-    key: Any  # the operator's own key; None where nothing is drawn
-    mask: Any  # one for a real row and zero for a padded one, `[batch]`; None where every row is real
+    key: RandomKey | None  # the operator's own key; None where nothing is drawn
+    mask: Array | None  # one for a real row and zero for a padded one, `[batch]`; None where every row is real
 
     def at(self, index: int) -> Mode:
         """Returns the mode for the operator of this number, with a key of its own."""

@@ -14,9 +14,9 @@ from lamu.networks.adapted import apart
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating
 from lamu.networks.torch.eager import Mode, unwrapped
-from lamu.networks.torch.program import Program, first_names, read
+from lamu.networks.torch.program import TorchProgram, first_names, read
 from lamu.record import given, record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Torch"]
 
@@ -89,7 +89,7 @@ class Torch(Network):
         """Whether rows meet in training: where there is batch normalisation."""
         return _template(self.module).normalises
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns the parameters and the state: those of the module, or of a new one."""
         like = _template(self.module)
         values = _drawn(self.module, _values(like.made), key) if self.start is None else self.start
@@ -99,7 +99,7 @@ class Torch(Network):
 
     def apply(
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the module's outputs, and its state: new in training, else as it was."""
         program = _template(self.module).program(x)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
@@ -150,7 +150,7 @@ def _untied(head: str, module: Any) -> str:
     )
 
 
-class _Template:
+class _TorchTemplate:
     """What is the same in all modules that a function makes, and the programs that were read."""
 
     def __init__(self, module: Any) -> None:
@@ -162,9 +162,9 @@ class _Template:
             raise TypeError(f"{module!r} made a {type(made).__name__}; give what makes a torch.nn.Module")
         self.made = made
         self.normalises = any(isinstance(each, _BatchNorm) for each in made.modules())
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, TorchProgram] = {}
 
-    def program(self, x: Any) -> Program:
+    def program(self, x: Any) -> TorchProgram:
         """Returns the program for rows like those of x."""
         kind = (tuple(x.shape[1:]), bool(jnp.issubdtype(x.dtype, jnp.floating)))
         if kind not in self._programs:
@@ -173,8 +173,8 @@ class _Template:
 
 
 @lru_cache(maxsize=32)
-def _template(module: Any) -> _Template:
-    return _Template(module)
+def _template(module: Any) -> _TorchTemplate:
+    return _TorchTemplate(module)
 
 
 def _made(make: Any, seed: int) -> Any:
@@ -212,8 +212,6 @@ def _array(tensor: Any) -> np.ndarray:
     return (held.float() if held.element_size() < 4 else held).numpy().copy()
 
 
-def _flat(nested: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns the leaves of dictionaries of dictionaries by names with dots, in order."""
-    if not isinstance(nested, dict):
-        return {prefix[:-1]: nested}
-    return {name: leaf for key in nested for name, leaf in _flat(nested[key], f"{prefix}{key}.").items()}
+def _flat(nested: Params) -> dict[str, Any]:
+    """Leaves by the names that PyTorch gives them."""
+    return {path.replace("/", "."): leaf for path, leaf in tree.by_path(nested).items()}

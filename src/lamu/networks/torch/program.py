@@ -19,7 +19,7 @@ from lamu.networks.torch.eager import Mode, copied, require_one_input, require_p
 from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE
 from lamu.typing import Array
 
-__all__ = ["Program", "first_names", "read"]
+__all__ = ["TorchProgram", "first_names", "read"]
 
 _ROWS = 2  # of the example that the module is exported with; the axis of rows stays open
 _ELSEWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "inplace")
@@ -41,7 +41,7 @@ _VIEWS = (
 
 
 @dataclass(frozen=True)
-class _Value:
+class _GraphValue:
     """The result of an earlier operator, by its name in the graph."""
 
     name: str
@@ -67,7 +67,7 @@ class _Operation:
 
 
 @dataclass(frozen=True)
-class Program:
+class TorchProgram:
     """What a module computes."""
 
     parameters: Mapping[str, str]  # the name of each parameter in the graph, and in the module; the first of several
@@ -75,7 +75,7 @@ class Program:
     constants: Mapping[str, np.ndarray]  # all other arrays, by their names in the graph
     inputs: str  # the name of the inputs in the graph
     operations: tuple[_Operation, ...]  # the operators, in order
-    output: _Value  # the result
+    output: _GraphValue  # the result
 
     def run(
         self, params: Mapping[str, Array], buffers: Mapping[str, Array], x: Array, mode: Mode
@@ -100,7 +100,7 @@ class Program:
         return values[self.output.name], {path: values[name] for name, path in self.buffers.items()}
 
 
-def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
+def read(module: Any, shape: tuple[int, ...], dtype: Any) -> TorchProgram:
     """Returns the program of a module."""
     import torch
 
@@ -124,14 +124,14 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
         operation.args[place].name
         for operation in operations
         for place in operation.renews
-        if isinstance(operation.args[place], _Value)
+        if isinstance(operation.args[place], _GraphValue)
     }
     state = {name: path for name, path in kept.items() if name in renewed}
     state = {name: path for name, path in state.items() if module.get_buffer(path).is_floating_point()}
     constants = {name: _array(module.get_buffer(path)) for name, path in kept.items() if name not in state}
     lifted = signature.inputs_to_lifted_tensor_constants
     constants |= {name: _array(exported.constants[path]) for name, path in lifted.items()}
-    return Program(parameters, state, constants, signature.user_inputs[0], operations, _output(exported))
+    return TorchProgram(parameters, state, constants, signature.user_inputs[0], operations, _output(exported))
 
 
 def first_names(module: Any) -> dict[str, str]:
@@ -226,14 +226,14 @@ def _scope(node: Any) -> str:
     return f"{path}:{kind.rpartition('.')[2]}"
 
 
-def _output(exported: Any) -> _Value:
+def _output(exported: Any) -> _GraphValue:
     outputs = exported.graph_signature.user_outputs
     if len(outputs) != 1:
         raise TypeError(
             f"the module returns {len(outputs)} tensors; wrap it in one whose forward returns the outputs alone, "
             "[batch, outputs]"
         )
-    return _Value(outputs[0])
+    return _GraphValue(outputs[0])
 
 
 def _plain(value: Any) -> Any:
@@ -241,7 +241,7 @@ def _plain(value: Any) -> Any:
     import torch
 
     if isinstance(value, torch.fx.Node):
-        return _Value(value.name)
+        return _GraphValue(value.name)
     if isinstance(value, tuple | list):
         return type(value)(map(_plain, value)) if type(value) in (tuple, list) else [_plain(each) for each in value]
     if isinstance(value, torch.dtype):
@@ -251,7 +251,7 @@ def _plain(value: Any) -> Any:
 
 def _filled(value: Any, values: Mapping[str, Any], dtype: Any) -> Any:
     """Returns arguments with arrays in the place of names."""
-    if isinstance(value, _Value):
+    if isinstance(value, _GraphValue):
         return values[value.name]
     if isinstance(value, _DType):
         return dtype if value.name == "float32" else jax.dtypes.canonicalize_dtype(value.name)

@@ -10,7 +10,6 @@ from typing import Any
 
 from lamu.networks.torch.operators.arrays import CREATION, ELEMENTWISE, PRODUCTS, REDUCTIONS, SHAPES
 from lamu.networks.torch.operators.layers import (
-    ATTENTION,
     ATTENTION_WITH_MODE,
     CELLS,
     CONVOLUTIONS,
@@ -24,7 +23,6 @@ from lamu.networks.torch.operators.layers import (
 __all__ = ["OPERATORS", "OPERATORS_WITH_MODE"]
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    **ATTENTION,
     **CELLS,
     **CONVOLUTIONS,
     **CREATION,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from lamu.typing import Array
+from lamu.typing import Array, DTypeLike
 
 __all__ = ["CREATION", "ELEMENTWISE", "PRODUCTS", "REDUCTIONS", "SHAPES"]
 
 
-def _arange(*limits: Any, dtype: Any = None) -> Any:
+Value: TypeAlias = Array | float | int | bool
+Dims: TypeAlias = int | Sequence[int] | None  # an axis, several, or all of them
+
+
+def _arange(*limits: Value, dtype: DTypeLike | None = None) -> Array:
     return jnp.arange(*limits, dtype=dtype)
 
 
@@ -36,21 +40,21 @@ CREATION: dict[str, Callable[..., Any]] = {
 }
 
 
-def _add(a: Any, b: Any, alpha: Any = 1) -> Array:
+def _add(a: Value, b: Value, alpha: Value = 1) -> Array:
     return jnp.add(a, b if alpha == 1 else alpha * b)
 
 
-def _sub(a: Any, b: Any, alpha: Any = 1) -> Array:
+def _sub(a: Value, b: Value, alpha: Value = 1) -> Array:
     return jnp.subtract(a, b if alpha == 1 else alpha * b)
 
 
-def _div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Array:
+def _div(a: Value, b: Value, *, rounding_mode: str | None = None) -> Array:
     if rounding_mode is None:
         return jnp.true_divide(a, b)
     return jnp.floor_divide(a, b) if rounding_mode == "floor" else jnp.trunc(jnp.true_divide(a, b))
 
 
-def _clamp(x: Array, min: Any = None, max: Any = None) -> Array:
+def _clamp(x: Array, min: Value | None = None, max: Value | None = None) -> Array:
     return jnp.clip(x, min, max)
 
 
@@ -58,11 +62,11 @@ def _gelu(x: Array, *, approximate: str = "none") -> Array:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
 
 
-def _elu(x: Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Array:
+def _elu(x: Array, alpha: Value = 1, scale: Value = 1, input_scale: Value = 1) -> Array:
     return scale * jnp.where(x > 0, x, alpha * jnp.expm1(input_scale * jnp.minimum(x, 0)))
 
 
-def _softplus(x: Array, beta: Any = 1, threshold: Any = 20) -> Array:
+def _softplus(x: Array, beta: Value = 1, threshold: Value = 20) -> Array:
     return jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta)
 
 
@@ -71,11 +75,11 @@ def _prelu(x: Array, weight: Array) -> Array:
     return jnp.where(x > 0, x, slope * x)
 
 
-def _threshold(x: Array, threshold: Any, value: Any) -> Array:
+def _threshold(x: Array, threshold: Value, value: Value) -> Array:
     return jnp.where(x > threshold, x, jnp.asarray(value, x.dtype))
 
 
-def _masked_fill(x: Array, mask: Array, value: Any) -> Array:
+def _masked_fill(x: Array, mask: Array, value: Value) -> Array:
     return jnp.where(mask, jnp.asarray(value, x.dtype), x)
 
 
@@ -165,7 +169,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }
 
 
-def _axes(dim: Any) -> Any:
+def _axes(dim: Dims) -> int | tuple[int, ...] | None:
     """Returns PyTorch's dims as JAX's axes: none or an empty list are all of them."""
     if dim is None or isinstance(dim, int):
         return dim
@@ -173,7 +177,7 @@ def _axes(dim: Any) -> Any:
 
 
 def _reduction(function: Callable[..., Array]) -> Callable[..., Array]:
-    def reduced(x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+    def reduced(x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Array:
         return function(x if dtype is None else x.astype(dtype), axis=_axes(dim), keepdims=keepdim)
 
     return reduced
@@ -191,8 +195,8 @@ def _place(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _variance(
-    x: Array, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
-) -> Any:
+    x: Array, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None
+) -> Array:
     lost = int(unbiased) if correction is None else correction
     return jnp.var(x, axis=_axes(dim), ddof=lost, keepdims=keepdim)
 
@@ -201,7 +205,7 @@ def _spread_mean(spread: Callable[..., Array]) -> dict[str, Callable[..., tuple[
     """Returns the overloads of `var_mean` or `std_mean`, by the ends of their names."""
 
     def both(
-        x: Array, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
+        x: Array, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None
     ) -> tuple[Array, Array]:
         return spread(x, dim, unbiased, keepdim, correction=correction), jnp.mean(x, axis=_axes(dim), keepdims=keepdim)
 
@@ -246,7 +250,9 @@ def _weight_norm(direction: Array, length: Array, dim: int = 0) -> Array:
     return direction * (length / jnp.sqrt(jnp.sum(jnp.square(direction), axis=axes, keepdims=dim != -1)))
 
 
-def _norm(x: Array, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+def _norm(
+    x: Array, ord: float | int | None = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Array:
     axes, ord = _axes(dim), 2 if ord is None else ord
     if ord == 2:
         return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=keepdim))
@@ -303,7 +309,7 @@ def _linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return product if bias is None else product + bias
 
 
-def _added(bias: Array, left: Array, right: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def _added(bias: Array, left: Array, right: Array, *, beta: Value = 1, alpha: Value = 1) -> Array:
     return beta * bias + alpha * (left @ right)
 
 
@@ -324,7 +330,7 @@ def _embedding_bag(
     per_sample_weights: Array | None = None,
     include_last_offset: bool = False,
     padding: int | None = None,
-) -> tuple[Array, Any, Any, Any]:
+) -> tuple[Array, None, None, None]:
     """The sum, mean or largest value of the rows in each bag, whose codes begin at its offset; 0 in an empty one."""
     bags = offsets.shape[0] - include_last_offset
     bag = jnp.searchsorted(offsets[:bags], jnp.arange(codes.shape[0]), side="right") - 1
@@ -370,7 +376,7 @@ def _unflatten(x: Array, dim: int, sizes: Sequence[int]) -> Array:
     return x.reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
 
 
-def _squeeze(x: Array, dim: Any = None) -> Array:
+def _squeeze(x: Array, dim: Dims = None) -> Array:
     dims = range(x.ndim) if dim is None else ([dim] if isinstance(dim, int) else dim)
     return jnp.squeeze(x, tuple(each % x.ndim for each in dims if x.shape[each] == 1))
 
@@ -388,11 +394,11 @@ def _along(x: Array, dim: int, index: Any) -> Array:
     return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
-def _slice(x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Array:
+def _slice(x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Array:
     return _along(x, dim, slice(start, end, step))
 
 
-def _index(x: Array, indices: Sequence[Any]) -> Array:
+def _index(x: Array, indices: Sequence[Array | None]) -> Array:
     return x[tuple(slice(None) if each is None else each for each in indices)]
 
 
@@ -401,7 +407,7 @@ def _pieces(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
     return [_slice(x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
-def _split(x: Array, size: Any, dim: int = 0) -> list[Array]:
+def _split(x: Array, size: int | Sequence[int], dim: int = 0) -> list[Array]:
     if not isinstance(size, int):
         return _pieces(x, size, dim)
     whole = x.shape[dim]
@@ -412,7 +418,7 @@ def _chunk(x: Array, chunks: int, dim: int = 0) -> list[Array]:
     return _split(x, -(-x.shape[dim] // chunks), dim)
 
 
-def _pad(x: Array, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Array:
+def _pad(x: Array, pad: Sequence[int], mode: str = "constant", value: Value | None = None) -> Array:
     widths = [(0, 0)] * x.ndim
     for i in range(len(pad) // 2):  # PyTorch names the last axis first
         widths[-1 - i] = (pad[2 * i], pad[2 * i + 1])
@@ -442,7 +448,9 @@ def _sort(x: Array, dim: int = -1, descending: bool = False, *, stable: bool | N
     return jnp.take_along_axis(x, places, axis=dim), places
 
 
-def _sort_stable(x: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+def _sort_stable(
+    x: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Array, Array]:
     return _sort(x, dim, descending)
 
 
@@ -451,7 +459,7 @@ def _gather(x: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> A
     return jnp.take_along_axis(x[cut], index, axis=dim)
 
 
-def _to(x: Array, *args: Any, dtype: Any = None, **_: Any) -> Array:
+def _to(x: Array, *args: Any, dtype: DTypeLike | None = None, **_: Any) -> Array:
     given = [each for each in args if isinstance(each, jnp.dtype | type) and not isinstance(each, bool)]
     dtype = given[0] if given else dtype
     return x if dtype is None else jnp.asarray(x, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from lamu.networks.torch.eager import Mode
 from lamu.typing import Array
 
 __all__ = [
-    "ATTENTION",
     "ATTENTION_WITH_MODE",
     "CELLS",
     "CONVOLUTIONS",
@@ -27,7 +26,10 @@ __all__ = [
 ]
 
 
-def dropped(mode: Mode, x: Array, p: float, shape: Any = None) -> Array:
+Sizes: TypeAlias = int | Sequence[int]  # one for all axes, or one an axis
+
+
+def dropped(mode: Mode, x: Array, p: float, shape: tuple[int, ...] | None = None) -> Array:
     """Returns x with entries zeroed at the rate p and the others scaled up; x itself in a pass without a key."""
     if mode.key is None or p == 0:
         return x
@@ -72,46 +74,56 @@ def _attention(
     return dropped(mode, jax.nn.softmax(score, axis=-1), dropout) @ value, {}
 
 
-ATTENTION: dict[str, Callable[..., Any]] = {}
 ATTENTION_WITH_MODE: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _attention}
 
 
-def _each(value: Any, n: int) -> list[int]:
+def _each(value: Sizes, n: int) -> list[int]:
     values = [value] if isinstance(value, int) else list(value)
     return values * n if len(values) == 1 else values
 
 
-def _layout(n: int) -> tuple[str, str, str]:
-    axes = "HWD"[:n]
-    return "NC" + axes, "OI" + axes, "NC" + axes
+def _product(
+    x: Array,
+    kernel: Array,
+    bias: Array | None,
+    stride: list[int],
+    padding: str | list[tuple[int, int]],
+    dilation: list[int],
+    groups: int,
+    enlarged: list[int] | None = None,
+) -> Array:
+    """Returns a convolution with a kernel `[features, channels / groups, ...]`, of inputs that may be enlarged."""
+    axes = "HWD"[: kernel.ndim - 2]
+    f = jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        stride,
+        padding,
+        lhs_dilation=enlarged,
+        rhs_dilation=dilation,
+        dimension_numbers=(f"NC{axes}", f"OI{axes}", f"NC{axes}"),
+        feature_group_count=groups,
+    )
+    return f if bias is None else f + bias.reshape(1, -1, *[1] * len(axes))
 
 
 def _convolve(
     x: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Array:
     n = weight.ndim - 2
     alone = x.ndim == n + 1  # one image, without an axis of rows
     x = x[None] if alone else x
     if isinstance(padding, str):
-        pads: Any = padding.upper()
+        pads = padding.upper()
     else:
         pads = [(each, each) for each in _each(padding, n)]
-    f = jax.lax.conv_general_dilated(
-        x,
-        weight,
-        _each(stride, n),
-        pads,
-        rhs_dilation=_each(dilation, n),
-        dimension_numbers=_layout(n),
-        feature_group_count=groups,
-    )
-    f = f if bias is None else f + bias.reshape(1, -1, *[1] * n)
+    f = _product(x, weight, bias, _each(stride, n), pads, _each(dilation, n), groups)
     return f[0] if alone else f
 
 
@@ -119,11 +131,11 @@ def _transposed(
     x: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: Sizes = 1,
 ) -> Array:
     n = weight.ndim - 2
     strides, pads, more, dilations = (_each(each, n) for each in (stride, padding, output_padding, dilation))
@@ -132,17 +144,8 @@ def _transposed(
     kernel = jnp.flip(weight, tuple(range(2, 2 + n))).reshape(groups, channels // groups, share, *size)
     kernel = jnp.moveaxis(kernel, 2, 1).reshape(groups * share, channels // groups, *size)
     reach = [d * (k - 1) for d, k in zip(dilations, size, strict=True)]
-    f = jax.lax.conv_general_dilated(
-        x,
-        kernel,
-        [1] * n,
-        [(r - p, r - p + m) for r, p, m in zip(reach, pads, more, strict=True)],
-        lhs_dilation=strides,
-        rhs_dilation=dilations,
-        dimension_numbers=_layout(n),
-        feature_group_count=groups,
-    )
-    return f if bias is None else f + bias.reshape(1, -1, *[1] * n)
+    around = [(r - p, r - p + m) for r, p, m in zip(reach, pads, more, strict=True)]
+    return _product(x, kernel, bias, [1] * n, around, dilations, groups, strides)
 
 
 def _general(
@@ -241,7 +244,14 @@ def _batch_norm(
 
 
 def _instance_norm(
-    mode: Mode, x: Array, weight: Array | None, bias: Array | None, mean: Any, variance: Any, use: bool, *rest: Any
+    mode: Mode,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    mean: Array | None,
+    variance: Array | None,
+    use: bool,
+    *rest: Any,
 ) -> tuple[Array, dict[int, Array]]:
     if mean is not None and not (use and mode.train):
         return _batch_norm(mode, x, weight, bias, mean, variance, False, *rest)
@@ -256,7 +266,9 @@ NORMALISATION: dict[str, Callable[..., Any]] = {
 NORMALISATION_WITH_MODE: dict[str, Callable[..., Any]] = {"batch_norm": _batch_norm, "instance_norm": _instance_norm}
 
 
-def _windows(x: Array, size: list[int], stride: Any, padding: Any, dilation: Any, ceil: bool) -> tuple[Any, ...]:
+def _windows(
+    x: Array, size: list[int], stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil: bool
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]:
     n = len(size)
     strides = _each(stride, n) if stride not in (None, []) else size
     pads, dilations = _each(padding, n), _each(dilation, n)
@@ -279,7 +291,12 @@ def _windows(x: Array, size: list[int], stride: Any, padding: Any, dilation: Any
 
 def _max_pool(n: int) -> Callable[..., Array]:
     def pooled(
-        x: Array, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+        x: Array,
+        size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
     ) -> Array:
         window, strides, pads, dilations = _windows(x, _each(size, n), stride, padding, dilation, ceil_mode)
         least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
@@ -291,16 +308,16 @@ def _max_pool(n: int) -> Callable[..., Array]:
 def _average_pool(n: int) -> Callable[..., Array]:
     def pooled(
         x: Array,
-        size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Array:
         window, strides, pads, _ = _windows(x, _each(size, n), stride, padding, 1, ceil_mode)
 
-        def total(x: Array, pads: Any) -> Array:
+        def total(x: Array, pads: tuple[tuple[int, int], ...]) -> Array:
             return jax.lax.reduce_window(x, np.zeros((), x.dtype), jax.lax.add, window, strides, pads)
 
         if divisor_override is not None:
@@ -317,7 +334,7 @@ def _average_pool(n: int) -> Callable[..., Array]:
 
 
 def _adaptive(function: Callable[..., Array], n: int) -> Callable[..., Array]:
-    def pooled(x: Array, sizes: Any) -> Array:
+    def pooled(x: Array, sizes: Sizes) -> Array:
         for axis, size in zip(range(-n, 0), _each(sizes, n), strict=True):
             length = x.shape[axis]
             starts = [i * length // size for i in range(size)]
@@ -332,15 +349,15 @@ def _adaptive(function: Callable[..., Array], n: int) -> Callable[..., Array]:
     return pooled
 
 
-def _target(x: Array, size: Any, scales: Any, n: int) -> list[int]:
+def _target(x: Array, size: Sizes | None, scales: Sequence[float | int] | None, n: int) -> list[int]:
     if size is not None:
         return _each(size, n)
-    factors: Sequence[float] = scales
+    factors = scales or ()
     return [math.floor(length * factor) for length, factor in zip(x.shape[-n:], factors, strict=True)]
 
 
 def _nearest(n: int) -> Callable[..., Array]:
-    def resized(x: Array, size: Any = None, scales: Any = None) -> Array:
+    def resized(x: Array, size: Sizes | None = None, scales: Sequence[float | int] | None = None) -> Array:
         for axis, target in zip(range(-n, 0), _target(x, size, scales, n), strict=True):
             x = jnp.take(x, jnp.arange(target) * x.shape[axis] // target, axis=axis)
         return x
@@ -349,7 +366,9 @@ def _nearest(n: int) -> Callable[..., Array]:
 
 
 def _linear(n: int) -> Callable[..., Array]:
-    def resized(x: Array, size: Any, align_corners: bool, scales: Any = None) -> Array:
+    def resized(
+        x: Array, size: Sizes | None, align_corners: bool, scales: Sequence[float | int] | None = None
+    ) -> Array:
         targets = _target(x, size, scales, n)
         for axis, target in zip(range(-n, 0), targets, strict=True):
             length = x.shape[axis]
@@ -384,17 +403,17 @@ POOLING: dict[str, Callable[..., Any]] = {
 }
 
 
-Cell = Callable[[tuple[Array, ...], Array, Array, Any], tuple[Array, ...]]
+Cell = Callable[[tuple[Array, ...], Array, Array, Array | int], tuple[Array, ...]]
 
 
-def _lstm_cell(carry: tuple[Array, ...], drive: Array, recurrent: Array, bias: Any) -> tuple[Array, ...]:
+def _lstm_cell(carry: tuple[Array, ...], drive: Array, recurrent: Array, bias: Array | int) -> tuple[Array, ...]:
     hidden, memory = carry
     i, f, g, o = jnp.split(drive + hidden @ recurrent.T + bias, 4, axis=-1)
     memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
 
 
-def _gru_cell(carry: tuple[Array, ...], drive: Array, recurrent: Array, bias: Any) -> tuple[Array, ...]:
+def _gru_cell(carry: tuple[Array, ...], drive: Array, recurrent: Array, bias: Array | int) -> tuple[Array, ...]:
     (hidden,) = carry
     (r, z, n), (hr, hz, hn) = (jnp.split(each, 3, axis=-1) for each in (drive, hidden @ recurrent.T + bias))
     update = jax.nn.sigmoid(z + hz)
@@ -403,13 +422,15 @@ def _gru_cell(carry: tuple[Array, ...], drive: Array, recurrent: Array, bias: An
 
 
 def _elman_cell(activation: Callable[[Array], Array]) -> Cell:
-    def cell(carry: tuple[Array, ...], drive: Array, recurrent: Array, bias: Any) -> tuple[Array, ...]:
+    def cell(carry: tuple[Array, ...], drive: Array, recurrent: Array, bias: Array | int) -> tuple[Array, ...]:
         return (activation(drive + carry[0] @ recurrent.T + bias),)
 
     return cell
 
 
-def _direction(cell: Cell, x: Array, start: tuple[Array, ...], weights: Sequence[Array], reverse: bool) -> Any:
+def _direction(
+    cell: Cell, x: Array, start: tuple[Array, ...], weights: Sequence[Array], reverse: bool
+) -> tuple[Array, tuple[Array, ...]]:
     """Returns the hidden states `[time, batch, units]` and the last carry."""
     inputs, recurrent, *biases = weights
     drive = x @ inputs.T + (biases[0] if biases else 0)  # for all times in one product
@@ -423,62 +444,11 @@ def _direction(cell: Cell, x: Array, start: tuple[Array, ...], weights: Sequence
     return hidden, last
 
 
-def _layers(
-    mode: Mode,
-    cell: Cell,
-    x: Array,
-    start: tuple[Array, ...],
-    params: Sequence[Array],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Array, list[Array]]:
-    x = jnp.swapaxes(x, 0, 1) if batch_first else x
-    directions, size = 1 + bidirectional, 4 if has_biases else 2
-    if len(params) != size * directions * num_layers:
-        raise TypeError("a recurrent layer with projections (proj_size) is not read; leave proj_size out")
-    lasts = []
-    for layer in range(num_layers):
-        if layer:
-            x = dropped(mode.at(layer), x, dropout)
-        outputs = []
-        for direction in range(directions):
-            index = layer * directions + direction
-            weights = params[index * size : (index + 1) * size]
-            begin = tuple(each[index] for each in start)
-            hidden, last = _direction(cell, x, begin, weights, reverse=direction == 1)
-            outputs.append(hidden)
-            lasts.append(last)
-        x = jnp.concatenate(outputs, axis=-1)
-    final = [jnp.stack(each) for each in zip(*lasts, strict=True)]
-    return (jnp.swapaxes(x, 0, 1) if batch_first else x), final
-
-
-def _lstm(
-    mode: Mode,
-    x: Array,
-    start: Sequence[Array],
-    params: Sequence[Array],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Any, dict[int, Array]]:
-    f, final = _layers(
-        mode, _lstm_cell, x, tuple(start), params, has_biases, num_layers, dropout, bidirectional, batch_first
-    )
-    return (f, *final), {}
-
-
-def _recurrent(cell: Cell) -> Callable[..., Any]:
-    def layer(
+def _recurrent(cell: Cell) -> Callable[..., tuple[tuple[Array, ...], dict[int, Array]]]:
+    def layers(
         mode: Mode,
         x: Array,
-        start: Array,
+        start: Array | Sequence[Array],
         params: Sequence[Array],
         has_biases: bool,
         num_layers: int,
@@ -486,11 +456,29 @@ def _recurrent(cell: Cell) -> Callable[..., Any]:
         train: bool,
         bidirectional: bool,
         batch_first: bool,
-    ) -> tuple[Any, dict[int, Array]]:
-        f, final = _layers(mode, cell, x, (start,), params, has_biases, num_layers, dropout, bidirectional, batch_first)
-        return (f, *final), {}
+    ) -> tuple[tuple[Array, ...], dict[int, Array]]:
+        start = tuple(start) if isinstance(start, Sequence) else (start,)
+        x = jnp.swapaxes(x, 0, 1) if batch_first else x
+        directions, size = 1 + bidirectional, 4 if has_biases else 2
+        if len(params) != size * directions * num_layers:
+            raise TypeError("a recurrent layer with projections (proj_size) is not read; leave proj_size out")
+        lasts = []
+        for layer in range(num_layers):
+            if layer:
+                x = dropped(mode.at(layer), x, dropout)
+            outputs = []
+            for direction in range(directions):
+                index = layer * directions + direction
+                weights = params[index * size : (index + 1) * size]
+                begin = tuple(each[index] for each in start)
+                hidden, last = _direction(cell, x, begin, weights, reverse=direction == 1)
+                outputs.append(hidden)
+                lasts.append(last)
+            x = jnp.concatenate(outputs, axis=-1)
+        final = (jnp.stack(each) for each in zip(*lasts, strict=True))
+        return ((jnp.swapaxes(x, 0, 1) if batch_first else x), *final), {}
 
-    return layer
+    return layers
 
 
 def _one_step(cell: Cell) -> Callable[..., tuple[Array, ...]]:
@@ -519,7 +507,7 @@ CELLS: dict[str, Callable[..., Any]] = {
     "rnn_relu_cell": _one_step_of_one(_elman_cell(jax.nn.relu)),
 }
 RECURRENT: dict[str, Callable[..., Any]] = {
-    "lstm": _lstm,
+    "lstm": _recurrent(_lstm_cell),
     "gru": _recurrent(_gru_cell),
     "rnn_tanh": _recurrent(_elman_cell(jnp.tanh)),
     "rnn_relu": _recurrent(_elman_cell(jax.nn.relu)),
