@@ -85,7 +85,7 @@ def test_what_cannot_be() -> None:
         MADE(())
     with pytest.raises(ValueError, match="2 outputs, which is no multiple; give the data as inputs and as targets"):
         MADE((4,)).init(jax.random.key(0), jnp.zeros((1, 3)), 2)
-    with pytest.raises(ValueError, match="positive integers"):
+    with pytest.raises(ValueError, match="a whole number from 1"):
         NADE(0)
     model, params = made(MADE((4,)), PerPosition(Bernoulli(), (D,)))
     with pytest.raises(ValueError, match="n=0 draws nothing"):

@@ -474,7 +474,7 @@ def test_the_amortisation_gap_is_the_divergence_from_the_posterior() -> None:
         lamu.scores.amortisation_gap(replace(posterior, model=plain), {"y": Y}, jax.random.key(1))
     with pytest.raises(TypeError, match="steps are taken on a mean-field belief"):
         latent.Refined(latent.Delta(Linear()), 3)
-    with pytest.raises(ValueError, match="steps=0 refines nothing"):
+    with pytest.raises(ValueError, match="steps=0; give a whole number from 1"):
         latent.Refined(latent.Amortised(Linear()), 0)
     with pytest.raises(ValueError, match=r"rate=2.0 is outside \(0, 1\]"):
         latent.Refined(latent.Amortised(Linear()), 3, rate=2.0)

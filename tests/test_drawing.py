@@ -100,7 +100,7 @@ def test_what_draws_nothing() -> None:
         Attention(1, (4, 4))
     with pytest.raises(ValueError, match=r"images have 5 pixels, and shape=\(2, 2\) has 4"):
         Attention(2, (2, 2)).size(5)
-    with pytest.raises(ValueError, match="hidden=0 is no width"):
+    with pytest.raises(ValueError, match="hidden=0; give a whole number from 1"):
         Drawing(0)
     graph = VAE(2, 4, Linear(), Linear())
     wrong = lamu.Graph(graph.sites, local={"z": Recurrent(3)}, networks=graph.networks)

@@ -78,7 +78,7 @@ def test_dtypes_are_kept(dtype) -> None:
 
 
 def test_what_cannot_be_a_bound() -> None:
-    with pytest.raises(ValueError, match=r"Importance\(0\) averages over no samples; give a whole number from 1"):
+    with pytest.raises(ValueError, match="Importance has samples=0; give a whole number from 1"):
         Importance(0)
     with pytest.raises(ValueError, match=r"alpha=-0\.5 is negative"):
         Renyi(-0.5, 5)
@@ -86,7 +86,7 @@ def test_what_cannot_be_a_bound() -> None:
         Renyi(1.0, 5)
     with pytest.raises(ValueError, match=r"nats=-1\.0 cannot be free"):
         FreeBits(-1.0)
-    with pytest.raises(ValueError, match="steps=0 warm nothing up"):
+    with pytest.raises(ValueError, match="steps=0; give a whole number from 1"):
         WarmUp(ELBO(), 0)
     with pytest.raises(ValueError, match="has no halves"):
         Coupling((4,)).init(jax.random.key(0), 1, 0, float)

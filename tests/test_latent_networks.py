@@ -162,7 +162,7 @@ def test_a_recurrent_encoder_trains_and_new_series_have_the_models_covariance() 
         graph.init(jax.random.key(0), graph.read({"y": y.reshape(100, 3, 4)}).full())
     with pytest.raises(ValueError, match="steps=1 are no series"):
         latent.TransitionPrior(2, steps=1)
-    with pytest.raises(ValueError, match="width=0 is no number of units"):
+    with pytest.raises(ValueError, match="width=0; give a whole number from 1"):
         latent.Smoother(width=0)
 
 

@@ -13,7 +13,13 @@ import numpy as np
 from lamu.likelihoods import PerPosition
 from lamu.model import Model
 from lamu.networks.interface import Network, outputs
-from lamu.networks.multilayer import ACTIVATIONS, floating, initial_weights, require_activation, require_widths
+from lamu.networks.multilayer import (
+    ACTIVATIONS,
+    dense_layer,
+    floating,
+    initial_weights,
+    require_activation,
+)
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
@@ -91,10 +97,7 @@ def init_layers(key: RandomKey, sizes: tuple[int, ...], activation: str, dtype: 
     """Returns kernels and biases of dense layers by their number, as `lamu.networks.MLP` has them."""
     draw = initial_weights(activation)
     return {
-        number: {
-            "kernel": draw(jax.random.fold_in(key, number), (below, above), dtype),
-            "bias": jnp.zeros(above, dtype),
-        }
+        number: dense_layer(draw, jax.random.fold_in(key, number), below, above, dtype)
         for number, (below, above) in enumerate(itertools.pairwise(sizes))
     }
 
@@ -159,10 +162,9 @@ class MADE(Network):
         object.__setattr__(self, "widths", tuple(self.widths))
         if not self.widths:
             raise ValueError("MADE(()) has no hidden layer to mask; give at least one width, for instance (500,)")
-        require_widths(self.widths)
         require_activation(self.activation)
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for inputs like `x`, and the empty state."""
         inputs = math.prod(x.shape[1:])
         require_multiple(outputs, inputs, "MADE")
@@ -170,7 +172,7 @@ class MADE(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the outputs `[batch, D * K]`, and the state unchanged."""
         layers = params["layers"]
         inputs, outputs = layers[0]["kernel"].shape[0], layers[len(self.widths)]["bias"].shape[0]
@@ -222,10 +224,7 @@ class NADE(Network):
 
     head = "output"
 
-    def __post_init__(self) -> None:
-        require_widths((self.width,))
-
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh parameters for inputs like `x`, and the empty state."""
         inputs, dtype = math.prod(x.shape[1:]), floating(x)
         require_multiple(outputs, inputs, "NADE")
@@ -242,7 +241,7 @@ class NADE(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the outputs `[batch, D * K]`, and the state unchanged."""
         flat = x.reshape(x.shape[0], -1).astype(params["hidden"].dtype)
 

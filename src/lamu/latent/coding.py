@@ -13,12 +13,12 @@ import numpy as np
 from scipy.special import expit, ndtr, ndtri, softmax
 
 from lamu.graphs.expressions import Environment
-from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural, shape_of
 from lamu.graphs.potential import Potential
 from lamu.graphs.queries import expected_statistics
 from lamu.graphs.statistics import Numbers
 from lamu.latent.locals import Amortised, MeanField
+from lamu.latent.row_proposals import graph_of
 from lamu.likelihoods import Bernoulli, Categorical
 from lamu.record import given, record, static
 from lamu.typing import DTypeLike
@@ -28,9 +28,7 @@ __all__ = ["BitsBack", "Stack"]
 
 def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], Any], int]:
     """Returns mean and deviation of q(z | y) of a row, the probabilities of symbols at latents, and their number."""
-    graph = posterior.model
-    if not isinstance(graph, Graph):
-        raise TypeError(f"rows are coded by a lamu.Graph, and this is the posterior of {graph.name}")
+    graph = graph_of(posterior)
     statistics = expected_statistics(graph, posterior.belief, 32, jax.random.clone(posterior.key))
     dtype = dtype_of(statistics)
     sites, at = in_dtype(graph.at_values().in_rows, dtype), Environment(dict(statistics))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,24 +15,30 @@ from lamu.typing import Array, Params, RandomKey, State
 __all__ = ["Attention", "Drawing", "Glimpse", "Whole"]
 
 
-class Glimpse(ABC):
+class Glimpse:
     """A way to read an image of P pixels and to write on it; where, is told by numbers called controls.
+
+    The base class reads all of it.
 
     Attributes:
         controls: how many numbers say where.
+
+    Examples:
+        >>> from lamu.latent import Glimpse
+        >>> Glimpse().size(64)
+        64
     """
 
-    controls: int
+    controls: int = 0
 
-    @abstractmethod
     def size(self, pixels: int) -> int:
         """Returns how many numbers are read of an image, and written.
 
         Args:
             pixels: P.
         """
+        return pixels
 
-    @abstractmethod
     def read(self, controls: Array, image: Array) -> Array:
         """Returns what is seen of an image, `[size]`.
 
@@ -42,8 +46,8 @@ class Glimpse(ABC):
             controls: where, `[controls]`.
             image: `[P]`.
         """
+        return image
 
-    @abstractmethod
     def write(self, controls: Array, numbers: Array) -> Array:
         """Returns an image, `[P]`, with numbers written on it.
 
@@ -51,6 +55,7 @@ class Glimpse(ABC):
             controls: where, `[controls]`.
             numbers: `[size]`.
         """
+        return numbers
 
 
 @record
@@ -65,17 +70,6 @@ class Whole(Glimpse):
         >>> Whole().read(jnp.zeros(0), jnp.ones(64)).shape
         (64,)
     """
-
-    controls = 0
-
-    def size(self, pixels: int) -> int:
-        return pixels
-
-    def read(self, controls: Array, image: Array) -> Array:
-        return image
-
-    def write(self, controls: Array, numbers: Array) -> Array:
-        return numbers
 
 
 @record
@@ -116,9 +110,9 @@ class Attention(Glimpse):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        if not isinstance(self.filters, int) or self.filters < 2:
+        if self.filters < 2:
             raise ValueError(f"filters={self.filters!r} make no patch; give a whole number from 2")
-        if len(self.shape) != 2 or min(self.shape) < 1:
+        if len(self.shape) != 2:
             raise ValueError(f"shape={self.shape!r} is no image; give height and width, for instance (28, 28)")
 
     def size(self, pixels: int) -> int:
@@ -195,11 +189,7 @@ class Drawing(Network):
     write: Glimpse = _WHOLE
     read: Glimpse = _WHOLE
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.hidden, int) or self.hidden < 1:
-            raise ValueError(f"hidden={self.hidden!r} is no width; give a whole number from 1")
-
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns fresh weights of the cell and of its outputs, and the first canvas.
 
         Raises:
@@ -213,11 +203,11 @@ class Drawing(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the last canvases."""
         return jax.vmap(lambda z: self.canvases(params, z, params["canvas"].size)[-1])(x), state
 
-    def first(self, params: Params) -> tuple[Any, Array]:
+    def first(self, params: Params) -> tuple[State, Array]:
         """Returns what is remembered before the first step, and the first canvas.
 
         Args:
@@ -226,7 +216,7 @@ class Drawing(Network):
         h = jnp.zeros(self.hidden, params["canvas"].dtype)
         return (h, h), params["canvas"]
 
-    def drawn(self, params: Params, memory: Any, canvas: Array, z: Array) -> tuple[Any, Array]:
+    def drawn(self, params: Params, memory: State, canvas: Array, z: Array) -> tuple[State, Array]:
         """Returns memory and canvas after a step.
 
         Args:
@@ -240,7 +230,7 @@ class Drawing(Network):
         outputs = _outputs(params, memory)
         return memory, canvas + self.write.write(outputs[size : size + self.write.controls], outputs[:size])
 
-    def where_to_read(self, params: Params, memory: Any) -> Array:
+    def where_to_read(self, params: Params, memory: State) -> Array:
         """Returns the controls of reading, which h gives.
 
         Args:
@@ -259,7 +249,7 @@ class Drawing(Network):
             pixels: P.
         """
 
-        def step(carry: Any, z: Array) -> tuple[Any, Array]:
+        def step(carry: tuple[State, Array], z: Array) -> tuple[State, Array]:
             memory, canvas = carry
             carry = self.drawn(params, memory, canvas, z)
             return carry, carry[1]
@@ -267,12 +257,12 @@ class Drawing(Network):
         return jax.lax.scan(step, self.first(params), z)[1].reshape(-1, pixels)
 
 
-def advanced(cell: LSTM, params: Params, memory: Any, x: Array) -> Any:
+def advanced(cell: LSTM, params: Params, memory: State, x: Array) -> State:
     """Returns what a cell remembers after one input of one row."""
     weights = params["cells"][0]
     return cell.step(weights, memory, x @ weights["input"]["kernel"] + weights["input"]["bias"])[0]
 
 
-def _outputs(params: Params, memory: Any) -> Array:
+def _outputs(params: Params, memory: State) -> Array:
     layer = params["layers"][0]
     return memory[0] @ layer["kernel"] + layer["bias"]

@@ -55,7 +55,7 @@ class EachStep(Network):
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns the weights of f."""
         if x.ndim < 3 or outputs % x.shape[1]:
             raise ValueError(
@@ -69,6 +69,6 @@ class EachStep(Network):
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         f = self.network.apply(params, {}, x.reshape(-1, *x.shape[2:]), key, train)[0]
         return f.reshape(len(x), -1), state

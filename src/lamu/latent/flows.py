@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ from lamu.bisection import bisect
 from lamu.latent.autoregressive import init_layers, layer_masks, masked_outputs
 from lamu.networks import MLP
 from lamu.networks.interface import outputs as outputs_of
-from lamu.networks.multilayer import require_widths
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey
@@ -20,15 +18,30 @@ from lamu.typing import Array, DTypeLike, Params, RandomKey
 __all__ = ["Coupling", "Flow", "Flowed", "InverseAutoregressive", "Planar", "Radial"]
 
 
-class Flow(ABC):
+class Flow:
     r"""An invertible map of a vector, \(z' = g(z; h)\), that may depend on a context h, for instance an encoder's.
 
     \[ \log q(z') = \log q(z) - \log \Big| \det \frac{\partial g}{\partial z} \Big| \]
 
-    Vectors are `[D]`, the context `[C]`, with C = 0 for none. The parameters are a plain dictionary.
+    Vectors are `[D]`, the context `[C]`, with C = 0 for none. The parameters are a plain dictionary. The base class is
+    the identity.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.latent import Flow
+        >>> class Shift(Flow):
+        ...     def init(self, key, size, context, dtype):
+        ...         return {"by": jnp.zeros(size, dtype)}
+        ...
+        ...     def forward(self, params, z, context):
+        ...         return z + params["by"], jnp.zeros((), z.dtype)
+        ...
+        ...     def inverse(self, params, image, context):
+        ...         return image - params["by"]
+        >>> Shift().inverse({"by": jnp.ones(2)}, jnp.ones(2), jnp.zeros(0)).tolist()
+        [0.0, 0.0]
     """
 
-    @abstractmethod
     def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns fresh parameters, at which the map is near the identity.
 
@@ -38,8 +51,8 @@ class Flow(ABC):
             context: C.
             dtype: of the parameters.
         """
+        return {}
 
-    @abstractmethod
     def forward(self, params: Params, z: Array, context: Array) -> tuple[Array, Array]:
         r"""Returns g(z) and \(\log |\det \partial g / \partial z|\) in nats.
 
@@ -48,8 +61,8 @@ class Flow(ABC):
             z: `[D]`.
             context: h, `[C]`.
         """
+        return z, jnp.zeros((), z.dtype)
 
-    @abstractmethod
     def inverse(self, params: Params, image: Array, context: Array) -> Array:
         """Returns the z with g(z) equal to the image.
 
@@ -58,6 +71,12 @@ class Flow(ABC):
             image: `[D]`.
             context: h, `[C]`.
         """
+        return image
+
+
+def init_flows(flows: tuple[Flow, ...], key: RandomKey, size: int, context: int, dtype: DTypeLike) -> dict[int, Params]:
+    """Returns fresh parameters of every flow by its number."""
+    return {n: flow.init(jax.random.fold_in(key, n), size, context, dtype) for n, flow in enumerate(flows)}
 
 
 @record
@@ -91,7 +110,7 @@ class Coupling(Flow):
     widths: tuple[int, ...] = static(default=(64,))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "widths", MLP(self.widths).widths)
+        object.__setattr__(self, "widths", tuple(self.widths))
 
     def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns a network whose last kernel is small."""
@@ -224,7 +243,6 @@ class InverseAutoregressive(Flow):
         object.__setattr__(self, "widths", tuple(self.widths))
         if not self.widths:
             raise ValueError("InverseAutoregressive(()) has no hidden layer; give at least one width, for instance 64")
-        require_widths(self.widths)
 
     def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
         """Returns a masked network whose gates are open: σ = sigmoid(2)."""

@@ -11,12 +11,12 @@ from lamu import memory
 from lamu.data.arrays import Incomplete
 from lamu.graphs.chains import ancestral, chains_of_rows, drawn_site
 from lamu.graphs.expressions import Environment
-from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of
 from lamu.graphs.program import LearnedPrior
 from lamu.graphs.queries import expected_statistics
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
+from lamu.latent.row_proposals import graph_of
 from lamu.typing import Array, Data, RandomKey, Statistics
 
 __all__ = ["analogies", "generate", "impute", "reconstruct"]
@@ -53,9 +53,7 @@ def analogies(posterior: Any, rows: Any, key: RandomKey, category: str = "c") ->
         >>> lamu.latent.analogies(posterior, data, jax.random.key(0))["y"].shape
         (5, 3, 5)
     """
-    graph = posterior.model
-    if not isinstance(graph, Graph):
-        raise TypeError(f"a category is swept of a lamu.Graph, and this is the posterior of {graph.name}")
+    graph = graph_of(posterior)
     data = graph.read(rows).y
     of_theta, of_rows = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
@@ -82,7 +80,7 @@ def analogies(posterior: Any, rows: Any, key: RandomKey, category: str = "c") ->
     return jax.jit(in_all)(data, natural, values)
 
 
-_DRAWS = 100  # of a mean without a closed form
+_DRAWS = 100  # of a mean without a closed form, whose error is a tenth of a deviation
 
 
 def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
@@ -112,7 +110,7 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
         >>> rows["y"].shape, rows["z"].shape
         ((3, 5), (3, 2))
     """
-    graph = _graph(posterior)
+    graph = graph_of(posterior)
     if n < 1:
         raise ValueError(f"n={n!r} draws nothing; ask for at least one row")
     if graph.columns:
@@ -169,7 +167,7 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         >>> lamu.latent.impute(posterior, {"y": holes}, jax.random.key(0), draws=4)["y"].shape
         (4, 5, 5)
     """
-    graph = _graph(posterior)
+    graph = graph_of(posterior)
     if draws < 1:
         raise ValueError(f"draws={draws!r} keep nothing; ask for at least one")
     data = graph.read(rows).y
@@ -218,7 +216,7 @@ def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
         >>> lamu.latent.reconstruct(posterior, {"y": jnp.eye(5)[:2]}, jax.random.key(0))["y"].shape
         (2, 5)
     """
-    graph, data = _graph(posterior), posterior.model.read(rows).y
+    graph, data = graph_of(posterior), posterior.model.read(rows).y
     of_theta, of_rows, of_means = jax.random.split(key, 3)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
     sites = in_dtype(graph.in_rows, dtype_of(statistics))
@@ -243,9 +241,3 @@ def _mean(site: Any, here: Environment, key: RandomKey) -> Array:
         return site.factor.predicted(here)[0]
     draws = jax.vmap(lambda i: drawn_site(site, here, jax.random.fold_in(key, i)))(jnp.arange(_DRAWS))
     return jnp.mean(draws, axis=0)
-
-
-def _graph(posterior: Any) -> Graph:
-    if not isinstance(posterior.model, Graph):
-        raise TypeError(f"rows are drawn from a lamu.Graph, and this is the posterior of {posterior.model.name}")
-    return posterior.model

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from lamu.expectations import LeaveOneOut, Relaxed, ScoreFunction
 from lamu.families import Gamma
+from lamu.graphs.elimination import Local
 from lamu.graphs.factor import Factor
 from lamu.graphs.graph import Graph
 from lamu.graphs.network import exp
@@ -35,7 +36,7 @@ from lamu.latent.locals import (
 )
 from lamu.latent.priors import AutoregressiveBernoulli, TransitionPrior
 from lamu.likelihoods import Bernoulli, Likelihood
-from lamu.networks import MLP, Linear
+from lamu.networks import MLP, Linear, Network
 from lamu.sizes import sized
 
 __all__ = [
@@ -97,14 +98,26 @@ def VAE(
         >>> sorted(lamu.latent.models.VAE(2, 64).local)
         ['z']
     """
+    prior = _standard_normal(latents) if prior is None else prior
+    return _decoded(prior, decoder, outputs, likelihood, Amortised(encoder, family, bound=bound))
+
+
+def _standard_normal(latents: int | tuple[int, ...]) -> Factor:
+    return Normal(jnp.zeros(latents), 1.0)
+
+
+def _decoded(
+    prior: Factor, decoder: Network | Any, outputs: int, likelihood: Likelihood, local: Local, latent: str = "z"
+) -> Graph:
+    """Returns the model of rows that a network makes of one latent of theirs."""
 
     def program(m: Program) -> None:
         decode = m.network("decode", decoder, outputs=outputs)
         with m.rows():
-            z = m.sample("z", Normal(jnp.zeros(latents), 1.0) if prior is None else prior)
+            z = m.sample(latent, prior)
             m.sample("y", likelihood(decode(z)))
 
-    return Graph(program, local={"z": Amortised(encoder, family, bound=bound)})
+    return Graph(program, local={latent: local})
 
 
 @sized
@@ -133,7 +146,7 @@ def AutoEncoder(
         >>> type(lamu.latent.models.AutoEncoder(2, 64).local["z"]).__name__
         'Delta'
     """
-    return _coded(latents, outputs, decoder, likelihood, Delta(encoder))
+    return _decoded(_standard_normal(latents), decoder, outputs, likelihood, Delta(encoder))
 
 
 @sized
@@ -169,17 +182,7 @@ def DenoisingAutoEncoder(
         >>> lamu.latent.models.DenoisingAutoEncoder(2, 64).local["z"].corruption
         Masking(share=0.25)
     """
-    return _coded(latents, outputs, decoder, likelihood, Denoising(encoder, corruption))
-
-
-def _coded(latents: int, outputs: int, decoder: Any, likelihood: Likelihood, code: Delta) -> Graph:
-    def program(m: Program) -> None:
-        decode = m.network("decode", decoder, outputs=outputs)
-        with m.rows():
-            z = m.sample("z", Normal(jnp.zeros(latents), 1.0))
-            m.sample("y", likelihood(decode(z)))
-
-    return Graph(program, local={"z": code})
+    return _decoded(_standard_normal(latents), decoder, outputs, likelihood, Denoising(encoder, corruption))
 
 
 _SCORES = ScoreFunction(4, LeaveOneOut())
@@ -282,9 +285,7 @@ def DARN(
 
 def _depth(latents: tuple[int, ...]) -> int:
     if not latents:
-        raise ValueError(
-            "latents=() has no layer; give the numbers of latents from the data up, for instance (200, 100)"
-        )
+        raise ValueError("latents=() has no layer; give the numbers of latents from the data up, for instance (20, 10)")
     return len(latents)
 
 
@@ -339,15 +340,9 @@ def DeepKalman(
         >>> fit.posterior.local({"y": jnp.ones((2, 4, 3))})["x"].mean.shape
         (2, 4, 2)
     """
-    first = jnp.max(jnp.asarray(precision))
-
-    def program(m: Program) -> None:
-        emit = m.network("decode", EachStep(emission), outputs=steps * outputs)
-        with m.rows():
-            x = m.sample("x", GaussianChain(steps, transition, precision, first_precision=first))
-            m.sample("y", likelihood(emit(x)))
-
-    return Graph(program, local={"x": Conjugate(EachStep(encoder))})
+    prior = GaussianChain(steps, transition, precision, first_precision=jnp.max(jnp.asarray(precision)))
+    local = Conjugate(EachStep(encoder))
+    return _decoded(prior, EachStep(emission), steps * outputs, likelihood, local, "x")
 
 
 _SMOOTHER = Smoother()
@@ -391,14 +386,8 @@ def DeepMarkov(
         >>> fit.posterior.local({"y": jnp.ones((2, 4, 3))})["z"].mean.shape
         (2, 4, 2)
     """
-
-    def program(m: Program) -> None:
-        emit = m.network("decode", EachStep(emission), outputs=steps * outputs)
-        with m.rows():
-            z = m.sample("z", TransitionPrior(latents, steps, transition))
-            m.sample("y", likelihood(emit(z)))
-
-    return Graph(program, local={"z": encoder})
+    prior = TransitionPrior(latents, steps, transition)
+    return _decoded(prior, EachStep(emission), steps * outputs, likelihood, encoder)
 
 
 _WHOLE = Whole()
@@ -439,14 +428,8 @@ def DRAW(
         >>> sorted(lamu.latent.models.DRAW(4, 2, 64, read=glimpse, write=glimpse).local)
         ['z']
     """
-
-    def program(m: Program) -> None:
-        draw = m.network("decode", Drawing(hidden, write, read), outputs=outputs)
-        with m.rows():
-            z = m.sample("z", Normal(jnp.zeros((steps, latents)), 1.0))
-            m.sample("y", likelihood(draw(z)))
-
-    return Graph(program, local={"z": Recurrent(hidden)})
+    prior = _standard_normal((steps, latents))
+    return _decoded(prior, Drawing(hidden, write, read), outputs, likelihood, Recurrent(hidden))
 
 
 @sized
@@ -482,15 +465,15 @@ def DeepLatentGaussian(
         >>> list(lamu.latent.models.DeepLatentGaussian((10, 5), 64).local)
         ['z2', 'z1']
     """
-    depth = _hierarchy_depth(latents)
+    depth = _depth(latents)
 
     def program(m: Program) -> None:
         ups = {n: m.network(f"up{n}", MLP(hidden), outputs=latents[n - 1]) for n in range(depth - 1, 0, -1)}
         decode = m.network("decode", MLP(hidden), outputs=outputs)
         with m.rows():
-            h: tuple[Any, ...] = (m.sample(f"z{depth}", Normal(jnp.zeros(latents[-1]), 1.0)),)
+            h: tuple[Any, ...] = (m.sample(f"z{depth}", _standard_normal(latents[-1])),)
             for n, up in ups.items():
-                h = (up(*h), m.sample(f"z{n}", Normal(jnp.zeros(latents[n - 1]), 1.0)))
+                h = (up(*h), m.sample(f"z{n}", _standard_normal(latents[n - 1])))
             m.sample("y", likelihood(decode(*h)))
 
     return Graph(program, local={f"z{n}": Amortised(MLP(hidden)) for n in range(depth, 0, -1)})
@@ -531,13 +514,13 @@ def LadderVAE(
         >>> graph.local["z1"].given
         ('z2',)
     """
-    depth = _hierarchy_depth(latents)
+    depth = _depth(latents)
 
     def program(m: Program) -> None:
         downs = {n: m.network(f"down{n}", MLP(hidden), outputs=(latents[n - 1],) * 2) for n in range(depth - 1, 0, -1)}
         decode = m.network("decode", MLP(hidden), outputs=outputs)
         with m.rows():
-            z = m.sample(f"z{depth}", Normal(jnp.zeros(latents[-1]), 1.0))
+            z = m.sample(f"z{depth}", _standard_normal(latents[-1]))
             for n, down in downs.items():
                 mean, log_precision = down(z)
                 z = m.sample(f"z{n}", Normal(mean, precision=exp(log_precision)))
@@ -545,12 +528,6 @@ def LadderVAE(
 
     above = lambda n: (f"z{n + 1}",) if n < depth else ()
     return Graph(program, local={f"z{n}": Ladder(MLP(hidden), given=above(n)) for n in range(depth, 0, -1)})
-
-
-def _hierarchy_depth(latents: tuple[int, ...]) -> int:
-    if not latents:
-        raise ValueError("latents=() has no layer; give the numbers of latents from the data up, for instance (20, 10)")
-    return len(latents)
 
 
 _LINEAR, _BITS = Linear(), Bernoulli()
@@ -585,7 +562,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False, encode
         decode = m.network("decode", Linear(), outputs=dimension)
         noise = m.sample("noise", Gamma(1e-3, 1e-3), plate=() if isotropic else dimension)
         with m.rows():
-            z = m.sample("z", Normal(jnp.zeros(factors), 1.0))
+            z = m.sample("z", _standard_normal(factors))
             m.sample("y", Normal(decode(z), precision=noise))
 
     return Graph(program, local={"z": Amortised(encoder)})
@@ -612,14 +589,7 @@ def ExponentialPCA(factors: int, dimension: int, likelihood: Likelihood = _BITS,
         >>> sorted(lamu.latent.models.ExponentialPCA(2, 5).local)
         ['z']
     """
-
-    def program(m: Program) -> None:
-        decode = m.network("decode", Linear(), outputs=dimension)
-        with m.rows():
-            z = m.sample("z", Normal(jnp.zeros(factors), 1.0))
-            m.sample("y", likelihood(decode(z)))
-
-    return Graph(program, local={"z": Amortised(encoder)})
+    return VAE(factors, dimension, Linear(), encoder, likelihood)
 
 
 @sized
@@ -680,7 +650,7 @@ def SemiSupervised(
         decode = m.network("decode", MLP(hidden), outputs=outputs)
         with m.rows():
             c = m.sample("c", Categorical(jnp.full(classes, 1.0 / classes)))
-            z = m.sample("z", Normal(jnp.zeros(latents), 1.0))
+            z = m.sample("z", _standard_normal(latents))
             m.sample("y", likelihood(decode(c, z)))
 
     local = {"c": Enumerated(MLP(hidden), weight / labelled), "z": Amortised(MLP(hidden), given=("c",))}
@@ -736,7 +706,7 @@ def StackedSemiSupervised(
         decode = m.network("decode", MLP(hidden), outputs=outputs)
         with m.rows():
             c = m.sample("c", Categorical(jnp.full(classes, 1.0 / classes)))
-            z2 = m.sample("z2", Normal(jnp.zeros(latents), 1.0))
+            z2 = m.sample("z2", _standard_normal(latents))
             mean, log_precision = up(c, z2)
             z1 = m.sample("z1", Normal(mean, precision=exp(log_precision)))
             m.sample("y", likelihood(decode(z1)))

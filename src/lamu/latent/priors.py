@@ -14,7 +14,7 @@ from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.program import LearnedPrior
 from lamu.graphs.statistics import Bits
 from lamu.latent.each_step import soft_clipped
-from lamu.latent.flows import Flow
+from lamu.latent.flows import Flow, init_flows
 from lamu.latent.locals import Amortised, Refined
 from lamu.networks import MLP
 from lamu.networks.adapted import adapted
@@ -138,10 +138,7 @@ class FlowPrior(LearnedPrior):
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns first parameters of every flow by its number."""
-        return {
-            number: flow.init(jax.random.fold_in(key, number), self.latents, 0, dtype)
-            for number, flow in enumerate(self.flows)
-        }
+        return init_flows(self.flows, key, self.latents, 0, dtype)
 
     def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
         """Returns the log density of the noise and the log determinants."""
@@ -187,11 +184,6 @@ class MixturePrior(LearnedPrior):
     """
 
     parts: int = static()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.parts, int) or self.parts < 1:
-            raise ValueError(f"parts={self.parts!r} is no number of Gaussians; give a whole number from 1")
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
         """Returns equal weights, means that are draws of N(0, I), and unit scales."""
@@ -243,7 +235,7 @@ class TransitionPrior(LearnedPrior):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "network", adapted(self.network))
-        if not isinstance(self.steps, int) or self.steps < 2:
+        if self.steps < 2:
             raise ValueError(f"steps={self.steps!r} are no series; give a whole number from 2")
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -23,6 +23,15 @@ from lamu.record import record
 from lamu.typing import Array, Belief, Data, Params, RandomKey, State
 
 __all__ = ["UnitDivergences", "can_propose", "fitted_log_weights", "row_joint", "unit_divergences"]
+
+
+def graph_of(posterior: Any) -> Graph:
+    """Returns the model of a posterior, which must be a graph."""
+    if not isinstance(posterior.model, Graph):
+        raise TypeError(
+            f"latents of rows are those of a lamu.Graph, and this is the posterior of {posterior.model.name}"
+        )
+    return posterior.model
 
 
 class _RowOfPosterior(Joint):
@@ -77,9 +86,7 @@ def row_joint(posterior: Any, row: Any) -> tuple[Joint, Any]:
         >>> lamu.scores.annealed_importance(joint, belief, jax.random.key(0), temperatures=50).value < 0
         True
     """
-    graph = posterior.model
-    if not isinstance(graph, Graph):
-        raise TypeError(f"latents of rows are those of a lamu.Graph, and this is the posterior of {graph.name}")
+    graph = graph_of(posterior)
     data = graph.read(row).y
     count = len(jax.tree.leaves(data)[0])
     if count != 1:
@@ -103,12 +110,14 @@ def row_joint(posterior: Any, row: Any) -> tuple[Joint, Any]:
 # decoders, and with heavier tails than theirs.
 
 
+# The freedom was not measured. Without such proposals the errors stated of strange rows were 20 times too small:
+# -88.5 ± .45 where -79.4 is exact.
 _FREEDOM = 5.0  # degrees of freedom of the t distribution
 _STEPS, _AT_ONCE = 60, 128  # Newton steps, and rows at a time
 _LARGEST = 256  # numbers of all latents of a row, up to which a Hessian of them is taken
 
 
-def can_propose(graph: Any, belief: Belief, rows: Any) -> bool:
+def can_propose(graph: Graph, belief: Belief, rows: Any) -> bool:
     """Returns whether all latents of rows are real numbers, few enough for a Hessian."""
     row, _, _ = _first_row(graph, belief, rows.y, jax.random.key(0))
     kinds = {site.kind for site in row.latent}
@@ -116,7 +125,7 @@ def can_propose(graph: Any, belief: Belief, rows: Any) -> bool:
     return bool(kinds) and kinds <= {Numbers, Vectors} and size <= _LARGEST
 
 
-def fitted_log_weights(graph: Any, belief: Belief, rows: Any, samples: int, key: RandomKey) -> np.ndarray:
+def fitted_log_weights(graph: Graph, belief: Belief, rows: Any, samples: int, key: RandomKey) -> np.ndarray:
     r"""Returns \(\log p(y, z_s \mid \theta_s) - \log q(z_s)\) of every row in nats, `[S, N]`, q fitted to the row."""
     of_theta, of_rows, of_moments = jax.random.split(key, 3)
     _, statistics, sites = _first_row(graph, belief, rows.y, of_moments)
@@ -125,7 +134,7 @@ def fitted_log_weights(graph: Any, belief: Belief, rows: Any, samples: int, key:
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     values = graph.at_values()
 
-    def log_joint(at: Environment, data: Data, z: Any) -> Array:
+    def log_joint(at: Environment, data: Data, z: Params) -> Array:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
         return with_values(row, z).log_joint(at, {})
 
@@ -160,7 +169,7 @@ def fitted_log_weights(graph: Any, belief: Belief, rows: Any, samples: int, key:
     return np.concatenate(parts).T
 
 
-def _first_row(graph: Any, belief: Belief, data: Data, key: RandomKey) -> tuple[Row, dict[str, Any], Any]:
+def _first_row(graph: Graph, belief: Belief, data: Data, key: RandomKey) -> tuple[Row, dict[str, Any], Any]:
     """Returns the first row, the statistics of what all rows share, and the sites of a row."""
     values = graph.at_values()
     statistics = dict(expected_statistics(values, belief, 32, key))
@@ -170,7 +179,7 @@ def _first_row(graph: Any, belief: Belief, data: Data, key: RandomKey) -> tuple[
     return Row.of(sites, graph.columns, first, 1.0, dtype), statistics, sites
 
 
-def _mode(log_density: Any, start: Array) -> tuple[Array, Array, Array]:
+def _mode(log_density: Callable[[Array], Array], start: Array) -> tuple[Array, Array, Array]:
     """Returns the mode, the eigenvectors of the precision there, and its eigenvalues, none of them near zero."""
     size = start.shape[0]
 
@@ -271,9 +280,7 @@ def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Uni
         >>> lamu.latent.unit_divergences(posterior, {"y": jnp.eye(5)}, jax.random.key(0))["z"].nats.shape
         (2,)
     """
-    graph = posterior.model
-    if not isinstance(graph, Graph):
-        raise TypeError(f"latents of rows are those of a lamu.Graph, and this is the posterior of {graph.name}")
+    graph = graph_of(posterior)
     local = graph.local or {}
     for name, each in local.items():
         if isinstance(each, Delta):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,10 +16,9 @@ from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.statistics import Numbers, Vectors
 from lamu.latent.bounds import ELBO, Bound, Importance, WarmUp
 from lamu.latent.each_step import soft_clipped
-from lamu.latent.flows import Flow, Flowed
-from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.latent.flows import Flow, Flowed, init_flows
+from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site
 from lamu.latent.locals.row_of_graph import RowOfGraph, natural
-from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
@@ -41,18 +39,27 @@ __all__ = [
 ]
 
 
-class BeliefFamily(ABC):
-    """How the outputs of an encoder are a belief about a vector z of D numbers."""
+class BeliefFamily:
+    """How the outputs of an encoder are a belief about a vector z of D numbers; here a mean-field Gaussian.
 
-    @abstractmethod
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.latent import BeliefFamily
+        >>> class Halved(BeliefFamily):
+        ...     def belief(self, params, outputs):
+        ...         return super().belief(params, outputs - jnp.log(2.0))
+        >>> Halved().outputs(3), float(Halved().belief({}, jnp.zeros(2)).precision.values[0].round(3))
+        (6, 4.0)
+    """
+
     def outputs(self, size: int) -> int:
         """Returns how many outputs the encoder has.
 
         Args:
             size: D.
         """
+        return 2 * size
 
-    @abstractmethod
     def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
         """Returns first parameters that all rows share beside the encoder's; empty where there are none.
 
@@ -61,8 +68,8 @@ class BeliefFamily(ABC):
             size: D.
             dtype: of the parameters.
         """
+        return {}
 
-    @abstractmethod
     def belief(self, params: Params, outputs: Array) -> Belief:
         """Returns q(z | y).
 
@@ -70,6 +77,8 @@ class BeliefFamily(ABC):
             params: of `init`.
             outputs: the encoder's, one vector.
         """
+        mean, log_scale = jnp.split(outputs, 2)
+        return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
 
 
 @record
@@ -86,17 +95,6 @@ class MeanField(BeliefFamily):
         >>> MeanField().belief({}, jnp.array([3.0, 0.0])).mean.tolist()
         [3.0]
     """
-
-    def outputs(self, size: int) -> int:
-        """Returns 2 D."""
-        return 2 * size
-
-    def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
-        return {}
-
-    def belief(self, params: Params, outputs: Array) -> Gaussian:
-        mean, log_scale = jnp.split(outputs, 2)
-        return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
 
 
 @record
@@ -129,27 +127,24 @@ class Flows(BeliefFamily):
 
     def outputs(self, size: int) -> int:
         """Returns 2 D and the context's."""
-        return 2 * size + self.context
+        return super().outputs(size) + self.context
 
     def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
         """Returns first parameters of every flow by its number."""
-        return {
-            number: flow.init(jax.random.fold_in(key, number), size, self.context, dtype)
-            for number, flow in enumerate(self.flows)
-        }
+        return init_flows(self.flows, key, size, self.context, dtype)
 
     def belief(self, params: Params, outputs: Array) -> Flowed:
         """Returns the flowed belief."""
         size = (outputs.size - self.context) // 2
-        base = MeanField().belief({}, outputs[: 2 * size])
+        base = super().belief({}, outputs[: 2 * size])
         return Flowed(base, self.flows, tuple(params[n] for n in range(len(self.flows))), outputs[2 * size :])
 
 
-_DRAWS = 64  # of a belief whose moments are estimated
+_DRAWS = 64  # of a belief whose moments are estimated; not measured
 
 
 @record
-class Amortised(Local):
+class Amortised(EncoderLocal):
     r"""A latent with a belief \(q(z \mid y)\) that a network makes of the row, its encoder.
 
     \[ \log p(y) \ge E_q[\log p(y, z) - \log q(z \mid y)] \]
@@ -188,16 +183,15 @@ class Amortised(Local):
     """
 
     network: Any
-    family: BeliefFamily | Any = MeanField()
+    family: BeliefFamily = MeanField()
     given: tuple[str, ...] = static(default=())
-    bound: Bound | Any = ELBO()
+    bound: Bound = ELBO()
 
     random: ClassVar[bool] = True
     per_unit_kl: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "network", adapted(self.network))
-        object.__setattr__(self, "given", tuple(self.given))
+        super().__post_init__()
         if not isinstance(self.bound, Bound):
             raise TypeError(f"the bound is {self.bound!r}; give one of lamu.latent, for instance ELBO()")
         if not isinstance(self.family, BeliefFamily):
@@ -205,7 +199,7 @@ class Amortised(Local):
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the encoder, and what the family has beside them."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         if site.kind not in (Numbers, Vectors):
             raise TypeError(
                 f"the latent {name!r} is {site.kind.words}, and an encoder's Gaussian needs numbers; use "
@@ -275,7 +269,7 @@ class Amortised(Local):
 
 def proposal_of(belief: Belief, name: str, row: Row) -> Proposal:
     """Returns a belief about the vector of a latent's entries as one about the latent."""
-    site = next(site for site in row.latent if site.name == name)
+    site = latent_site(name, row)
     return ProductProposal({name: Reshaped(belief, shape_of(site))})
 
 
@@ -288,7 +282,7 @@ def _moments(belief: Belief, key: RandomKey) -> tuple[Array, Array]:
 
 
 @record
-class Delta(Local):
+class Delta(EncoderLocal):
     r"""A latent \(z = f(y)\) that a network computes of the row: an autoencoder's code.
 
     A row counts \(\log p(y \mid z) + \log p(z)\) at that z, the log joint density. It is neither the row's density nor
@@ -310,12 +304,9 @@ class Delta(Local):
 
     has_density: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "network", adapted(self.network))
-
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the encoder."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
 
     def importance_weighted(self) -> Delta:
@@ -348,17 +339,26 @@ class Delta(Local):
             key: a random key of the row, or None.
             rest: what takes the other latents out.
         """
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         code = jnp.reshape(code, shape_of(site))
         bound, others = rest(row.given(name, code), at, key)
         narrow = jnp.full((code.size,), 1 / jnp.finfo(code.dtype).eps, code.dtype)
         return bound, {**others, name: natural(site, code.reshape(-1), narrow)}
 
 
-class Corruption(ABC):
-    """What a denoising autoencoder does to a row before it reads it."""
+class Corruption:
+    """What a denoising autoencoder does to a row before it reads it; here nothing.
 
-    @abstractmethod
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.latent import Corruption
+        >>> class Flipped(Corruption):
+        ...     def apply(self, key, value):
+        ...         return jnp.where(jax.random.bernoulli(key, 0.1, value.shape), 1 - value, value)
+        >>> sorted(set(Flipped().apply(jax.random.key(0), jnp.zeros(100)).tolist()))
+        [0.0, 1.0]
+    """
+
     def apply(self, key: RandomKey, value: Array) -> Array:
         """Returns the corrupted values.
 
@@ -366,6 +366,7 @@ class Corruption(ABC):
             key: a random key.
             value: of one variable of a row.
         """
+        return value
 
 
 @record
@@ -451,7 +452,7 @@ class Denoising(Delta):
         True
     """
 
-    corruption: Corruption | Any = Masking()
+    corruption: Corruption = Masking()
 
     random: ClassVar[bool] = True
     counts = True  # a step there is in training alone
@@ -511,7 +512,7 @@ class Refined(Local):
         0.3
     """
 
-    local: Amortised | Any
+    local: Amortised
     steps: int = static()
     rate: float = 0.3
     pairs: int = static(default=4)
@@ -522,9 +523,6 @@ class Refined(Local):
     def __post_init__(self) -> None:
         if not isinstance(self.local, Amortised) or not isinstance(self.local.family, MeanField):
             raise TypeError(f"steps are taken on a mean-field belief, and the local is {self.local!r}; give Amortised")
-        for name, number in (("steps", self.steps), ("pairs", self.pairs)):
-            if number < 1:
-                raise ValueError(f"{name}={number!r} refines nothing; give at least one, or the encoder alone")
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate={self.rate!r} is outside (0, 1]; give for instance 0.3")
 

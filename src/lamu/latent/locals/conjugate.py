@@ -12,25 +12,24 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.families import Gaussian
-from lamu.graphs.elimination import Eliminated, ExactElimination, Local, Proposal, Rest
+from lamu.graphs.elimination import Eliminated, ExactElimination, Proposal, Rest
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, log_joint, shape_of
 from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, Numbers, Series, Vectors
 from lamu.latent.locals.amortised import Amortised, MeanField
-from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site
 from lamu.latent.locals.row_of_graph import natural
-from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record
-from lamu.typing import Array, DTypeLike, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = ["Conjugate", "Ladder"]
 
 
 @record
-class Conjugate(Local):
+class Conjugate(EncoderLocal):
     r"""A latent x below a network, to which a second network of the row sends a Gaussian message.
 
     \[ q(x, z) \propto p(x, z)\, e^{\langle\lambda(y), T(x)\rangle}, \qquad
@@ -79,12 +78,9 @@ class Conjugate(Local):
 
     random: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "network", adapted(self.network))
-
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the recognition network."""
-        site = _site(name, row)
+        site = latent_site(name, row)
         if not issubclass(site.kind, Numbers | Vectors | Series):
             raise TypeError(
                 f"the latent {name!r} is {site.kind.words}, and the message of a Conjugate local is a Gaussian; use "
@@ -105,7 +101,7 @@ class Conjugate(Local):
             row: the row.
             at: the statistics of what all rows share.
         """
-        site = _site(name, row)
+        site = latent_site(name, row)
         outputs = encoded(self.network, own, name, (), row, at)
         # Of a series every step has its means and precisions beside each other.
         steps = shape_of(site)[0] if issubclass(site.kind, Series) else 1
@@ -154,7 +150,7 @@ class _UnderMessage:
     r"""\(p(x, z)\, e^{\langle\lambda, T(x)\rangle}\) of a row, one value of z after another and what x leaves open."""
 
     def __init__(self, name: str, message: Any, row: Row) -> None:
-        self.site, self.message, self.row = _site(name, row), message, row
+        self.site, self.message, self.row = latent_site(name, row), message, row
         closed, self.categories = _closed(name, row)
         evidence = {known: part for known, part in row.evidence.items() if known in self._names}
         self.closed = replace(row, sites=closed, evidence={**evidence, name: message})
@@ -165,10 +161,10 @@ class _UnderMessage:
     def _names(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.categories)
 
-    def log_normalisers(self, at: Environment) -> tuple[Array, Any]:
+    def log_normalisers(self, at: Environment) -> tuple[Array, State]:
         """Returns log Z of every value of z, and λ of x given it."""
 
-        def of_value(number: Array) -> tuple[Array, Any]:
+        def of_value(number: Array) -> tuple[Array, State]:
             value, latents = ExactElimination().marginalise(
                 "", {}, self._given(self.closed, number), at, None, _nothing_left
             )
@@ -244,10 +240,6 @@ class _Mixed(Proposal):
         return jax.tree.map(lambda leaf: leaf[number], self.beliefs).belief()
 
 
-def _site(name: str, row: Row) -> GraphSite:
-    return next(site for site in row.latent if site.name == name)
-
-
 def _closed(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite, ...]]:
     """Returns the sites that have x in closed form, with those of the categories they meet, and these categories."""
     latents = {site.name: site for site in row.latent}
@@ -316,7 +308,7 @@ class Ladder(Amortised):
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the encoder, which reads the row alone."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         if site.kind is not Numbers or not site.factor.conjugate:
             raise TypeError(
                 f"the prior of {name!r} is no Normal, and a Ladder joins an encoder's Gaussian with one; use "
@@ -332,7 +324,7 @@ class Ladder(Amortised):
 
     def belief(self, name: str, own: Params, row: Row, at: Environment) -> Gaussian:
         """Returns the product of the encoder's Gaussian and the prior's."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         message = self.family.belief(own["family"], encoded(self.network, own["network"], name, (), row, at))
         zero = site.kind.zeros(shape_of(site), dtype_of(own))
         prior = jax.grad(lambda z: log_joint((site,), row.environment(at, {name: z})))(zero)

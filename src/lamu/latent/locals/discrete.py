@@ -17,7 +17,7 @@ from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.statistics import Bits, Categories
-from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site
 from lamu.latent.locals.row_of_graph import RowOfGraph
 from lamu.networks.adapted import adapted
 from lamu.record import record, static
@@ -113,7 +113,7 @@ class Baseline:
 
 
 @record
-class AmortisedBernoulli(Local):
+class AmortisedBernoulli(EncoderLocal):
     r"""Zeros and ones with a belief \(q(b \mid y) = \prod_j \mathrm{Ber}(b_j; \sigma(\lambda_j(y)))\) of an encoder.
 
     \[ \log p(y) \ge E_q[\ell(b)], \qquad \ell(b) = \log p(y, b) - \log q(b \mid y) \]
@@ -168,8 +168,7 @@ class AmortisedBernoulli(Local):
     per_unit_kl: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "network", adapted(self.network))
-        object.__setattr__(self, "given", tuple(self.given))
+        super().__post_init__()
         if not isinstance(self.estimator, ScoreFunction | Relaxed):
             raise TypeError(
                 f"the estimator is {self.estimator!r}, and a draw of zeros and ones has no derivative; give "
@@ -188,7 +187,7 @@ class AmortisedBernoulli(Local):
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the encoder, and of a learned baseline."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         if site.kind is not Bits:
             raise TypeError(
                 f"the latent {name!r} is {site.kind.words}, and AmortisedBernoulli draws zeros and ones; use "
@@ -221,7 +220,7 @@ class AmortisedBernoulli(Local):
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the average of ℓ with the estimator's gradient, and λ of all latents: of others at one draw."""
-        shape = shape_of(next(site for site in row.latent if site.name == name))
+        shape = shape_of(latent_site(name, row))
         belief = self.belief(name, own, row, at)
         of_draws, of_rest = jax.random.split(key)
         keys = jax.random.split(of_rest, self.estimator.samples)
@@ -283,7 +282,7 @@ def _relaxed(estimator: Relaxed, key: Any, belief: Bernoulli, at_draws: Any) -> 
 
 
 @record
-class Enumerated(Local):
+class Enumerated(EncoderLocal):
     r"""A category with a belief \(q(c \mid y)\) that a network makes of the row, and the exact sum over its values.
 
     \[ \log p(y) \ge \sum_c q(c \mid y) \big( \mathcal L(y, c) - \log q(c \mid y) \big) \]
@@ -318,8 +317,7 @@ class Enumerated(Local):
     taught: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "network", adapted(self.network))
-        object.__setattr__(self, "given", tuple(self.given))
+        super().__post_init__()
         if not self.weight >= 0:
             raise ValueError(
                 f"weight={self.weight!r} is negative; give what log q(c | y) of a labelled row counts, from 0"
@@ -327,7 +325,7 @@ class Enumerated(Local):
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the classifier."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         if site.kind is not Categories or len(shape_of(site)) != 1:
             raise TypeError(
                 f"the latent {name!r} is {site.kind.words}, which cannot be enumerated; use Amortised(network)"
@@ -387,7 +385,7 @@ class SummedOut(Local):
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log of the sum, and λ of all latents: of others at the likeliest value."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         values = jnp.eye(shape_of(site)[-1], dtype=dtype_of(at, row.known))
         keys = jax.random.split(key, len(values))
         bounds, others = jax.vmap(lambda value, k: rest(row.given(name, value), at, k))(values, keys)

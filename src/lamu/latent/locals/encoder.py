@@ -6,16 +6,35 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from lamu.graphs.elimination import Local
 from lamu.graphs.expressions import Environment, Expression, KnownValue, Variable
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import arguments
 from lamu.graphs.positive_factors import PoissonFactor
 from lamu.graphs.potential import Potential
-from lamu.networks.interface import outputs
+from lamu.graphs.program import GraphSite
+from lamu.networks.adapted import adapted
+from lamu.networks.interface import Network, outputs
 from lamu.supports import Counts
 from lamu.typing import Array, DTypeLike, Params, RandomKey
 
-__all__ = ["encoded", "first_encoder"]
+__all__ = ["EncoderLocal", "encoded", "first_encoder", "latent_site"]
+
+
+def latent_site(name: str, row: Row) -> GraphSite:
+    """Returns the site of a latent of a row."""
+    return next(site for site in row.latent if site.name == name)
+
+
+class EncoderLocal(Local):
+    """Base class of locals with a network that reads the row, and the latents that have values before theirs."""
+
+    network: Network | Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", adapted(self.network))
+        if self.given:
+            object.__setattr__(self, "given", tuple(self.given))
 
 
 def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...], row: Row, outputs: int) -> Params:

@@ -17,6 +17,7 @@ from lamu.graphs.joint import Row, log_joint
 from lamu.graphs.program import GraphSite, LearnedPrior
 from lamu.graphs.statistics import Bits, Numbers, Series, Vectors
 from lamu.latent.bounds import Joint
+from lamu.latent.locals.encoder import latent_site
 from lamu.operators import Diagonal
 from lamu.typing import Array, Belief, RandomKey, Statistics
 
@@ -30,7 +31,7 @@ class RowOfGraph(Joint):
     # of what is left, and the prior is flat.
 
     def __init__(self, name: str, row: Row, at: Environment, rest: Rest) -> None:
-        self.site: GraphSite = next(site for site in row.latent if site.name == name)
+        self.site: GraphSite = latent_site(name, row)
         self.row, self.at, self.rest = row, at, rest
         self.known_prior = not self.site.factor.names & {site.name for site in row.latent}
 

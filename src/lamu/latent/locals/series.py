@@ -17,6 +17,7 @@ from lamu.graphs.statistics import Numbers
 from lamu.latent.drawing import Drawing, advanced
 from lamu.latent.each_step import soft_clipped
 from lamu.latent.locals.amortised import MeanField
+from lamu.latent.locals.encoder import latent_site
 from lamu.latent.locals.row_of_graph import RowOfGraph, natural
 from lamu.networks import GRU, LSTM, MLP
 from lamu.networks.adapted import adapted
@@ -25,7 +26,7 @@ from lamu.networks.recurrent import EveryStep
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, DTypeLike, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = ["Recurrent", "Smoother"]
 
@@ -65,15 +66,11 @@ class Recurrent(Local):
     random: ClassVar[bool] = True
     per_unit_kl: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.hidden, int) or self.hidden < 1:
-            raise ValueError(f"hidden={self.hidden!r} is no width; give a whole number from 1")
-
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the cell and of the beliefs."""
         site, drawing = _drawn(name, row)
         y = _image(site, row, dtype_of(row.known))
-        latents = shape_of(next(one for one in row.latent if one.name == name))[-1]
+        latents = shape_of(latent_site(name, row))[-1]
         features = 2 * drawing.read.size(y.size) + drawing.hidden
         return LSTM((self.hidden,)).init(key, jnp.zeros((1, 1, features), y.dtype), 2 * latents)[0]
 
@@ -83,7 +80,7 @@ class Recurrent(Local):
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the belief about the whole path, each step at the steps before it."""
-        shape = shape_of(next(one for one in row.latent if one.name == name))
+        shape = shape_of(latent_site(name, row))
         return ProductProposal({name: _PathBelief(self, name, own, row, at, shape)})
 
     def path(self, name: str, own: Params, row: Row, at: Environment, key: RandomKey) -> tuple[Array, Array, Array]:
@@ -96,7 +93,7 @@ class Recurrent(Local):
             at: the statistics of what all rows share.
             key: a random key.
         """
-        shape = shape_of(next(one for one in row.latent if one.name == name))
+        shape = shape_of(latent_site(name, row))
         noise = jax.random.normal(key, shape, dtype_of(own))
         moved = lambda centre, log_scale, noise: centre + jnp.exp(log_scale) * noise
         return self.along(noise, moved, name, own, row, at)
@@ -254,12 +251,10 @@ class Smoother(Local):
     def __post_init__(self) -> None:
         for name in ("backward", "combiner"):
             object.__setattr__(self, name, adapted(getattr(self, name)))
-        if not isinstance(self.width, int) or self.width < 1:
-            raise ValueError(f"width={self.width!r} is no number of units; give a whole number from 1")
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of both networks."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         if site.kind is not Numbers or len(shape_of(site)) != 2:
             raise TypeError(f"the latent {name!r} is no series of numbers [T, D], which a Smoother draws step by step")
         steps, latents = shape_of(site)
@@ -273,14 +268,14 @@ class Smoother(Local):
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log importance weight of a path, and λ of all latents at it."""
-        site = next(site for site in row.latent if site.name == name)
+        site = latent_site(name, row)
         steps, latents = shape_of(site)
         of_path, of_rest = jax.random.split(key)
         series = _series(name, row, steps, dtype_of(own))
         h, _ = outputs(self.backward, own["backward"], {}, series[None], None, False, None)
         h = jnp.reshape(h, (steps, self.width))
 
-        def step(before: Array, of_step: tuple[Array, Array]) -> tuple[Array, Any]:
+        def step(before: Array, of_step: tuple[Array, Array]) -> tuple[Array, State]:
             summary, noise = of_step
             both = jnp.concatenate([before, summary])[None]
             belief = MeanField().belief({}, outputs(self.combiner, own["combiner"], {}, both, None, False, None)[0][0])
