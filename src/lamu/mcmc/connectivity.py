@@ -27,7 +27,8 @@ from lamu.families import Draws, Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.target import Target
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = ["BezierCurve", "Connectivity", "StraightLine", "barriers"]
 
@@ -47,7 +48,7 @@ class StraightLine:
 
     words = "straight lines"
 
-    def middles(self, key: RandomKey, loss: _Loss, starts: Params, ends: Params) -> None:
+    def middles(self, key: RandomKey, loss: _PathLoss, starts: Params, ends: Params) -> None:
         """Returns None: the middle point lies between the ends."""
         return None
 
@@ -87,7 +88,7 @@ class BezierCurve:
         """What is said of it in a verdict."""
         return f"curves of {self.steps} steps"
 
-    def middles(self, key: RandomKey, loss: _Loss, starts: Params, ends: Params) -> Params:
+    def middles(self, key: RandomKey, loss: _PathLoss, starts: Params, ends: Params) -> Params:
         """Returns the trained middle points, leaves `[paths, ...]`."""
         import optax
 
@@ -98,8 +99,8 @@ class BezierCurve:
         paths = jax.tree.leaves(middles)[0].shape[0]
 
         @jax.jit
-        def step(key: RandomKey, middles: Params, memory: Any, batch: Batch) -> tuple[Params, Any]:
-            def slope(one: Any) -> Params:
+        def step(key: RandomKey, middles: Params, memory: State, batch: Batch) -> tuple[Params, State]:
+            def slope(one: tuple[Params, Params, Params, Array]) -> Params:
                 a, b, c, t = one
                 return jax.grad(lambda c: loss.on(_at(a, b, c, t), batch))(c)
 
@@ -170,7 +171,12 @@ class Connectivity:
 
 
 def barriers(
-    posterior: Posterior, data: Data = None, points: int = 11, draws: int = 4, path: Any = None, model: Any = None
+    posterior: Posterior,
+    data: Data = None,
+    points: int = 11,
+    draws: int = 4,
+    path: Any = None,
+    model: Any = None,
 ) -> Connectivity:
     r"""Returns how high the loss rises on the way from one chain to another, and whether chains sit in several basins.
 
@@ -219,7 +225,7 @@ def barriers(
     picked = _picked(posterior, draws)
     if model is not None:
         posterior, picked = _in_the_sampled_space(posterior, picked, model)
-    loss = _Loss.of(posterior, data)
+    loss = _PathLoss.of(posterior, data)
     chains, each = jax.tree.leaves(picked)[0].shape[:2]
     pairs = list(combinations(range(chains), 2))
     later = list(combinations(range(each), 2))
@@ -250,15 +256,15 @@ def barriers(
 
 
 @dataclass(frozen=True)
-class _Loss:
+class _PathLoss:
     """The mean loss on all rows, some of them at a time."""
 
     objective: Objective
-    network_state: Any
+    network_state: State
     batches: list[Batch]
 
     @classmethod
-    def of(cls, posterior: Posterior, data: Data) -> _Loss:
+    def of(cls, posterior: Posterior, data: Data) -> _PathLoss:
         model = posterior.model
         if data is None and model.has_rows:
             raise ValueError("the loss of a network is of its data; give them: barriers(posterior, (x, y))")
@@ -274,13 +280,13 @@ class _Loss:
         """Returns the mean loss in nats a row, estimated from a batch."""
         return self.objective.mean_loss(params, batch, self.network_state)[0]
 
-    def along(self, starts: Params, ends: Params, middles: Any, t: np.ndarray) -> np.ndarray:
+    def along(self, starts: Params, ends: Params, middles: Params, t: np.ndarray) -> np.ndarray:
         """Returns the mean loss on all rows at points of paths, `[paths, points]`."""
         at = jnp.asarray(t, jnp.result_type(float))
 
         @jax.jit
         def on(batch: Batch) -> Array:
-            def one(path: Any) -> Array:
+            def one(path: tuple[Params, Params, Params]) -> Array:
                 a, b, c = path
                 return jax.lax.map(lambda t: self.on(_at(a, b, _halfway(a, b) if c is None else c, t), batch), at)
 
@@ -339,7 +345,7 @@ def _chosen(picked: Params, where: list[tuple[int, int]]) -> Params:
     return jax.tree.map(lambda leaf: leaf[chain, number], picked)
 
 
-def _in_the_sampled_space(posterior: Posterior, picked: Params, model: Any) -> tuple[Posterior, Params]:
+def _in_the_sampled_space(posterior: Posterior, picked: Params, model: Target) -> tuple[Posterior, Params]:
     if not isinstance(model, Density) or not isinstance(posterior.model, Density):
         raise TypeError(
             f"model={type(model).__name__} is no density; give the LogDensity that was sampled, or leave model out"
@@ -347,7 +353,9 @@ def _in_the_sampled_space(posterior: Posterior, picked: Params, model: Any) -> t
     return replace(posterior, model=model), model.unconstrained(picked)
 
 
-def _verdict(pairs: Any, between: Any, within: Any, apart: Any, loss: _Loss, words: str) -> str:
+def _verdict(
+    pairs: np.ndarray, between: np.ndarray, within: np.ndarray, apart: np.ndarray, loss: _PathLoss, words: str
+) -> str:
     density = not loss.objective.model.has_rows
     unit = "nats" if density else "nats a row"
     inside = f"; from draws of a chain to its own by up to {within.max():.3g}" if within.size else ""

@@ -10,11 +10,13 @@ import numpy as np
 from lamu import tree
 from lamu.convergence import LARGEST_R_HAT, Convergence
 from lamu.density import Density
-from lamu.typing import Belief
+from lamu.target import Target
+from lamu.typing import Belief, Params
 
 __all__ = ["UnreliableChains", "complaints", "in_one_place", "mixing", "split_r_hat"]
 
 _FEWEST = 100  # draws a chain; fewer say little of how a chain moves
+# Shares of proposals, of paths that diverge and of exchanges; not measured.
 _REFUSES, _TAKES_ALL, _DIVERGES, _EXCHANGES = 0.01, 0.999, 0.01, 0.02
 _FEWEST_OF_A_CYCLE = 5  # draws; fewer do not show the spread within a mode
 _MOST = 10_000  # coordinates looked at
@@ -26,7 +28,7 @@ class UnreliableChains(UserWarning):
     """Draws that should not be trusted, with the reasons and what to do."""
 
 
-def complaints(belief: Belief, model: Any) -> list[str]:
+def complaints(belief: Belief, model: Target) -> list[str]:
     """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found."""
     # Weights are compared between chains where they mean something: in a density, and in a network that is linear in
     # them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
@@ -41,7 +43,7 @@ def complaints(belief: Belief, model: Any) -> list[str]:
     return found or _disagreement(statistics, values, model)
 
 
-def mixing(belief: Belief, model: Any) -> Convergence | None:
+def mixing(belief: Belief, model: Target) -> Convergence | None:
     """Returns how far chains have mixed, as a value; None for too few draws to say."""
     # It is that of the log density and, where weights mean something by themselves, of the weights.
     from numpyro.diagnostics import effective_sample_size
@@ -64,7 +66,7 @@ def mixing(belief: Belief, model: Any) -> Convergence | None:
     return Convergence(r_hat=float(np.max(split_r_hat(values))), ess=float(np.min(ess)), remedy=_LONGER)
 
 
-def split_r_hat(values: Any) -> np.ndarray:
+def split_r_hat(values: np.ndarray) -> np.ndarray:
     r"""Returns R-hat, \(\sqrt{\widehat{\mathrm{var}}^+ / W}\), of halves of chains: near one where they agree."""
     # Source: Gelman et al. (2013), section 11.4, by NumPyro; that of `diagnose` is by ranks, by ArviZ.
     from numpyro.diagnostics import split_gelman_rubin
@@ -73,7 +75,7 @@ def split_r_hat(values: Any) -> np.ndarray:
     return np.where(np.isnan(ratio), 1.0, ratio)
 
 
-def in_one_place(samples: Any, cycles: int) -> bool:
+def in_one_place(samples: Params, cycles: int) -> bool:
     """Returns whether the draws of all cycles of all chains lie around one place."""
     # They do where the means of the cycles differ by no more than a few times the spread within a cycle: in every
     # coordinate the variance between is below nine times that within.
@@ -91,7 +93,7 @@ def _coordinates(leaves: list[Any]) -> np.ndarray:
     return np.concatenate(flat, axis=2)[:, :, :_MOST]
 
 
-def _refusals(statistics: dict[str, np.ndarray], belief: Belief, model: Any) -> list[str]:
+def _refusals(statistics: dict[str, np.ndarray], belief: Belief, model: Target) -> list[str]:
     if "acceptance" not in statistics:
         return []
     rates = statistics["acceptance"].mean(axis=1)
@@ -104,7 +106,7 @@ def _refusals(statistics: dict[str, np.ndarray], belief: Belief, model: Any) -> 
     return [f"{_chains(bad)} nearly every proposal ({rate:.1f} % accepted); {why or advice + 'warm-up'}"]
 
 
-def _bad_gradient(belief: Belief, model: Any, chain: int) -> str | None:
+def _bad_gradient(belief: Belief, model: Target, chain: int) -> str | None:
     """Returns the leaf whose gradient is not finite where a chain is stuck, in words, of a density."""
     if not isinstance(model, Density):
         return None
@@ -150,7 +152,7 @@ def _loneliness(statistics: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
-def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: Any) -> list[str]:
+def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: Target) -> list[str]:
     largest = 0.0
     if "log_density" in statistics:
         largest = float(split_r_hat(statistics["log_density"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 from lamu import tree
 from lamu.families import Draws
 from lamu.posterior import Posterior
-from lamu.typing import Inputs, Params
+from lamu.typing import Array, Inputs, Params
 
 __all__ = ["Diagnosis", "diagnose", "inference_data"]
 
+# Vehtari et al. (2021), section 4: R-hat below 1.01 and 100 effective draws a chain; Betancourt (2016) for the 0.3.
 _R_HAT, _PER_CHAIN, _BFMI = 1.01, 100, 0.3
 # What ArviZ's plots and summaries look for, by our names.
 _NAMES = {
@@ -169,7 +171,7 @@ def _belief(posterior: Posterior) -> Draws:
     return posterior.belief
 
 
-def _named(samples: Any) -> dict[str, np.ndarray]:
+def _named(samples: Params) -> dict[str, np.ndarray]:
     leaves = zip(tree.paths(samples), jax.tree.leaves(samples), strict=True)
     return {path: np.asarray(leaf) for path, leaf in leaves if np.size(leaf)}
 
@@ -194,7 +196,7 @@ def _functions(posterior: Posterior, x: Inputs) -> np.ndarray:
     return np.asarray(outputs).reshape(chains, -1, *outputs.shape[1:])
 
 
-def _outputs(posterior: Posterior, params: Params, x: Inputs) -> Any:
+def _outputs(posterior: Posterior, params: Params, x: Inputs) -> Array:
     return posterior.model.outputs(params, posterior.network_state, x)[0]
 
 
@@ -214,7 +216,7 @@ def _reasons(r_hat: float, ess: float, chains: int, divergences: int | None, bfm
     return found
 
 
-def _extreme(function: Any, values: dict[str, np.ndarray]) -> float:
+def _extreme(function: Callable[..., np.ndarray], values: dict[str, np.ndarray]) -> float:
     return float(function([function(value) for value in values.values()]))
 
 

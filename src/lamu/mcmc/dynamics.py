@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,17 +15,25 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.families import Draws, Point
-from lamu.mcmc.chains import apart, posterior_from_draws, started
+from lamu.mcmc.chains import apart, posterior_from_draws, require_lengths, started
 from lamu.mcmc.convergence_warnings import UnreliableChains, in_one_place
-from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
-from lamu.mcmc.step_sizes import CurvatureStepSize, Cyclical, FrozenAfterWarmup, NoPreconditioner, StepSize
+from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss, noise_of
+from lamu.mcmc.step_sizes import (
+    AnyStepSize,
+    CurvatureStepSize,
+    Cyclical,
+    FrozenAfterWarmup,
+    NoPreconditioner,
+    Preconditioner,
+    StepSize,
+)
 from lamu.mcmc.step_sizes import step_size as checked
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
-from lamu.typing import Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = ["Dynamics", "DynamicsState", "Friction", "Overdamped", "Thermostat", "dynamics"]
 
@@ -44,7 +53,7 @@ class Overdamped:
         """Returns nothing."""
         return {}
 
-    def move(self, memory: Any, impulse: Params, step_size: Any, variance: Any) -> tuple[Any, Params]:
+    def move(self, memory: State, impulse: Params, step_size: Array, variance: Array) -> tuple[State, Params]:
         """Returns the impulse as the momentum."""
         return memory, impulse
 
@@ -64,7 +73,7 @@ class Friction:
         """Returns a momentum of zero."""
         return {"p": tree.zeros_like(like)}
 
-    def move(self, memory: Any, impulse: Params, step_size: Any, variance: Any) -> tuple[Any, Params]:
+    def move(self, memory: State, impulse: Params, step_size: Array, variance: Array) -> tuple[State, Params]:
         """Returns the momentum after the impulse."""
         p = tree.add(impulse, memory["p"], 1.0 - self.friction)
         return {"p": p}, p
@@ -100,7 +109,7 @@ class Thermostat:
         """Returns a momentum of zero, and the friction it begins with."""
         return {"p": tree.zeros_like(like), "zeta": jnp.full((), self.friction, jnp.result_type(float))}
 
-    def move(self, memory: Any, impulse: Params, step_size: Any, variance: Any) -> tuple[Any, Params]:
+    def move(self, memory: State, impulse: Params, step_size: Array, variance: Array) -> tuple[State, Params]:
         """Returns the momentum after the impulse, and its friction after a look at its temperature."""
         zeta = memory["zeta"]
         p = tree.add(impulse, memory["p"], 1.0 - zeta)
@@ -151,13 +160,13 @@ def _require_friction(friction: Any) -> None:
 class DynamicsState:
     """The chains; every leaf has a leading axis of chains but the count and the network's state."""
 
-    count: Any  # steps taken
+    count: Array  # steps taken
     position: Params
-    momentum: Any  # the momentum's memory
-    scale: Any  # the preconditioner's memory
-    reference: Any  # the gradient's memory
-    network_state: Any  # the network's state, the same for all, and the run's from its start
-    curvature: Any = None  # what is known of the largest curvature, where the step size comes from it
+    momentum: State  # the momentum's memory
+    scale: State  # the preconditioner's memory
+    reference: State  # the gradient's memory
+    network_state: State  # the network's state, the same for all, and the run's from its start
+    curvature: State = None  # what is known of the largest curvature, where the step size comes from it
 
 
 @record
@@ -165,11 +174,11 @@ class Dynamics(Runnable):
     """The sampler that `sgld`, `psgld`, `sghmc` and `sgnht` make."""
 
     step_size: StepSize | CurvatureStepSize  # ε, a row
-    momentum: Any = Overdamped()  # how momentum is kept
-    preconditioner: Any = NoPreconditioner()  # G
+    momentum: Overdamped | Friction | Thermostat = Overdamped()  # how momentum is kept
+    preconditioner: Preconditioner = NoPreconditioner()  # G
     gradient: GradientEstimate = Minibatch()  # how the gradient is estimated
     noise: Any = NoNoise()  # what is known of its variance
-    start: Any = None  # a posterior, or parameters, from which chains start; None for the model's own start
+    start: Params = None  # a posterior, or parameters, from which chains start; None for the model's own start
     chains: int = static(default=4)  # the number of chains
     warmup: int = static(default=1000)  # steps that are dropped
     draws: int = static(default=200)  # draws that are kept, for each chain
@@ -231,14 +240,16 @@ class Dynamics(Runnable):
             curvature=curvature,
         )
 
-    def step(self, key: RandomKey, state: DynamicsState, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(
+        self, key: RandomKey, state: DynamicsState, batch: Batch, objective: Objective
+    ) -> tuple[DynamicsState, Info]:
         # Returns every chain after one step; the draw is where they are.
         #
         # A batch may have a leading axis of chains, as the loop makes it; without one, all chains see the same rows.
         keys, apart = jax.random.split(key, self.chains), batch.mask.ndim == 2
         model, one = objective.model, jax.tree.map(lambda leaf: leaf[0], batch) if apart else batch
 
-        def move(key: RandomKey, chain: Any, rows: Batch) -> Any:
+        def move(key: RandomKey, chain: State, rows: Batch) -> tuple[State, Array]:
             return self._moved(key, chain, rows, objective, state.count, state.network_state)
 
         chain = (state.position, state.momentum, state.scale, state.reference, state.curvature)
@@ -253,7 +264,7 @@ class Dynamics(Runnable):
         return new, Info(loss=jnp.mean(loss), draw=position)
 
     def posterior(
-        self, key: RandomKey, state: DynamicsState, objective: Objective, data: Data, trace: Any
+        self, key: RandomKey, state: DynamicsState, objective: Objective, data: Data, trace: State
     ) -> Posterior:
         # Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there.
         ended = not isinstance(state.count, Tracer) and int(state.count) >= self.warmup
@@ -276,7 +287,7 @@ class Dynamics(Runnable):
             )
         return posterior_from_draws(key, objective, state.network_state, trace, warns=not known)
 
-    def _in_modes(self, objective: Objective, trace: Any) -> list[str]:
+    def _in_modes(self, objective: Objective, trace: State) -> list[str]:
         """Returns what speaks against the weights of modes, where no cycle of a chain has left its first one."""
         assert isinstance(self.step_size, Cyclical)
         cycles, chains = self.step_size.cycles, range(self.chains)
@@ -321,8 +332,8 @@ class Dynamics(Runnable):
         )
 
     def _moved(
-        self, key: RandomKey, chain: Any, batch: Batch, objective: Objective, count: Any, network_state: State
-    ) -> tuple[Any, Any]:
+        self, key: RandomKey, chain: State, batch: Batch, objective: Objective, count: Array, network_state: State
+    ) -> tuple[State, Array]:
         """Returns one chain after a step, and its loss before: the two lines of the module's equation."""
         position, momentum, scale, reference, curvature = chain
         adapting = count < self.warmup
@@ -357,17 +368,17 @@ class Dynamics(Runnable):
         impulse = jax.tree.map(lambda s, g, b, z: b * z - s * g, stride, found.gradient, spread, noise)
         new_momentum, p = self.momentum.move(momentum, impulse, step_size, tau)
         new = jax.tree.map(lambda x, s, p: x + s * p, position, stride, p)
-        if found.moves is not None:  # a pass over the data in which the chain rests
-            stay = lambda a, b: jnp.where(found.moves, a, b)
+        if (moves := found.moves) is not None:  # a pass over the data in which the chain rests
+            stay = lambda a, b: jnp.where(moves, a, b)
             new, new_momentum = (jax.tree.map(stay, *pair) for pair in ((new, position), (new_momentum, momentum)))
         return (new, new_momentum, scale, found.memory, curvature), found.value
 
 
-def _curvature(rule: CurvatureStepSize, memory: Any, gradient: Any, at: Any, rows: Any, root: Any, now: Any) -> Any:
+def _curvature(rule: CurvatureStepSize, memory: State, gradient: Any, at: Any, rows: Any, root: Any, now: Any) -> Any:
     """Returns what is known of the curvature after a look at a batch, which is taken in the warm-up alone."""
     count, warmup = now
 
-    def learn(memory: Any) -> Any:
+    def learn(memory: State) -> Any:
         product = lambda vector: jax.jvp(gradient, (at,), (vector,))[1]
         return rule.learn(memory, product, rows, root, count, warmup)
 
@@ -375,24 +386,34 @@ def _curvature(rule: CurvatureStepSize, memory: Any, gradient: Any, at: Any, row
     return jax.lax.cond(count < warmup, learn, lambda memory: memory, memory)
 
 
-def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:
-    """Returns the sampler of some parts, after a look at what was asked."""
+def dynamics(
+    step_size: AnyStepSize,
+    momentum: Overdamped | Friction | Thermostat,
+    gradient: GradientEstimate | None,
+    start: Params,
+    lengths: tuple[int, int, int, int],
+    shared_batches: bool,
+    preconditioner: Preconditioner | None = None,
+    noise_estimate: Number | Callable[..., Params] | None = None,
+) -> Dynamics:
+    """Returns the sampler of some parts; the lengths are of chains, warm-up, draws and thinning."""
     if step_size is None:
         step_size = CurvatureStepSize()
     elif not isinstance(step_size, CurvatureStepSize):
         step_size = checked(step_size)
-    for name, least in (("chains", 1), ("warmup", 0), ("draws", 1), ("thinning", 1)):
-        value = lengths[name]
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
-    if isinstance(step_size, CurvatureStepSize) and not lengths["warmup"]:
+    _, warmup, draws, thinning = lengths
+    require_lengths(*lengths)
+    if isinstance(step_size, CurvatureStepSize) and not warmup:
         raise ValueError("warmup=0 leaves no step in which the step size is learned; give a warm-up, or step_size=")
     explores = isinstance(step_size, Cyclical) and step_size.exploration > 0
-    if isinstance(parts.get("preconditioner"), FrozenAfterWarmup) and not (lengths["warmup"] or explores):
+    if isinstance(preconditioner, FrozenAfterWarmup) and not (warmup or explores):
         raise ValueError(
             "warmup=0 and no exploration leave FrozenAfterWarmup no step to adapt in; give a warm-up, or "
             "RootMeanSquare()"
         )
     if isinstance(step_size, Cyclical):
-        step_size = step_size.over(lengths["draws"], lengths["thinning"], lengths["warmup"])
-    return Dynamics(step_size=step_size, **parts, **lengths)
+        step_size = step_size.over(draws, thinning, warmup)
+    gradient = Minibatch() if gradient is None else gradient
+    preconditioner = NoPreconditioner() if preconditioner is None else preconditioner
+    parts = momentum, preconditioner, gradient, noise_of(noise_estimate), start
+    return Dynamics(step_size, *parts, *lengths, shared_batches=shared_batches)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -56,25 +55,10 @@ def mean_loss(objective: Objective, batch: Batch, network_state: State) -> Calla
 class Found:
     """What a gradient object finds: the mean loss, its gradient, the new memory, and whether the chain may move."""
 
-    value: Any
+    value: Array
     gradient: Params
-    memory: Any
-    moves: Any = None
-
-
-@runtime_checkable
-class GradientEstimate(Protocol):
-    """What a choice of gradient must offer."""
-
-    def init(self, position: Params) -> State:
-        """Returns the memory of a chain that starts here."""
-        ...
-
-    def __call__(
-        self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: State
-    ) -> Found:
-        """Returns an estimate of the gradient of the mean loss at a position."""
-        ...
+    memory: State
+    moves: Array | None = None
 
 
 @record
@@ -86,7 +70,7 @@ class Minibatch:
         return {}
 
     def __call__(
-        self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: State
+        self, memory: State, position: Params, batch: Batch, objective: Objective, network_state: State
     ) -> Found:
         """Returns the batch's own gradient."""
         value, gradient = jax.value_and_grad(mean_loss(objective, batch, network_state))(position)
@@ -130,11 +114,11 @@ class ControlVariates:
     def init(self, position: Params) -> State:
         """Returns the start as the reference, nothing summed yet."""
         # A copy: what a run gives away must not be given away twice.
-        copy = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), position)
-        return {"reference": copy, "full": tree.zeros_like(position), "rows": jnp.zeros((), jnp.result_type(float))}
+        rows = jnp.zeros((), jnp.result_type(float))
+        return {"reference": tree.copied(position), "full": tree.zeros_like(position), "rows": rows}
 
     def __call__(
-        self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: State
+        self, memory: State, position: Params, batch: Batch, objective: Objective, network_state: State
     ) -> Found:
         """Returns the controlled gradient; where the pass at the reference is not complete, nothing that moves."""
         loss = jax.value_and_grad(mean_loss(objective, batch, network_state))
@@ -158,11 +142,14 @@ class ControlVariates:
         return Found(value, controlled, memory, ~gathering)
 
 
+GradientEstimate = Minibatch | ControlVariates
+
+
 @record
 class NoNoise:
     """No estimate: the batches' noise is taken as if it were none, and heats the chain a little."""
 
-    def __call__(self, position: Any, batch: Any, objective: Any, network_state: State) -> None:
+    def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: State) -> None:
         """Returns None."""
         return None
 
@@ -177,7 +164,7 @@ class KnownNoise:
         if isinstance(self.variance, int | float) and self.variance < 0:
             raise ValueError(f"noise_estimate={self.variance!r} is no variance; give zero or a positive number")
 
-    def __call__(self, position: Params, batch: Any, objective: Any, network_state: State) -> Params:
+    def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: State) -> Params:
         """Returns the number at every coordinate."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, self.variance), position)
 
@@ -218,7 +205,7 @@ class RowNoise:
         return jax.tree.map(variance, squares, gradient)
 
 
-def noise_of(estimate: Any) -> Any:
+def noise_of(estimate: Number | Callable[..., Params] | None) -> Callable[..., Params | None]:
     """Returns what is known of the gradient's variance as an object."""
     if estimate is None:
         return NoNoise()

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.dtype_policy import lenient
-from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, metropolis, require_blackjax, require_lengths
+from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of, metropolis, require_blackjax
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Hamiltonian", "NoUTurn", "Phase", "hmc", "leapfrog", "nuts"]
 
@@ -36,7 +36,7 @@ class Phase:
 
 
 def leapfrog(
-    log_density: Callable[[Array], Array], start: Phase, step_size: Any, inverse_mass: Array, steps: Any
+    log_density: Callable[[Array], Array], start: Phase, step_size: Number, inverse_mass: Array, steps: Number
 ) -> Phase:
     """Returns where a path of some leapfrog steps ends; one gradient a step."""
     # \[ p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta), \qquad \theta \leftarrow \theta + \eta M^{-1} p, \qquad
@@ -45,7 +45,7 @@ def leapfrog(
     # It keeps volumes, is its own inverse once the momentum is turned round, and its energy is off by O(η²) over a
     # path.
 
-    def one(_: Any, at: Phase) -> Phase:
+    def one(_: Array, at: Phase) -> Phase:
         half = at.momentum + 0.5 * step_size * at.gradient
         position = at.position + step_size * inverse_mass * half
         value, gradient = jax.value_and_grad(log_density)(position)
@@ -58,7 +58,7 @@ def leapfrog(
 class Hamiltonian(Kernel):
     """The kernel of `hmc`."""
 
-    path_length: Any = math.pi  # the longest path, in the units in which the masses make the target's deviations one
+    path_length: Number = math.pi  # the longest path, in the units in which the masses make the target's deviations one
     most: int = static(default=256)  # the most leapfrog steps of a path
 
     geometry = "Hamiltonian paths of random length"
@@ -67,8 +67,8 @@ class Hamiltonian(Kernel):
         return Chain.at(position, target)
 
     def move(
-        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
-    ) -> tuple[Chain, dict[str, Any]]:
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
+    ) -> tuple[Chain, dict[str, Array]]:
         # A word of its own for the length, beside the two that the momentum and the test get.
         longest = jax.random.uniform(jax.random.fold_in(jax.random.clone(key), 2), dtype=step_size.dtype)
         momentum_key, accept_key = jax.random.split(key)
@@ -94,11 +94,11 @@ def hmc(
     chains: int = 4,
     warmup: int = 1000,
     draws: int = 1000,
-    path_length: Any = math.pi,
+    path_length: Number = math.pi,
     target_acceptance: float = 0.8,
-    step_size: Any = None,
+    step_size: Number | None = None,
     most: int = 256,
-    start: Any = None,
+    start: Params = None,
 ) -> Chains:
     r"""Hamiltonian Monte Carlo on all the data, with paths of random length.
 
@@ -144,12 +144,11 @@ def hmc(
         >>> fit.posterior.belief.statistics["energy_error"].shape
         (2, 50)
     """
-    require_lengths(chains, warmup, draws, target_acceptance, step_size)
     if isinstance(path_length, int | float) and not path_length > 0:
         raise ValueError(f"path_length={path_length!r} leads nowhere; give a positive number, for instance 3.14")
     if not isinstance(most, int) or most < 1:
         raise ValueError(f"most={most!r} leaves no step to take; give a whole number of at least 1")
-    return Chains(Hamiltonian(path_length, most), chains, warmup, draws, float(target_acceptance), step_size, start)
+    return chains_of(Hamiltonian(path_length, most), chains, warmup, draws, target_acceptance, step_size, start)
 
 
 @record
@@ -163,16 +162,16 @@ class NoUTurn(Kernel):
         return Chain(position, *jax.value_and_grad(target)(position))
 
     def move(
-        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
-    ) -> tuple[Chain, dict[str, Any]]:
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
+    ) -> tuple[Chain, dict[str, Array]]:
         from blackjax.mcmc import nuts as kernel
         from blackjax.mcmc.hmc import HMCState
 
         transition: Any = kernel.build_kernel()
-        state: Any = HMCState(chain.position, chain.log_density, chain.gradient)
+        parts: Any = chain.position, chain.log_density, chain.gradient
         with lenient():
             # As bare bits: the kernel selects between keys, which JAX's check for reused keys takes for a use.
-            state, info = transition(jax.random.key_data(key), state, target, step_size, inverse_mass)
+            state, info = transition(jax.random.key_data(key), HMCState(*parts), target, step_size, inverse_mass)
         return Chain(state.position, state.logdensity, state.logdensity_grad), {
             "acceptance": info.acceptance_rate,
             "energy": info.energy,
@@ -182,7 +181,7 @@ class NoUTurn(Kernel):
 
 
 def nuts(
-    chains: int = 4, warmup: int = 1000, draws: int = 1000, target_acceptance: float = 0.8, start: Any = None
+    chains: int = 4, warmup: int = 1000, draws: int = 1000, target_acceptance: float = 0.8, start: Params = None
 ) -> Chains:
     r"""The no-U-turn sampler on all the data, for reference answers.
 
@@ -219,5 +218,4 @@ def nuts(
         (2, 50, 1)
     """
     require_blackjax("nuts")  # with or without a warm-up: the kernel is its
-    require_lengths(chains, warmup, draws, target_acceptance)
-    return Chains(NoUTurn(), chains, warmup, draws, float(target_acceptance), None, start)
+    return chains_of(NoUTurn(), chains, warmup, draws, target_acceptance, None, start)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, metropolis, require_lengths
+from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of, metropolis
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Langevin", "RandomWalk", "mala", "random_walk", "ula"]
 
@@ -21,13 +19,9 @@ class RandomWalk(Kernel):
 
     geometry = "random walk"
 
-    def begin(self, position: Params, target: LogTarget) -> Chain:
-        # Returns a chain without a gradient.
-        return Chain(position, target(position))
-
     def move(
-        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
-    ) -> tuple[Chain, dict[str, Any]]:
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
+    ) -> tuple[Chain, dict[str, Array]]:
         noise_key, accept_key = jax.random.split(key)
         vector, unravel = tree.ravel(chain.position)
         noise = jnp.sqrt(inverse_mass) * jax.random.normal(noise_key, vector.shape, vector.dtype)
@@ -41,8 +35,8 @@ def random_walk(
     warmup: int = 1000,
     draws: int = 1000,
     target_acceptance: float = 0.3,
-    step_size: Any = None,
-    start: Any = None,
+    step_size: Number | None = None,
+    start: Params = None,
     thinning: int = 10,
 ) -> Chains:
     r"""Random-walk Metropolis–Hastings on all the data: no gradient, and no bias.
@@ -87,8 +81,7 @@ def random_walk(
         >>> fit.posterior.samples["network"].shape
         (2, 50)
     """
-    require_lengths(chains, warmup, draws, target_acceptance, step_size, thinning)
-    return Chains(RandomWalk(), chains, warmup, draws, float(target_acceptance), step_size, start, thinning)
+    return chains_of(RandomWalk(), chains, warmup, draws, target_acceptance, step_size, start, thinning)
 
 
 @record
@@ -107,8 +100,8 @@ class Langevin(Kernel):
         return Chain.at(position, target)
 
     def move(
-        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
-    ) -> tuple[Chain, dict[str, Any]]:
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
+    ) -> tuple[Chain, dict[str, Array]]:
         noise_key, accept_key = jax.random.split(key)
         vector, unravel = tree.ravel(chain.position)
         noise = jax.random.normal(noise_key, vector.shape, vector.dtype)
@@ -136,8 +129,8 @@ def mala(
     warmup: int = 1000,
     draws: int = 1000,
     target_acceptance: float = 0.6,
-    step_size: Any = None,
-    start: Any = None,
+    step_size: Number | None = None,
+    start: Params = None,
 ) -> Chains:
     r"""The Metropolis-adjusted Langevin algorithm on all the data: a step along the gradient with noise, and a test.
 
@@ -179,8 +172,7 @@ def mala(
         >>> fit.posterior.samples["network"].shape
         (2, 50)
     """
-    require_lengths(chains, warmup, draws, target_acceptance, step_size)
-    return Chains(Langevin(), chains, warmup, draws, float(target_acceptance), step_size, start)
+    return chains_of(Langevin(), chains, warmup, draws, target_acceptance, step_size, start)
 
 
 def ula(
@@ -188,8 +180,8 @@ def ula(
     warmup: int = 1000,
     draws: int = 1000,
     target_acceptance: float = 0.99,
-    step_size: Any = None,
-    start: Any = None,
+    step_size: Number | None = None,
+    start: Params = None,
 ) -> Chains:
     r"""The unadjusted Langevin algorithm on all the data: MALA without its test, and so with a bias.
 
@@ -231,5 +223,4 @@ def ula(
         >>> fit.posterior.samples["network"].shape
         (2, 50)
     """
-    require_lengths(chains, warmup, draws, target_acceptance, step_size)
-    return Chains(Langevin(adjusted=False), chains, warmup, draws, float(target_acceptance), step_size, start)
+    return chains_of(Langevin(adjusted=False), chains, warmup, draws, target_acceptance, step_size, start)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from lamu.mcmc.dynamics import Dynamics, Friction, Overdamped, Thermostat, dynamics
-from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
-from lamu.mcmc.step_sizes import CurvatureStepSize, FrozenAfterWarmup, NoPreconditioner, RootMeanSquare
+from lamu.mcmc.gradients import GradientEstimate
+from lamu.mcmc.step_sizes import AnyStepSize, CurvatureStepSize, FrozenAfterWarmup, Preconditioner, RootMeanSquare
+from lamu.typing import Number, Params
 
 __all__ = ["psgld", "sghmc", "sgld", "sgnht"]
 
 
 def sgld(
-    step_size: Any = None,
+    step_size: AnyStepSize = None,
     chains: int = 4,
     warmup: int = 4000,
     draws: int = 200,
     thinning: int = 100,
     gradient: GradientEstimate | None = None,
-    noise_estimate: Any = None,
-    start: Any = None,
+    noise_estimate: Number | Callable[..., Params] | None = None,
+    start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
     r"""Stochastic-gradient Langevin dynamics: SGD, with as much noise as makes its path a sample of the posterior.
@@ -70,32 +71,19 @@ def sgld(
         >>> fit.posterior.samples["network"]["layers"][0]["kernel"].shape
         (2, 50, 10, 1)
     """
-    parts = {
-        "momentum": Overdamped(),
-        "preconditioner": NoPreconditioner(),
-        "gradient": Minibatch() if gradient is None else gradient,
-        "noise": noise_of(noise_estimate),
-        "start": start,
-    }
-    lengths = {
-        "chains": chains,
-        "warmup": warmup,
-        "draws": draws,
-        "thinning": thinning,
-        "shared_batches": shared_batches,
-    }
-    return dynamics(step_size, parts, lengths)
+    lengths = chains, warmup, draws, thinning
+    return dynamics(step_size, Overdamped(), gradient, start, lengths, shared_batches, noise_estimate=noise_estimate)
 
 
 def psgld(
-    step_size: Any = None,
-    preconditioner: Any = None,
+    step_size: AnyStepSize = None,
+    preconditioner: Preconditioner | None = None,
     chains: int = 4,
     warmup: int = 4000,
     draws: int = 200,
     thinning: int = 100,
     gradient: GradientEstimate | None = None,
-    start: Any = None,
+    start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
     r"""Preconditioned SGLD: RMSprop, with as much noise as makes its path a sample of the posterior.
@@ -139,33 +127,22 @@ def psgld(
         >>> fit.posterior.predict(x[:5]).mean.shape
         (5,)
     """
-    parts = {
-        "momentum": Overdamped(),
-        "preconditioner": FrozenAfterWarmup(RootMeanSquare()) if preconditioner is None else preconditioner,
-        "gradient": Minibatch() if gradient is None else gradient,
-        "start": start,
-    }
-    lengths = {
-        "chains": chains,
-        "warmup": warmup,
-        "draws": draws,
-        "thinning": thinning,
-        "shared_batches": shared_batches,
-    }
-    return dynamics(step_size, parts, lengths)
+    lengths = chains, warmup, draws, thinning
+    preconditioner = FrozenAfterWarmup(RootMeanSquare()) if preconditioner is None else preconditioner
+    return dynamics(step_size, Overdamped(), gradient, start, lengths, shared_batches, preconditioner)
 
 
 def sghmc(
-    step_size: Any = None,
+    step_size: AnyStepSize = None,
     friction: float = 0.1,
-    preconditioner: Any = None,
+    preconditioner: Preconditioner | None = None,
     chains: int = 4,
     warmup: int = 4000,
     draws: int = 200,
     thinning: int = 100,
     gradient: GradientEstimate | None = None,
-    noise_estimate: Any = None,
-    start: Any = None,
+    noise_estimate: Number | Callable[..., Params] | None = None,
+    start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
     r"""Stochastic-gradient Hamiltonian Monte Carlo: momentum SGD, with the noise that its friction asks for.
@@ -219,25 +196,12 @@ def sghmc(
         >>> lamu.scores.accuracy(lamu.fit(model, (x, y), sampler).posterior.predict(x), y) > 0.9
         True
     """
-    parts = {
-        "momentum": Friction(friction),
-        "preconditioner": NoPreconditioner() if preconditioner is None else preconditioner,
-        "gradient": Minibatch() if gradient is None else gradient,
-        "noise": noise_of(noise_estimate),
-        "start": start,
-    }
-    lengths = {
-        "chains": chains,
-        "warmup": warmup,
-        "draws": draws,
-        "thinning": thinning,
-        "shared_batches": shared_batches,
-    }
-    return dynamics(step_size, parts, lengths)
+    momentum, lengths = Friction(friction), (chains, warmup, draws, thinning)
+    return dynamics(step_size, momentum, gradient, start, lengths, shared_batches, preconditioner, noise_estimate)
 
 
 def sgnht(
-    step_size: Any = None,
+    step_size: AnyStepSize = None,
     friction: float = 0.1,
     inertia: float | None = None,
     chains: int = 4,
@@ -245,7 +209,7 @@ def sgnht(
     draws: int = 200,
     thinning: int = 100,
     gradient: GradientEstimate | None = None,
-    start: Any = None,
+    start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
     r"""The stochastic-gradient Nosé–Hoover thermostat: SGHMC whose friction finds out how hot the batches are.
@@ -294,16 +258,5 @@ def sgnht(
     """
     if inertia is None and step_size is not None and not isinstance(step_size, CurvatureStepSize):
         inertia = 1.0
-    parts = {
-        "momentum": Thermostat(friction, inertia),
-        "gradient": Minibatch() if gradient is None else gradient,
-        "start": start,
-    }
-    lengths = {
-        "chains": chains,
-        "warmup": warmup,
-        "draws": draws,
-        "thinning": thinning,
-        "shared_batches": shared_batches,
-    }
-    return dynamics(step_size, parts, lengths)
+    momentum, lengths = Thermostat(friction, inertia), (chains, warmup, draws, thinning)
+    return dynamics(step_size, momentum, gradient, start, lengths, shared_batches)

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc
 
 from lamu import tree
-from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, require_lengths
+from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["DelayedAcceptance", "SequentialTest", "Subsampled", "minibatch_mh"]
 
@@ -67,7 +67,7 @@ class SequentialTest:
         0.01
     """
 
-    error: Any = 0.01
+    error: Number = 0.01
 
     name = "sequential test, biased"
 
@@ -123,7 +123,7 @@ class DelayedAcceptance:
 class Subsampled(Kernel):
     """The kernel of `minibatch_mh`."""
 
-    test: Any  # how a proposal is judged
+    test: SequentialTest | DelayedAcceptance  # how a proposal is judged
     rows: int = static(default=100)  # how many rows are looked at, at a time
 
     @property
@@ -131,13 +131,9 @@ class Subsampled(Kernel):
         """How it moves, in words."""
         return f"random walk, {self.test.name}"
 
-    def begin(self, position: Params, target: LogTarget) -> Chain:
-        # Returns a chain, with all the rows seen once.
-        return Chain(position, target(position))
-
     def move(
-        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
-    ) -> tuple[Chain, dict[str, Any]]:
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
+    ) -> tuple[Chain, dict[str, Array]]:
         # Returns the chain after one proposal; its log density is an estimate from the rows that were seen.
         noise_key, order_key, level_key, block_key = jax.random.split(key, 4)
         vector, unravel = tree.ravel(chain.position)
@@ -193,8 +189,8 @@ def minibatch_mh(
     rows: int = 100,
     test: Any = SequentialTest(),  # noqa: B008  (a frozen record)
     target_acceptance: float = 0.3,
-    step_size: Any = None,
-    start: Any = None,
+    step_size: Number | None = None,
+    start: Params = None,
 ) -> Chains:
     r"""Metropolis–Hastings that looks at some of the rows: a random walk, judged by a test on the rows' likelihoods.
 
@@ -237,9 +233,8 @@ def minibatch_mh(
         >>> fit.posterior.belief.statistics["rows"].shape
         (2, 20)
     """
-    require_lengths(chains, warmup, draws, target_acceptance, step_size)
     if not isinstance(rows, int) or rows < 1:
         raise ValueError(f"rows={rows!r} shows nothing; give a whole number of at least 1, better 30 or more")
     if not hasattr(test, "look"):
         raise TypeError(f"test={test!r} judges nothing; give SequentialTest() or DelayedAcceptance()")
-    return Chains(Subsampled(test, rows), chains, warmup, draws, float(target_acceptance), step_size, start)
+    return chains_of(Subsampled(test, rows), chains, warmup, draws, target_acceptance, step_size, start)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from lamu.mcmc.chains import Chains
+from lamu.mcmc.chains import Chains, Kernel
 from lamu.mcmc.hamiltonian import Hamiltonian, NoUTurn, hmc, nuts
 from lamu.mcmc.metropolis import Langevin, RandomWalk, mala, random_walk, ula
 from lamu.mcmc.stochastic_gradient import psgld, sghmc, sgld, sgnht
@@ -15,7 +15,7 @@ from lamu.protocol import Recipe
 __all__ = ["registry"]
 
 
-def _adaptive(name: str, factory: Any, kernel: Any, source: str) -> Recipe:
+def _adaptive(name: str, factory: Callable[..., Chains], kernel: Kernel, source: str) -> Recipe:
     """Returns the recipe of chains with a warm-up, whose row is there without the extra that the warm-up needs."""
     return Recipe(name, factory, source, Chains(kernel).choices)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, require_lengths
+from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.subsampling import Subsampled
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Replicas", "parallel_tempering"]
 
@@ -24,7 +23,7 @@ class Replicas(Kernel):
 
     # A chain is its coldest replica; in the place of a gradient it carries all of them, leaves `[temperatures, ...]`.
 
-    kernel: Any  # how a replica moves
+    kernel: Kernel  # how a replica moves
     temperatures: tuple[float, ...] = static()  # as multiples of the run's own, the first of them one
 
     @property
@@ -43,12 +42,12 @@ class Replicas(Kernel):
         return self._coldest(self._begun(here, target))
 
     def move(
-        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
-    ) -> tuple[Chain, dict[str, Any]]:
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
+    ) -> tuple[Chain, dict[str, Array]]:
         # Returns the chain after every replica has moved and neighbours were exchanged.
         move_key, exchange_key = jax.random.split(key)
 
-        def one(key: RandomKey, replica: Chain, temperature: Array) -> tuple[Chain, dict[str, Any]]:
+        def one(key: RandomKey, replica: Chain, temperature: Array) -> tuple[Chain, dict[str, Array]]:
             # Variances grow with the temperature, and with masses that follow them one step size suits all.
             wider = inverse_mass * temperature.astype(inverse_mass.dtype)
             return self.kernel.move(key, replica, _heated(target, temperature), step_size, wider, warming)
@@ -107,10 +106,10 @@ def parallel_tempering(
     warmup: int = 1000,
     draws: int = 1000,
     temperatures: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0),
-    kernel: Any = None,
+    kernel: Kernel | None = None,
     target_acceptance: float = 0.8,
-    step_size: Any = None,
-    start: Any = None,
+    step_size: Number | None = None,
+    start: Params = None,
 ) -> Chains:
     r"""Parallel tempering on all the data, for targets of several modes far apart.
 
@@ -156,7 +155,6 @@ def parallel_tempering(
         >>> abs(float((draws < 0).mean()) - 0.75) < 0.15
         True
     """
-    require_lengths(chains, warmup, draws, target_acceptance, step_size)
     ladder = tuple(float(temperature) for temperature in temperatures)
     rising = all(low < high for low, high in pairwise(ladder))
     if len(ladder) < 2 or ladder[0] != 1.0 or not rising:
@@ -164,4 +162,4 @@ def parallel_tempering(
     if isinstance(kernel, Subsampled):
         raise TypeError(f"kernel={kernel!r} looks at some rows only; replicas are exchanged by their whole densities")
     moves = Hamiltonian() if kernel is None else kernel
-    return Chains(Replicas(moves, ladder), chains, warmup, draws, float(target_acceptance), step_size, start)
+    return chains_of(Replicas(moves, ladder), chains, warmup, draws, target_acceptance, step_size, start)
