@@ -75,7 +75,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
         return counted
 
     monkeypatch.setattr(memory, "budget", lambda: 0)
-    monkeypatch.setattr(lazy, "ROWS", ROWS)
+    monkeypatch.setattr(lazy, "MOST", ROWS)
     monkeypatch.setattr(chunking, "room_for", lambda *_: ROWS)  # which a budget of nothing would make one
     monkeypatch.setattr(sampled, "_outputs", counting(sampled._outputs, 3))
     monkeypatch.setattr(linearised, "_tangent", counting(linearised._tangent, 4))

@@ -22,6 +22,17 @@ __all__ = ["Conformal", "LeftOut", "conformal", "jackknife_plus"]
 # at most q with a probability of at least a, whatever the model, for its rank among the n + 1 is uniform.
 
 
+def _place(n: int, level: float) -> int:
+    """Returns which of n distances, in their order, holds a new row's with a probability."""
+    if not 0 < level < 1:
+        raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+    place = math.ceil((n + 1) * level - 1e-9)  # (n + 1) a may be a whole number but for rounding
+    if place > n:
+        least = math.ceil(level / (1 - level) - 1e-9)
+        raise ValueError(f"{n} rows cannot promise {level:g}; calibrate on at least {least}, or ask for less")
+    return place
+
+
 @dataclass(frozen=True)
 class Conformal:
     r"""What `conformal` learns from calibration rows; it makes intervals and sets of other predictions.
@@ -50,14 +61,7 @@ class Conformal:
         Raises:
             ValueError: for a level outside (0, 1), or one that so few rows cannot promise.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
-        n = len(self.distances)
-        place = math.ceil((n + 1) * level - 1e-9)  # (n + 1) a may be a whole number but for rounding
-        if place > n:
-            least = math.ceil(level / (1 - level) - 1e-9)
-            raise ValueError(f"{n} rows cannot promise {level:g}; calibrate on at least {least}, or ask for less")
-        return np.asarray(self.distances[place - 1])
+        return np.asarray(self.distances[_place(len(self.distances), level) - 1])
 
     def interval(self, pred: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         r"""Returns \(m \pm q s\), with m and s the prediction's mean and standard deviation.
@@ -200,14 +204,7 @@ class LeftOut:
         Raises:
             ValueError: for a level outside (0, 1), or one that so few rows cannot promise.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
-        n = len(self.distances)
-        place = math.ceil((n + 1) * level - 1e-9)  # (n + 1) a may be a whole number but for rounding
-        if place > n:
-            least = math.ceil(level / (1 - level) - 1e-9)
-            raise ValueError(f"{n} rows cannot promise {level:g}; calibrate on at least {least}, or ask for less")
-        return place
+        return _place(len(self.distances), level)
 
     def interval(self, x: Inputs, level: float = 0.9, offset: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ends of the interval at new inputs, each `[N]`, in the target's units.

@@ -94,7 +94,7 @@ class TemperedClasses(PredictiveWrapper):
         """Raises a TypeError: a class has a probability."""
         raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         logits = jnp.log(self._floored) / self.temperature
 
         def draw(key: RandomKey) -> Array:

@@ -83,7 +83,7 @@ class ClassProbabilities(Predictive):
         """Raises a TypeError: a class has a probability, not a distribution function."""
         raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws of all targets, independent between rows."""
         rows = self.log_probabilities.shape[0]
 
@@ -102,8 +102,8 @@ class ClassProbabilities(Predictive):
 # without draws of the outputs.
 
 
-_NODES = 32
-_DRAWS = 32
+_NODES = 32  # of the Gauss–Hermite rule; not measured
+_DRAWS = 32  # of the outputs, for the expected entropy alone; not measured
 
 
 @record

@@ -106,7 +106,7 @@ class GaussianPredictive(Predictive):
     def cdf(self, y: Targets) -> Array:
         return jax.scipy.stats.norm.cdf(y, self.centre, self.std)
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws, correlated between a row's outputs and independent between rows."""
         rows, shape = (
             self.centre.shape[0],
@@ -156,7 +156,7 @@ class StudentRule(PredictiveRule):
 class _Head:
     model: Target
     belief: LinearNormalGamma
-    network_state: Any
+    network_state: State
 
     @property
     def support(self) -> Support:
@@ -242,7 +242,7 @@ class StudentPredictive(Predictive):
         z = _lower_quantile(self.freedom, jnp.asarray(min(probability, 1 - probability), self.freedom.dtype))
         return self.centre + self.width * (z if probability < 0.5 else -z)
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws, independent between rows."""
         rows, dtype = self.centre.shape[0], self.centre.dtype
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -15,11 +14,12 @@ from lamu import memory
 from lamu.bisection import Ends
 from lamu.data.imputation import Completions
 from lamu.predictives.interface import Predictive
+from lamu.predictives.lazy import ByChunks, answer
 from lamu.predictives.mixture import AveragedPredictive, Question
 from lamu.predictives.wrapper import Moved
 from lamu.record import record, static
 from lamu.supports import PositiveReal, Support
-from lamu.typing import Array, RandomKey, Targets
+from lamu.typing import Array, Number, RandomKey, Targets
 
 __all__ = ["CompletedRows", "InputMixture"]
 
@@ -49,8 +49,8 @@ class InputMixture(AveragedPredictive):
     """
 
     base: Any
-    row: Any
-    weights: Any
+    row: Array
+    weights: Array
     count: int = static()
 
     @classmethod
@@ -67,13 +67,11 @@ class InputMixture(AveragedPredictive):
         """
         if completions.complete:
             return predict(completions.x, completions.row)
-        whole = CompletedRows(predict, completions, _AT_ONCE)
-        first = next(whole.chunks())[1]
-        if first.deferred:
-            whole = CompletedRows(predict, completions, first.base.rows_at_once or _AT_ONCE)
-        elif first.count == completions.rows:
+        first = next(CompletedRows(predict, completions, _AT_ONCE).chunks())[1]
+        if first.count == completions.rows and not first.deferred:
             return first
-        return whole
+        at_once = first.base.rows_at_once or _AT_ONCE if first.deferred else _AT_ONCE
+        return CompletedRows(predict, completions, at_once, first.support)
 
     @classmethod
     def in_memory(cls, predict: Callable[[Any, Any], Predictive], completions: Completions) -> InputMixture:
@@ -146,7 +144,7 @@ class InputMixture(AveragedPredictive):
         targets = jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y)
         return tuple(jax.vmap(self.log_average)(group) for group in self.base.left_out(targets))
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws: of each row's completions one, then targets from it."""
         which, targets = jax.random.split(key)
         start = jnp.searchsorted(self.row, jnp.arange(self.count))
@@ -160,12 +158,17 @@ class InputMixture(AveragedPredictive):
         return jnp.concatenate(parts)
 
 
-class CompletedRows(Predictive):
+class CompletedRows(ByChunks):
     """An `InputMixture` of many rows, some at a time: every question is one pass over the rows."""
 
-    deferred = True
-
-    def __init__(self, predict: Callable[[Any, Any], Predictive], completions: Completions, at_once: int) -> None:
+    def __init__(
+        self,
+        predict: Callable[[Any, Any], Predictive],
+        completions: Completions,
+        at_once: int,
+        support: Support | None = None,
+    ) -> None:
+        self._support = support
         self._predict = predict
         self._completions = completions
         self._at_once = at_once
@@ -187,60 +190,17 @@ class CompletedRows(Predictive):
     @property
     def support(self) -> Support:
         # The likelihood's support.
-        return self._moments[1]
+        return next(self.chunks())[1].support if self._support is None else self._support
 
-    @property
-    def mean(self) -> Array:
-        # The average over the completions of each row.
-        return self._moments[0]["mean"]
-
-    @property
-    def variance(self) -> Array:
-        return self._moments[0]["variance"]
-
-    @property
-    def aleatoric(self) -> Array:
-        # The average of the completions' own aleatoric uncertainty.
-        return self._moments[0]["aleatoric"]
-
-    @property
-    def epistemic(self) -> Array:
-        # What the model does not know at each completion, and what is not known of the row.
-        return self._moments[0]["epistemic"]
-
-    def log_prob(self, y: Targets) -> Array:
-        return self._each(lambda part, y: part.log_prob(y), y)
-
-    def left_out(self, y: Targets) -> tuple[Array, ...]:
-        # Returns the log of the averaged density without each of the draws of the parameters.
-        return self._each(lambda part, y: part.left_out(y), y, axis=1)
-
-    def cdf(self, y: Targets) -> Array:
-        return self._each(lambda part, y: part.cdf(y), y)
-
-    def quantile(self, probability: float) -> Array:
-        return self._each(lambda part, _: part.quantile(probability), None)
-
-    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        # Returns an interval that holds the target with the given probability, for regression.
-        return self._each(lambda part, _: part.interval(level), None)
-
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         # Returns n draws: of each row's completions one, then targets from it.
         parts = [part.sample(jax.random.fold_in(key, at.start), n, first + at.start) for at, part in self.chunks()]
         return jnp.concatenate(parts, axis=1)
 
-    @cached_property
-    def _moments(self) -> tuple[dict[str, Array], Support]:
-        asked = ("mean", "variance", "aleatoric", "epistemic")
-        found = [({name: getattr(part, name) for name in asked}, part.support) for _, part in self.chunks()]
-        joined = {name: jnp.concatenate([part[name] for part, _ in found]) for name in asked}
-        return joined, found[0][1]
-
-    def _each(self, question: Callable[[InputMixture, Any], Any], y: Targets, axis: int = 0) -> Any:
-        """Returns the answers of every chunk, put together; targets are cut as the rows are."""
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> Any:
         y = jax.tree.map(np.asarray, y)
-        parts = [question(part, jax.tree.map(lambda leaf: leaf[at], y)) for at, part in self.chunks()]  # noqa: B023
+        cut = lambda at: () if y is None else (jax.tree.map(lambda leaf: leaf[at], y),)
+        parts = [answer(part, question, *cut(at), **options) for at, part in self.chunks()]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 

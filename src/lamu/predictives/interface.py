@@ -64,7 +64,7 @@ class Predictive(ABC):
         """Returns P(Y ≤ y) in the shape of the mean (regression)."""
 
     @abstractmethod
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws of all targets, shape `[n, N]` or `[n, N, K]`.
 
         Args:

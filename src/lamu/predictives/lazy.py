@@ -17,10 +17,12 @@ from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_dev
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.supports import Support
-from lamu.typing import Array, Inputs, RandomKey, Rows, Targets
+from lamu.typing import Array, Inputs, Number, RandomKey, Rows, Targets
 
 __all__ = [
+    "ByChunks",
     "Deferred",
+    "answer",
     "draw_in_chunks",
     "equal_chunks",
     "in_chunks",
@@ -69,7 +71,7 @@ def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any,
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
         return count
     most = min(count, MOST)
-    taken = _taken(function, parts, jax.tree.map(lambda leaf: _some(leaf, most), x))
+    taken = _taken(function, parts, _some_rows(x, most))
     return most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
 
 
@@ -97,8 +99,10 @@ def _taken(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, .
     return _AT_ONCE * memory.largest_array(function, *parts, *x)
 
 
-def _some(leaf: Any, rows: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), jax.dtypes.canonicalize_dtype(leaf.dtype))
+def _some_rows(x: Inputs, rows: int) -> Any:
+    """The shapes of so many rows."""
+    kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), kind(leaf)), x)
 
 
 def _count(x: Inputs) -> int:
@@ -109,9 +113,6 @@ def _padded(leaf: Array, rows: int) -> Array:
     return jnp.concatenate([leaf, jnp.broadcast_to(leaf[-1:], (rows - leaf.shape[0], *leaf.shape[1:]))])
 
 
-ROWS = 4096
-
-
 def predictive(prepared: Prepared, x: Rows, offset: Rows | None) -> Predictive:
     """Returns the predictive of all rows: in memory where `lamu.memory.budget()` has room for it, else deferred."""
     if isinstance(x, Tracer):  # inside a compiled function, whose caller chose how many rows it sees
@@ -119,11 +120,69 @@ def predictive(prepared: Prepared, x: Rows, offset: Rows | None) -> Predictive:
     row = max(_bytes(prepared, x, offset, 2) - _bytes(prepared, x, offset, 1), 1)
     if row * x.shape[0] <= memory.budget():
         return prepared.at(x, offset)
-    return Deferred(prepared, x, offset, rows=max(1, min(memory.budget() // row, ROWS)))
+    return Deferred(prepared, x, offset, rows=max(1, min(memory.budget() // row, MOST)))
+
+
+class ByChunks(Predictive):
+    """Base class of predictives that are asked some rows at a time: every question is one pass over the rows."""
+
+    deferred = True
+
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> Any:
+        """Returns what `answer` returns of every chunk, put together; targets are cut as the rows are."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Array:
+        return self._moments["mean"]
+
+    @property
+    def variance(self) -> Array:
+        return self._moments["variance"]
+
+    @property
+    def aleatoric(self) -> Array:
+        return self._moments["aleatoric"]
+
+    @property
+    def epistemic(self) -> Array:
+        return self._moments["epistemic"]
+
+    def log_prob(self, y: Targets) -> Array:
+        return self.ask("log_prob", y)
+
+    def left_out(self, y: Targets) -> tuple[Array, ...]:
+        """Returns `log_prob(y)` without each of the draws, as large as all of them are for all rows."""
+        return self.ask("left_out", y, axis=1)
+
+    def cdf(self, y: Targets) -> Array:
+        return self.ask("cdf", y)
+
+    def quantile(self, probability: float) -> Array:
+        return self.ask("quantile", probability=probability)
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Returns an interval that holds the target with the given probability, for regression."""
+        return super().interval(level) if self.support.has_classes else self.ask("interval", level=level)
+
+    @cached_property
+    def _moments(self) -> dict[str, Array]:
+        return self.ask("moments")
+
+
+def answer(part: Predictive, question: str, *targets: Targets, **options: float) -> Any:
+    """Returns what a member of a predictive gives, by its name; of "moments" mean, variance and both uncertainties."""
+    if question == "moments":
+        return {name: getattr(part, name) for name in ("mean", "variance", "aleatoric", "epistemic")}
+    return getattr(part, question)(*targets, **options)
+
+
+# Compiled once for each kind and shape of chunk: one by one, the many small operations cost more than a pass.
+_answer = partial(jax.jit, static_argnames=("question", "probability", "level"))(answer)
 
 
 @record
-class Deferred(Predictive):
+class Deferred(ByChunks):
     """Any predictive, some rows at a time.
 
     Every question is one pass over the rows; mean, variance and both kinds of uncertainty share one, whose answers are
@@ -153,8 +212,6 @@ class Deferred(Predictive):
     offset: Any
     rows: int = static()
 
-    deferred = True
-
     @property
     def rows_at_once(self) -> int:
         return self.rows
@@ -171,30 +228,6 @@ class Deferred(Predictive):
         """The likelihood's support."""
         return self.prepared.support
 
-    @property
-    def mean(self) -> Array:
-        return self._moments["mean"]
-
-    @property
-    def variance(self) -> Array:
-        return self._moments["variance"]
-
-    @property
-    def aleatoric(self) -> Array:
-        """The uncertainty that more data would not remove."""
-        return self._moments["aleatoric"]
-
-    @property
-    def epistemic(self) -> Array:
-        return self._moments["epistemic"]
-
-    def log_prob(self, y: Targets) -> Array:
-        return self._each(_log_prob, self._column(y))
-
-    def left_out(self, y: Targets) -> tuple[Array, ...]:
-        """Returns `log_prob(y)` without each of the draws, as large as all of them are for all rows."""
-        return self._each(_left_out, self._column(y), axis=1)
-
     def monte_carlo_error(self, y: Targets) -> float:
         """Returns the standard error of the mean log predictive density, from sums over the chunks."""
         sums: Any = None
@@ -204,19 +237,7 @@ class Deferred(Predictive):
             sums = part if sums is None else jax.tree.map(np.add, sums, part)
         return jackknife([group / self.x.shape[0] for group in sums])
 
-    def cdf(self, y: Targets) -> Array:
-        return self._each(_cdf, self._column(y))
-
-    def quantile(self, probability: float) -> Array:
-        return self._each(partial(_quantile, probability=probability))
-
-    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Returns an interval that holds the target with the given probability, for regression."""
-        if self.support.has_classes:
-            return super().interval(level)
-        return self._each(partial(_interval, level=level))
-
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws of all targets.
 
         Raises:
@@ -245,9 +266,9 @@ class Deferred(Predictive):
 
         return self._each(best, self._numbers(0))
 
-    @cached_property
-    def _moments(self) -> dict[str, Array]:
-        return self._each(_moments)
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> Any:
+        targets = () if y is None else (self._column(y),)
+        return self._each(lambda part, *y: _answer(part, question, *y, **options), *targets, axis=axis)
 
     def _each(self, question: Callable[..., Any], *columns: Any, axis: int = 0) -> Any:
         """Returns the answers of every chunk's predictive, put together; columns are cut as the rows are."""
@@ -258,7 +279,7 @@ class Deferred(Predictive):
 
         return in_chunks(answer, (self.x, self.offset, *columns), rows=self.rows, axis=axis)
 
-    def _numbers(self, first: Any) -> Array:
+    def _numbers(self, first: Number) -> Array:
         return first + jnp.arange(self.x.shape[0])
 
     def _column(self, y: Targets) -> Any:
@@ -276,42 +297,9 @@ class Deferred(Predictive):
         return y
 
 
-# Compiled once for each kind and shape of chunk: one by one, the many small operations cost more than a pass.
-
-
-@jax.jit
-def _moments(part: Predictive) -> dict[str, Array]:
-    return {name: getattr(part, name) for name in ("mean", "variance", "aleatoric", "epistemic")}
-
-
-@jax.jit
-def _log_prob(part: Predictive, y: Targets) -> Array:
-    return part.log_prob(y)
-
-
-@jax.jit
-def _left_out(part: Predictive, y: Targets) -> tuple[Array, ...]:
-    return part.left_out(y)
-
-
 @jax.jit
 def _deviation_sums(part: Predictive, y: Targets, real: Array) -> tuple[Array, ...]:
     return tuple(mean_deviations(group, real) for group in part.left_out(y))
-
-
-@jax.jit
-def _cdf(part: Predictive, y: Targets) -> Array:
-    return part.cdf(y)
-
-
-@partial(jax.jit, static_argnames="probability")
-def _quantile(part: Predictive, probability: float) -> Array:
-    return part.quantile(probability)
-
-
-@partial(jax.jit, static_argnames="level")
-def _interval(part: Predictive, level: float) -> tuple[Array, Array]:
-    return part.interval(level)
 
 
 @partial(jax.jit, static_argnums=2)
@@ -334,12 +322,3 @@ def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
     """What one draw of one row's targets takes."""
     mean = jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some_rows((x, offset), 1))
     return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)
-
-
-def _some_rows(x: Inputs, rows: int) -> Any:
-    """The shapes of so many rows."""
-
-    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), jax.dtypes.canonicalize_dtype(leaf.dtype))
-
-    return jax.tree.map(shape, x)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -36,9 +35,9 @@ class AveragedPredictive(Predictive):
 
     log_weights: Array
 
-    @abstractmethod
     def each(self, question: Question, y: Targets = None) -> Array:
         """Returns what every component answers."""
+        raise NotImplementedError
 
     def average(self, values: Array) -> Array:
         """Returns the weighted average of what the components answer."""
@@ -214,7 +213,7 @@ class MixturePredictive(AveragedPredictive):
         lost = jnp.nan if len(densities) == 1 else jnp.log(len(densities) - 1)
         return (others - jnp.asarray(lost, others.dtype),)
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws: a component, the same for all rows, then targets from it."""
         component_key, target_key = jax.random.split(key)
         components = jax.random.categorical(component_key, self.log_weights, shape=(n,))

@@ -37,7 +37,7 @@ class DrawnOutputs:
     outputs: Callable[..., Any] = static()
     # Whether the draws are random, and not a point or points that stand for themselves.
     random: bool = static(default=True)
-    log_weights: Any = None  # log w of each draw, `[S]`, normalised; None for equal weights
+    log_weights: Array | None = None  # log w of each draw, `[S]`, normalised; None for equal weights
 
     @property
     def support(self) -> Support:
@@ -139,13 +139,13 @@ class OwnStatistics(PredictiveRule):
         return DrawnOutputs(model, (states(draws), draws), draws["likelihood"], _outputs_of_states)
 
 
-def settled_state(model: Target, params: Params, network_state: State, x: Array, times: int = 50) -> Any:
+def settled_state(model: Target, params: Params, network_state: State, x: Array, times: int = 50) -> State:
     """Returns the network's state after it has seen rows in training mode, again and again."""
     once = lambda _, state: model.outputs(params, state, x, None, True, None)[1]
     return jax.lax.fori_loop(0, times, once, network_state)
 
 
 @jax.jit
-def _outputs_of_states(model: Target, states: Any, draws: Params, x: Array, offset: Array | None) -> Array:
+def _outputs_of_states(model: Target, states: State, draws: Params, x: Array, offset: Array | None) -> Array:
     f = lambda both: with_offset(model.outputs(both[0], both[1], x)[0], offset)
     return jnp.asarray(jax.lax.map(f, (draws, states)))

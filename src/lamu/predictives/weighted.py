@@ -17,7 +17,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Number, RandomKey, Rows, State, Targets
 
 __all__ = ["Pooling", "Weighted"]
 
@@ -41,8 +41,8 @@ class Weighted(AveragedPredictive):
         1.0
     """
 
-    parts: tuple[Any, ...]
-    log_weights: Any
+    parts: tuple[Predictive, ...]
+    log_weights: Array
 
     def __post_init__(self) -> None:
         kinds = {(part.support.task, tuple(part.mean.shape)) for part in self.parts}
@@ -64,7 +64,7 @@ class Weighted(AveragedPredictive):
             )
 
     @classmethod
-    def equal(cls, parts: tuple[Any, ...]) -> Weighted:
+    def equal(cls, parts: tuple[Predictive, ...]) -> Weighted:
         """Returns the average with equal weights."""
         return cls(parts, jnp.full(len(parts), -math.log(len(parts)), parts[0].mean.dtype))
 
@@ -96,7 +96,7 @@ class Weighted(AveragedPredictive):
             return jnp.concatenate([piece.quantile(probability) for _, piece in self.chunks()])
         return super().quantile(probability)
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         part_key, draw_key = jax.random.split(key)
         chosen = jax.random.categorical(part_key, jnp.asarray(self.log_weights), shape=(n,))
         keys = jax.random.split(draw_key, len(self.parts))
@@ -166,7 +166,7 @@ class Pooling(PredictiveRule):
 class _Members:
     """The members' preparations."""
 
-    parts: tuple[Any, ...]
+    parts: tuple[Prepared, ...]
 
     @property
     def support(self) -> Support:
@@ -176,5 +176,5 @@ class _Members:
         return Weighted.equal(tuple(part.at(x, offset) for part in self.parts))
 
 
-def _member(stacked: Any, index: int) -> Any:
+def _member(stacked: State, index: int) -> State:
     return jax.tree.map(lambda leaf: leaf[index], stacked)

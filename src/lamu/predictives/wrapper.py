@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from lamu.predictives.lazy import draw_in_chunks
 from lamu.record import record, static
 from lamu.subkeys import row_keys
 from lamu.supports import Counts, Support, value_of
-from lamu.typing import Array, RandomKey, Targets
+from lamu.typing import Array, Number, RandomKey, Targets
 
 __all__ = ["AtPositions", "Moved", "OfTrials", "PredictiveWrapper", "RescaledPredictive", "at_positions", "with_trials"]
 
@@ -31,7 +30,7 @@ class PredictiveWrapper(Predictive):
     # A wrapper overrides what it changes. What `Predictive` derives from other members (standard deviation, interval,
     # decision, ...) is derived from the wrapper's own. A wrapper whose distribution is another one overrides moments,
     # `log_prob`, `left_out`, `cdf`, `quantile` and `sample` together; one that holds numbers for each row overrides
-    # `of_rows`, and one whose targets have another shape `target_rows`.
+    # `of_rows`, and one whose targets have another shape `target_rows` and `arranged`.
 
     base: Any
 
@@ -41,19 +40,19 @@ class PredictiveWrapper(Predictive):
 
     @property
     def mean(self) -> Array:
-        return self.base.mean
+        return self.arranged(self.base.mean)
 
     @property
     def variance(self) -> Array:
-        return self.base.variance
+        return self.arranged(self.base.variance)
 
     @property
     def aleatoric(self) -> Array:
-        return self.base.aleatoric
+        return self.arranged(self.base.aleatoric)
 
     @property
     def epistemic(self) -> Array:
-        return self.base.epistemic
+        return self.arranged(self.base.epistemic)
 
     def log_prob(self, y: Targets) -> Array:
         return self.base.log_prob(self.target_rows(y))
@@ -62,12 +61,12 @@ class PredictiveWrapper(Predictive):
         return self.base.left_out(self.target_rows(y))
 
     def cdf(self, y: Targets) -> Array:
-        return self.base.cdf(self.target_rows(y))
+        return self.arranged(self.base.cdf(self.target_rows(y)))
 
     def quantile(self, probability: float) -> Array:
-        return self.base.quantile(probability)
+        return self.arranged(self.base.quantile(probability))
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         return self.base.sample(key, n, first)
 
     @property
@@ -99,6 +98,10 @@ class PredictiveWrapper(Predictive):
         """Returns targets as the base takes them."""
         return y
 
+    def arranged(self, values: Array) -> Array:
+        """Returns numbers of the base, one a target, in the shape of the wrapper's."""
+        return values
+
 
 class RescaledPredictive(PredictiveWrapper):
     r"""The distribution of \(a + b\, y^*\), with \(y^*\) of a regression and \(b > 0\), all in the mean's shape."""
@@ -107,17 +110,17 @@ class RescaledPredictive(PredictiveWrapper):
     # has no unit: it is the base's.
 
     @property
-    @abstractmethod
     def factors(self) -> Array:
         """The factors b, in the shape of the mean."""
+        raise NotImplementedError
 
-    @abstractmethod
     def forward(self, values: Array) -> Array:
         """Returns a + b y* of values in the shape of the mean."""
+        raise NotImplementedError
 
-    @abstractmethod
     def backward(self, y: Array) -> Array:
         """Returns (y − a)/b of targets in the shape of the mean."""
+        raise NotImplementedError
 
     @property
     def mean(self) -> Array:
@@ -151,7 +154,7 @@ class RescaledPredictive(PredictiveWrapper):
         """Returns the quantile of each target, from the base's."""
         return self.forward(self.base.quantile(probability))
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws of the base, shifted and scaled."""
         return jax.vmap(self.forward)(self.base.sample(key, n, first))
 
@@ -219,26 +222,6 @@ class AtPositions(PredictiveWrapper):
     base: Predictive
     positions: tuple[int, ...] = static()
 
-    @property
-    def mean(self) -> Array:
-        """The means, `[N, *positions]`; of classes their probabilities, `[N, *positions, K]`."""
-        return self._map(self.base.mean)
-
-    @property
-    def variance(self) -> Array:
-        """The variances, in the shape of the mean."""
-        return self._map(self.base.variance)
-
-    @property
-    def aleatoric(self) -> Array:
-        """What more data would not remove, `[N, *positions]`."""
-        return self._map(self.base.aleatoric)
-
-    @property
-    def epistemic(self) -> Array:
-        """What is due to the parameters, `[N, *positions]`."""
-        return self._map(self.base.epistemic)
-
     def log_prob(self, y: Targets) -> Array:
         """Returns the sum over positions in nats, `[N]`."""
         return super().log_prob(y).reshape(-1, self._count).sum(axis=1)
@@ -246,14 +229,7 @@ class AtPositions(PredictiveWrapper):
     def left_out(self, y: Targets) -> tuple[Array, ...]:
         return tuple(group.reshape(len(group), -1, self._count).sum(axis=2) for group in super().left_out(y))
 
-    def cdf(self, y: Targets) -> Array:
-        return self._map(super().cdf(y))
-
-    def quantile(self, probability: float) -> Array:
-        """Returns the quantile of every position."""
-        return self._map(self.base.quantile(probability))
-
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws of all targets, `[n, N, *positions]`."""
         drawn = self.base.sample(key, n, first * self._count)
         return drawn.reshape(n, -1, *self.positions, *drawn.shape[2:])
@@ -280,7 +256,7 @@ class AtPositions(PredictiveWrapper):
     def _count(self) -> int:
         return math.prod(self.positions)
 
-    def _map(self, values: Array) -> Array:
+    def arranged(self, values: Array) -> Array:
         return values.reshape(-1, *self.positions, *values.shape[1:])
 
 
@@ -289,7 +265,7 @@ def at_positions(each: Predictive, likelihood: Likelihood) -> Predictive:
     return AtPositions(each, likelihood.positions) if isinstance(likelihood, PerPosition) else each
 
 
-_FEW = 1024
+_FEW = 1024  # counts whose distribution function is held; not measured
 
 
 @record
@@ -368,7 +344,7 @@ class OfTrials(PredictiveWrapper):
             return Predictive.quantile(self, probability)
         return jnp.concatenate([part.quantile(probability) for _, part in self.chunks()])
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws, `[n, N]`, by inverting the distribution function."""
         if self.deferred:
             parts = [part.sample(jax.random.clone(key), n, first + rows.start) for rows, part in self.chunks()]
