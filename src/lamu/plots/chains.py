@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lamu.mcmc import inference_data
-from lamu.plots.style import ACCENT, GREY, INK, canvas, head, tidy
+from lamu.plots.style import ACCENT, GREY, LEGEND, canvas, finished
 
 __all__ = ["energy", "trace"]
 
@@ -48,9 +48,7 @@ def trace(posterior: Any, name: str, axes: Any = None) -> Any:
     with _quietly():
         az.plot_trace(data, var_names=[name], axes=np.array([[aside, axes]]), compact=True, legend=False)
     axes.set(xlabel="draw", ylabel="", title="")
-    head(axes, name, f"{data.posterior.sizes['chain']} chains")
-    tidy(axes)
-    return axes
+    return finished(axes, name, f"{data.posterior.sizes['chain']} chains")
 
 
 def energy(posterior: Any, axes: Any = None) -> Any:
@@ -86,10 +84,8 @@ def energy(posterior: Any, axes: Any = None) -> Any:
     axes = canvas(4.6, 3.2).subplots() if axes is None else axes
     with _quietly():
         az.plot_energy(data, ax=axes, textsize=8, fill_color=(GREY, ACCENT), bfmi=False)
-    axes.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK)
-    head(axes, "Energy", f"{data.posterior.sizes['chain']} chains")
-    tidy(axes)
-    return axes
+    axes.legend(loc="best", **LEGEND)
+    return finished(axes, "Energy", f"{data.posterior.sizes['chain']} chains")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lamu.plots.plane import COLOURS, MOST
-from lamu.plots.style import ACCENT, INK, PALE, canvas, head, literal, panels, tidy
+from lamu.plots.style import ACCENT, INK, LEGEND, PALE, canvas, finished, literal, panels
 
 __all__ = ["analogies", "image_rows", "latent_map"]
 
@@ -169,9 +169,7 @@ def latent_map(z: Any, labels: Any = None, axes: Any = None, deviations: Any = N
         for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
             axis.pane.set_facecolor("white")
             axis.pane.set_edgecolor(PALE)
-    head(axes, "Latent variables", f"{len(z):,} rows")
-    tidy(axes)
-    return axes
+    return finished(axes, "Latent variables", f"{len(z):,} rows")
 
 
 def _space() -> Any:
@@ -191,4 +189,4 @@ def _draw_labels(axes: Any, z: np.ndarray, labels: np.ndarray) -> None:
         axes.scatter(*z[labels == name].T, s=10, color=[tuple(colour)], alpha=0.7, linewidths=0, label=literal(name))
     deep = z.shape[1] == 3
     place = {"loc": "center right", "bbox_to_anchor": (-0.05, 0.5)} if deep else {"loc": "best"}
-    axes.legend(**place, frameon=False, fontsize=7.5, labelcolor=INK, markerscale=1.6)
+    axes.legend(**place, **LEGEND, markerscale=1.6)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.model import Model
-from lamu.plots.style import ACCENT, GREY, INK, PALE, canvas, head, literal, panels, tidy
+from lamu.plots.style import ACCENT, GREY, INK, LEGEND, PALE, canvas, finished, literal, panels
 from lamu.supports import Classes, Support
 from lamu.typing import Inputs, RandomKey
 
@@ -67,12 +67,15 @@ def forest(
     axes.axvline(reference, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.hlines(places, values - reach, values + reach, color=ACCENT, linewidth=1.6)
     axes.plot(values, places, "o", color=ACCENT, markersize=5)
-    axes.set_yticks(places, [literal(name) for name in names])
+    return _listed(axes, names, unit, title, "95 % intervals")
+
+
+def _listed(axes: Any, names: Sequence[str], label: str, title: str, aside: str) -> Any:
+    """Returns axes with a name at every row, the first on top."""
+    axes.set_yticks(np.arange(len(names)), [literal(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel(unit)
-    head(axes, title, "95 % intervals")
-    tidy(axes)
-    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(label)
+    finished(axes, title, aside).tick_params(axis="y", length=0)
     return axes
 
 
@@ -110,9 +113,7 @@ def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity",
     axes.axvline(order[best], color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.errorbar(order, values, errors, color=ACCENT, linewidth=1.5, marker="o", markersize=4.5, ecolor=INK)
     axes.set(xlabel=complexity, ylabel="log evidence, nats")
-    head(axes, "Evidence", f"greatest at {order[best]:g}")
-    tidy(axes)
-    return axes
+    return finished(axes, "Evidence", f"greatest at {order[best]:g}")
 
 
 _BAND = 400  # draws of the band; a quantile of them has a standard error of 2 percentage points at most
@@ -161,13 +162,11 @@ def prior_functions(
     if not model.support.has_classes:
         low, high = np.quantile(targets, (0.05, 0.95), axis=0)
         axes.fill_between(along, low, high, color=PALE, linewidth=0, label="90 % of targets")
-        axes.legend(loc="upper left", frameon=False, fontsize=7.5, labelcolor=INK)
+        axes.legend(loc="upper left", **LEGEND)
     for line in means:
         axes.plot(along, line, color=ACCENT, linewidth=1.0, alpha=0.7)
     axes.set(xlabel=f"input {column + 1}", ylabel=_meaning(model.support))
-    head(axes, "Functions drawn from the prior", type(model.prior).__name__)
-    tidy(axes)
-    return axes
+    return finished(axes, "Functions drawn from the prior", type(model.prior).__name__)
 
 
 def _meaning(support: Support) -> str:
@@ -241,8 +240,7 @@ def _draw_plane(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> No
     axes.margins(0.12)
     axes.set_axisbelow(True)
     axes.grid(color=PALE, linewidth=0.7)
-    head(axes, "Leverage and residual", f"{len(of.belief):,} rows")
-    tidy(axes)
+    finished(axes, "Leverage and residual", f"{len(of.belief):,} rows")
 
 
 def _draw_bars(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> None:
@@ -251,9 +249,7 @@ def _draw_bars(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> Non
     axes.set_yticks(place, [named[i] for i in top])
     axes.invert_yaxis()
     axes.set(xlabel="KL of the belief without the row, nats")
-    head(axes, "Most influential rows")
-    tidy(axes)
-    axes.tick_params(axis="y", length=0)
+    finished(axes, "Most influential rows").tick_params(axis="y", length=0)
 
 
 _POINTS = 200
@@ -339,9 +335,7 @@ def _drawn(curves: Sequence[tuple[np.ndarray, np.ndarray]], title: str, label: s
         low, high = float(late.min()), float(late.max())
         room = 0.08 * (high - low) or 0.1
         axes.set_ylim(low - room, high + room)
-    head(axes, title, f"{len(curves)} runs" if len(curves) > 1 else "")
-    tidy(axes)
-    return axes
+    return finished(axes, title, f"{len(curves)} runs" if len(curves) > 1 else "")
 
 
 def weight_posteriors(
@@ -389,11 +383,5 @@ def weight_posteriors(
     axes.hlines(places, ends[0], ends[4], color=ACCENT, linewidth=1.0)
     axes.hlines(places, ends[1], ends[3], color=ACCENT, linewidth=3.0)
     axes.plot(ends[2], places, "o", color="white", markeredgecolor=ACCENT, markersize=4.5)
-    axes.set_yticks(places, [literal(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel("value")
     rest = sum(leaf[0].size for leaf in chosen.values()) - len(names)
-    head(axes, "Posterior of parameters", f"{rest:,} more" if rest else "50 % and 90 %")
-    tidy(axes)
-    axes.tick_params(axis="y", length=0)
-    return axes
+    return _listed(axes, names, "value", "Posterior of parameters", f"{rest:,} more" if rest else "50 % and 90 %")

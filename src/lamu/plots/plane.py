@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lamu import scores
-from lamu.plots.style import ACCENT, GREY, INK, canvas, head, tidy
+from lamu.plots.style import ACCENT, GREY, INK, LEGEND, canvas, finished, head, tidy
 from lamu.typing import Inputs, Targets
 
 __all__ = [
@@ -128,7 +128,7 @@ def decision_boundary(posterior: Any, x: Inputs, y: Targets, axes: Any = None, p
         _draw_boundaries(plane, other, "dashed")
         for name, style in (("posterior", "solid"), ("point", "dashed")):
             plane.axes.plot([], [], color=INK, linewidth=1.1, linestyle=style, label=name)
-        plane.axes.legend(loc="best", fontsize=7.5, labelcolor=INK, frameon=False)
+        plane.axes.legend(loc="best", **LEGEND)
     draw_rows(plane, c=colours[np.asarray(pred.support.numbers(y)).astype(int)])
     head(plane.axes, "Decision boundary")
     return plane.axes
@@ -240,7 +240,5 @@ def predictive_bands(posterior: Any, x: Inputs, y: Targets = None, column: int =
     if y is not None:
         axes.scatter(x[:, column], y, s=10, color=GREY, linewidths=0, alpha=0.8, zorder=3)
     axes.set(xlim=(along[0], along[-1]), xlabel=f"input {column + 1}", ylabel="target")
-    head(axes, "Prediction")
-    axes.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK)
-    tidy(axes)
-    return axes
+    axes.legend(loc="best", **LEGEND)
+    return finished(axes, "Prediction")

@@ -14,9 +14,11 @@ __all__ = [
     "GREY",
     "INK",
     "IN_RANGE",
+    "LEGEND",
     "MARGIN",
     "PALE",
     "canvas",
+    "finished",
     "head",
     "likely_range",
     "literal",
@@ -36,6 +38,7 @@ _DARK = {
     "#000000": "#e4e8ec",
 }
 MARGIN = 0.04
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 7.5, "labelcolor": INK}
 IN_RANGE = "90 % range if calibrated"
 
 
@@ -73,6 +76,13 @@ def head(axes: Any, name: str, aside: str = "") -> None:
     """Writes what a panel shows above its left end, and a number above its right end."""
     axes.set_title(name, loc="left", fontsize=10, color=INK, fontweight="bold")
     axes.set_title(aside, loc="right", fontsize=8, color=INK)
+
+
+def finished(axes: Any, name: str, aside: str = "") -> Any:
+    """Returns axes with their head, tidied."""
+    head(axes, name, aside)
+    tidy(axes)
+    return axes
 
 
 def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any, Any]:

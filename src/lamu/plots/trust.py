@@ -13,9 +13,11 @@ from lamu.plots.style import (
     GREY,
     IN_RANGE,
     INK,
+    LEGEND,
     MARGIN,
     PALE,
     canvas,
+    finished,
     head,
     likely_range,
     panels,
@@ -85,7 +87,7 @@ def reliability(pred: Any, y: Targets, bins: int = 10, event: str | None = None,
     few = len(y) < FEWEST_ROWS
     ece = "too few rows for an ECE" if few else f"ECE {scores.with_error(scores.ece, pred, y)}; {right:.3f} if right"
     head(upper, "Reliability", ece)
-    upper.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK, handletextpad=0.6, borderaxespad=0.2)
+    upper.legend(loc="best", **LEGEND, handletextpad=0.6, borderaxespad=0.2)
     _draw_counts(lower, found)
     lower.set_xlabel(f"predicted probability of {what}" if binary else "predicted probability of the chosen class")
     for each in axes:
@@ -171,7 +173,7 @@ def _draw_curve(axes: Any, rank: np.ndarray, rows: int, share: float) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1.0), aspect="equal", xticks=np.linspace(0, 1, 6), yticks=np.linspace(0, 1, 6))
     axes.set(xlabel="level of the central interval", ylabel="fraction of targets inside")
     head(axes, "Coverage")
-    axes.legend(loc="upper left", frameon=False, fontsize=7.5, labelcolor=INK, handletextpad=0.6)
+    axes.legend(loc="upper left", **LEGEND, handletextpad=0.6)
 
 
 def _draw_ranks(axes: Any, rank: np.ndarray, rows: int) -> None:
@@ -234,9 +236,7 @@ def risk_coverage(pred: Any, y: Targets, axes: Any = None) -> Any:
         f"{risk[at]:.3g} at 80 %", (found.share[at], risk[at]), xytext=(-6, 7), textcoords="offset points",
         ha="right", fontsize=8, color=INK,
     )  # fmt: skip
-    head(axes, "Risk against coverage", f"{len(risk):,} rows")
-    tidy(axes)
-    return axes
+    return finished(axes, "Risk against coverage", f"{len(risk):,} rows")
 
 
 _BINS = 30
@@ -269,7 +269,5 @@ def uncertainty_shift(known: Any, unknown: Any, axes: Any = None) -> Any:
     for values, colour, name in ((known, GREY, "in distribution"), (unknown, ACCENT, "out of distribution")):
         axes.hist(values, edges, density=True, color=colour, alpha=0.55, label=f"{name} ({len(values):,} rows)")
     axes.set(xlabel="uncertainty", ylabel="density")
-    head(axes, "Uncertainty", f"AUROC {separated:.3f}")
-    axes.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK)
-    tidy(axes)
-    return axes
+    axes.legend(loc="best", **LEGEND)
+    return finished(axes, "Uncertainty", f"AUROC {separated:.3f}")

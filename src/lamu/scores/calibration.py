@@ -77,7 +77,7 @@ class Estimate:
 
 FEWEST_ROWS = 20  # of fewer a calibration error says nothing
 
-_SAMPLES = 400
+_SAMPLES = 400  # which give a mean to 5 % of its deviation
 _SEED = 0x6C616D75  # unlike the seeds that people take, whose uniform numbers may be the probabilities themselves
 _MOST_SAMPLED = 20_000  # rows, beyond which the sums of bins are as good as normal
 

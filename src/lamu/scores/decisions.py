@@ -356,8 +356,7 @@ def with_question(utility: Any, cost: float) -> Any:
 def _expected(pred: Any, utility: Any, key: RandomKey | None, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns E[u(a, y)], `[N, actions]`, and E[max u], `[N]`."""
     if pred.support.has_classes:
-        p = np.asarray(pred.mean, float)
-        p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
+        p = pred.support.probabilities(np.asarray(pred.mean, float))
         table = _table(utility)
         if table.shape[1] != p.shape[1]:
             raise ValueError(f"a utility of shape {table.shape} does not fit; give [actions, {p.shape[1]}]")

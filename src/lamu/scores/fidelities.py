@@ -14,7 +14,7 @@ from lamu.families import Draws
 from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.scores.calibration import Estimate, difference
-from lamu.scores.proper_scores import by_row, nll, nodes_at_once
+from lamu.scores.proper_scores import by_row, cdf_at, gauss_legendre, integrated, nll
 from lamu.typing import Array, Inputs, RandomKey, Targets
 
 __all__ = [
@@ -110,8 +110,7 @@ def _probabilities(score: str, pred: Any, reference: Any) -> tuple[np.ndarray, n
         raise ValueError(f"{score} compares predictions of the same rows, and these have the shapes {shapes}")
     if not shapes[0][0]:
         raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
-    means = (np.asarray(given.mean, float) for given in (pred, reference))
-    one, other = (np.stack([1 - p, p], axis=1) if p.ndim == 1 else p for p in means)
+    one, other = (given.support.probabilities(np.asarray(given.mean, float)) for given in (pred, reference))
     return one, other
 
 
@@ -160,33 +159,19 @@ def wasserstein_of_rows(pred: Any, reference: Any, panels: int = 64) -> np.ndarr
         for each in (pred, reference)
     ]
     lower, upper = np.minimum(ends[0], ends[1]), np.maximum(ends[2], ends[3])
-    nodes, weights = np.polynomial.legendre.leggauss(8)
-    unit = ((np.arange(panels)[:, None] + (nodes[None] + 1.0) / 2.0) / panels).ravel()
-    weight = np.tile(weights / 2.0 / panels, panels)
-    at_once = nodes_at_once(len(unit), lower.size)
-    total = np.zeros_like(lower)
-    for start in range(0, len(unit), at_once):
-        group = slice(start, start + at_once)
-        z = lower + np.multiply.outer(unit[group], upper - lower)
-        one, other = (np.asarray(_cdf_at(each, z), float) for each in (pred, reference))
-        total += np.tensordot(weight[group], np.abs(one - other), axes=1)
-    return by_row((upper - lower) * total)
+    apart = lambda z: np.abs(np.subtract(*(np.asarray(_cdf_at(each, z), float) for each in (pred, reference))))
+    return by_row(integrated(apart, *gauss_legendre(lower, upper - lower, 1.0, panels)))
 
 
 def _cdf_at(pred: Any, points: np.ndarray) -> Array:
     """Returns F at many targets of every row, `[points, ...]`, some rows at a time where the prediction is large."""
     z = jnp.asarray(points, pred.mean.dtype)
     if isinstance(pred, Predictive) and pred.deferred:
-        return jnp.concatenate([_compiled(part, z[:, rows]) for rows, part in pred.chunks()], axis=1)
-    return _compiled(pred, z)
+        return jnp.concatenate([cdf_at(part, z[:, rows]) for rows, part in pred.chunks()], axis=1)
+    return cdf_at(pred, z)
 
 
-@jax.jit
-def _compiled(pred: Any, z: Array) -> Array:
-    return jax.lax.map(pred.cdf, z)
-
-
-_DRAWS = 4000
+_DRAWS = 4000  # whose mean is known to 1.6 % of a deviation
 
 
 @dataclass(frozen=True)

@@ -316,8 +316,7 @@ def _mean_outputs(posterior: Posterior, draws: Any, x: Array) -> Array:
 def _probabilities(score: str, pred: Any) -> np.ndarray:
     if not pred.support.has_classes:
         raise ValueError(f"{score} is for classes; of a regression take pred.variance or pred.epistemic")
-    p = np.asarray(pred.mean, float)
-    return np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
+    return pred.support.probabilities(np.asarray(pred.mean, float))
 
 
 # No targets are needed: what is compared is the distribution of what the model says about the rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,8 +18,11 @@ __all__ = [
     "accuracy",
     "brier",
     "by_row",
+    "cdf_at",
     "crps",
     "crps_of_rows",
+    "gauss_legendre",
+    "integrated",
     "nll",
     "nodes_at_once",
     "right",
@@ -294,20 +298,36 @@ def _integrals(pred: Any, y: np.ndarray, panels: int) -> np.ndarray:
     opaque = jax.tree_util.all_leaves([pred])
 
     def integral(reach: np.ndarray, upper: bool) -> np.ndarray:
-        points = _whole_numbers if pred.support.discrete else _gauss_legendre
+        points = _whole_numbers if pred.support.discrete else gauss_legendre
         first, step, unit, weight = points(y, reach if upper else -reach, 1.0 if upper else -1.0, panels)
-        at_once, total = nodes_at_once(len(unit), y.size), np.zeros_like(reach)
-        for start in range(0, len(unit), at_once):
-            some = slice(start, start + at_once)
-            z = jnp.asarray(first + np.multiply.outer(unit[some], step), jnp.result_type(float))
-            F = np.asarray(jax.lax.map(pred.cdf, z) if opaque else _cdf_at(pred, z), float)
-            total = total + np.tensordot(weight[some], ((1.0 - F) if upper else F) ** 2, axes=1)
-        return np.abs(step) * total
+
+        def square(points: np.ndarray) -> np.ndarray:
+            z = jnp.asarray(points, jnp.result_type(float))
+            F = np.asarray(jax.lax.map(pred.cdf, z) if opaque else cdf_at(pred, z), float)
+            return ((1.0 - F) if upper else F) ** 2
+
+        return integrated(square, first, step, unit, weight)
 
     return integral(below, upper=False) + integral(above, upper=True)
 
 
-def _gauss_legendre(y: np.ndarray, length: np.ndarray, sign: float, panels: int) -> tuple[np.ndarray, ...]:
+def integrated(
+    integrand: Callable[[np.ndarray], np.ndarray],
+    first: np.ndarray,
+    step: np.ndarray,
+    unit: np.ndarray,
+    weight: np.ndarray,
+) -> np.ndarray:
+    """Returns the integral of a function of nodes `[nodes, ...]` at first + unit · step, some nodes at a time."""
+    at_once, total = nodes_at_once(len(unit), first.size), np.zeros_like(step)
+    for start in range(0, len(unit), at_once):
+        some = slice(start, start + at_once)
+        values = integrand(first + np.multiply.outer(unit[some], step))
+        total = total + np.tensordot(weight[some], values, axes=1)
+    return np.abs(step) * total
+
+
+def gauss_legendre(y: np.ndarray, length: np.ndarray, sign: float, panels: int) -> tuple[np.ndarray, ...]:
     """First target and step of every row, and nodes and weights in units of the step."""
     nodes, weights = np.polynomial.legendre.leggauss(8)
     unit = ((np.arange(panels)[:, None] + (nodes[None] + 1.0) / 2.0) / panels).ravel()
@@ -323,6 +343,6 @@ def _whole_numbers(y: np.ndarray, length: np.ndarray, sign: float, panels: int) 
 
 
 @jax.jit
-def _cdf_at(pred: Any, z: Array) -> Array:
+def cdf_at(pred: Any, z: Array) -> Array:
     """Returns F at each of many targets of every row, `[points, ...]`."""
     return jax.lax.map(pred.cdf, z)
