@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,38 +11,39 @@ from jax.scipy.special import logsumexp
 
 from lamu import tree
 from lamu.families import Gaussian
-from lamu.operators import Dense, Diagonal, Operator
+from lamu.operators import Dense, Operator
 from lamu.record import record, static
 from lamu.typing import Array, Params
 
 __all__ = ["Divergence", "InclusiveKL", "Renyi", "ReverseKL", "renyi_divergence"]
 
 
-@runtime_checkable
-class Divergence(Protocol):
+class Divergence:
     r"""How far a belief q is from the target p, known up to a factor, and how descent sees it.
 
     From draws \(\theta_k \sim q\) with the log weights \(\log w_k = \log p(\theta_k) - \log q(\theta_k)\), p without
     its normaliser, an estimate of the gradient is \(\sum_k \omega_k \nabla f_k\), with \(\omega\) of `shares` and f of
-    `surrogate`.
+    `surrogate`. The base class is the divergence of the evidence bound, \(KL(q \,\|\, p)\).
 
     Attributes:
         departure: what the choice changes about the evidence bound, in words; empty for the bound itself.
         through_draws: whether gradients go through the draws \(\theta = m + s z\), or hold them.
         least: the fewest draws that say anything.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.divergences import Divergence
+        >>> Divergence().shares(jnp.zeros(4)).tolist()
+        [0.25, 0.25, 0.25, 0.25]
     """
 
-    departure: str
-    through_draws: bool
-    least: int
+    departure: str | Any = ""
+    through_draws: bool = True
+    least: int = 1
 
     def between(self, q: Gaussian, p: Gaussian) -> Array:
         """Returns the divergence of two Gaussians in nats, in closed form."""
-        ...
-
-    def mean_field(self, target: Gaussian) -> Gaussian:
-        """Returns the Gaussian with a diagonal precision that is closest to a Gaussian target."""
-        ...
+        return q.kl(p)
 
     def value(self, log_weights: Array) -> Array:
         """Returns the estimate of the divergence less the log of the target's normaliser, in nats, a scalar.
@@ -50,42 +51,15 @@ class Divergence(Protocol):
         Args:
             log_weights: log w, one a draw, `[draws]`.
         """
-        ...
+        return -jnp.mean(log_weights)
 
     def shares(self, log_weights: Array) -> Array:
         r"""Returns \(\omega\), what each draw's gradient counts, `[draws]`, with sum one."""
-        ...
+        return jnp.full_like(log_weights, 1 / log_weights.size)
 
     def surrogate(self, log_target: Array, log_belief: Array) -> Array:
         r"""Returns f of one draw, from \(\log p(\theta)\) and \(\log q(\theta)\)."""
-        ...
-
-
-ITERATIONS = 500
-
-
-def closest(target: Gaussian, alpha: float) -> Gaussian:
-    r"""Returns the mean-field Gaussian q of least \(D_\alpha(q \,\|\, p)\) for a Gaussian p with precision Λ."""
-    # The means agree. The precisions \(\psi_i\) solve \(\psi_i\, (S_\alpha^{-1})_{ii} = 1\) with \(S_\alpha = \alpha\,
-    # \mathrm{diag}(\psi) + (1 - \alpha) \Lambda\), here by a fixed point on Schur complements,
-    #
-    # \[ \psi_i = \Lambda_{ii} - (1 - \alpha)\, \Lambda_{i,-i}\, (S_\alpha)_{-i,-i}^{-1}\, \Lambda_{-i,i} \]
-    #
-    # whose ends are closed: \(\psi_i = \Lambda_{ii}\) at α = 1, the reverse divergence, and \(\psi_i = 1 /
-    # \Sigma_{ii}\) at α = 0, the inclusive one. Between them every variance falls from \(\Sigma_{ii}\) to \(1 /
-    # \Lambda_{ii}\).
-    matrix = target.precision.dense(target.mean)
-    like = target.mean
-    unravel = tree.ravel(like)[1]
-    if alpha == 1.0:
-        return Gaussian(like, Diagonal(unravel(jnp.diagonal(matrix))))
-
-    def improved(_: Any, psi: Array) -> Array:
-        inverse = jnp.linalg.inv(alpha * jnp.diag(psi) + (1 - alpha) * matrix)
-        return (1 / jnp.diagonal(inverse) - alpha * psi) / (1 - alpha)
-
-    psi = jax.lax.fori_loop(0, ITERATIONS if alpha else 1, improved, jnp.diagonal(matrix))
-    return Gaussian(like, Diagonal(unravel(psi)))
+        return log_belief - log_target
 
 
 def mixed(a: float, one: Operator, b: float, other: Operator, like: Params) -> Operator:
@@ -97,7 +71,7 @@ def mixed(a: float, one: Operator, b: float, other: Operator, like: Params) -> O
 
 
 @record
-class ReverseKL:
+class ReverseKL(Divergence):
     r"""\(KL(q \,\|\, p)\), whose negative is the evidence lower bound less the log evidence.
 
     A mean-field q takes the variance \(1 / \Lambda_{ii}\) of a Gaussian with precision Λ, that of a coordinate when all
@@ -109,33 +83,9 @@ class ReverseKL:
         ''
     """
 
-    departure = ""
-    through_draws = True
-    least = 1
-
-    def between(self, q: Gaussian, p: Gaussian) -> Array:
-        """Returns KL(q ‖ p)."""
-        return q.kl(p)
-
-    def mean_field(self, target: Gaussian) -> Gaussian:
-        """Returns the target's mean with the diagonal of its precision."""
-        return closest(target, 1.0)
-
-    def value(self, log_weights: Array) -> Array:
-        """Returns minus the evidence bound."""
-        return -jnp.mean(log_weights)
-
-    def shares(self, log_weights: Array) -> Array:
-        """Returns equal shares."""
-        return jnp.full_like(log_weights, 1 / log_weights.size)
-
-    def surrogate(self, log_target: Array, log_belief: Array) -> Array:
-        """Returns log q − log p."""
-        return log_belief - log_target
-
 
 @record
-class InclusiveKL:
+class InclusiveKL(Divergence):
     r"""\(KL(p \,\|\, q)\), expectations under p by importance weights of draws from q, normalised by their sum.
 
     \[ \nabla KL(p \,\|\, q) = -E_p[\nabla \log q(\theta)] \approx -\sum_k \frac{w_k}{\sum_l w_l} \nabla \log
@@ -159,10 +109,6 @@ class InclusiveKL:
     def between(self, q: Gaussian, p: Gaussian) -> Array:
         """Returns KL(p ‖ q)."""
         return p.kl(q)
-
-    def mean_field(self, target: Gaussian) -> Gaussian:
-        """Returns the target's mean with its own variances."""
-        return closest(target, 0.0)
 
     def value(self, log_weights: Array) -> Array:
         r"""Returns \(\sum_k \omega_k \log w_k - 2 \log \hat Z\), the estimate less the log of the normaliser."""
@@ -221,7 +167,7 @@ def renyi_divergence(q: Gaussian, p: Gaussian, alpha: float) -> Array:
 
 
 @record
-class Renyi:
+class Renyi(Divergence):
     r"""The variational Rényi bound of order α.
 
     \[ \mathcal L_\alpha = \frac{1}{1 - \alpha} \log E_q\Big[ \Big( \frac{p(\theta, D)}{q(\theta)} \Big)^{1 - \alpha}
@@ -248,7 +194,6 @@ class Renyi:
 
     alpha: float = static(default=0.5)
 
-    through_draws = True
     least = 2
 
     def __post_init__(self) -> None:
@@ -264,30 +209,16 @@ class Renyi:
         """Returns the Rényi divergence of two Gaussians."""
         return renyi_divergence(q, p, self.alpha)
 
-    def mean_field(self, target: Gaussian) -> Gaussian:
-        """Returns the closest mean-field Gaussian.
-
-        Raises:
-            ValueError: for an order outside [0, 1], where there may be none.
-        """
-        if not 0.0 <= self.alpha <= 1.0:
-            raise ValueError(f"alpha={self.alpha!r} may have no closest mean-field Gaussian; give an order in [0, 1]")
-        return closest(target, self.alpha)
-
     def value(self, log_weights: Array) -> Array:
         """Returns minus the bound."""
         if self.alpha == 1.0:
-            return -jnp.mean(log_weights)
+            return super().value(log_weights)
         share = 1 - self.alpha
         return -(logsumexp(share * log_weights) - math.log(log_weights.size)) / share
 
     def shares(self, log_weights: Array) -> Array:
         """Returns the weights to the power 1 − α, normalised."""
         return jax.nn.softmax((1 - self.alpha) * log_weights)
-
-    def surrogate(self, log_target: Array, log_belief: Array) -> Array:
-        """Returns log q − log p."""
-        return log_belief - log_target
 
 
 def _require_positive(alpha: float) -> None:
