@@ -42,8 +42,8 @@ __all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich"
 
 
 _SURE = 1e-9  # nats by which stacking weights may miss the best ones
-_ROUNDS = 100_000
-_NEGLIGIBLE = 1e-8
+_ROUNDS = 100_000  # of stacking at most
+_NEGLIGIBLE = 1e-8  # a weight whose member is not asked
 
 
 @record
