@@ -232,14 +232,14 @@ class Potential(Factor):
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of the targets at the expected outputs; of classes the probabilities."""
-        f = jnp.asarray(self.outputs.first(at))
-        rows = jnp.reshape(f, (-1, self.width))
-        own = _by_entry(self._dispersions(at), len(rows))
+        rows, own = self.entries(at)
         mean, variance = (
             jax.vmap(lambda part, f, moment=moment: moment(part, f[None])[0])(own, rows)
             for moment in (self.of_entry.mean, self.of_entry.variance)
         )
-        shape = f.shape if mean.size == f.size else mean.shape  # one number of each target's several outputs
+        outputs = jnp.shape(self.outputs.first(at))
+        # One number of each target's several outputs.
+        shape = outputs if mean.size == math.prod(outputs) else mean.shape
         return jnp.reshape(mean, shape), jnp.reshape(variance, shape)
 
 

@@ -49,23 +49,28 @@ def Words(share: Any, topic: Any) -> WordsFactor:
     )
 
 
+class OfWords(Factor):
+    """A factor of the words of a document, which is as long as it is."""
+
+    kind = Observed
+    affine = False
+    misses = False
+
+    @property
+    def shape(self) -> None:
+        # The data decide.
+        return None
+
+
 @record
-class WordsFactor(Factor):
+class WordsFactor(OfWords):
     """The words of a document. Use `Words`."""
 
     share: Expression
     topic: Expression
 
-    kind = Observed
-    affine = False
-    misses = False
     exchangeable = True
     first_concentration = 100.0
-
-    @property
-    def shape(self) -> None:
-        # As long as the document.
-        return None
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
@@ -84,21 +89,12 @@ class WordsFactor(Factor):
 
 
 @record
-class WordsInVocabulary(Factor):
+class WordsInVocabulary(OfWords):
     """The words of a document at known topics, which are a table of the vocabulary."""
 
     share: Expression
     probability: Array  # of every word in every topic over its largest, `[V, K]`
     top: Array  # the logarithms of the largest, `[V]`
-
-    kind = Observed
-    affine = False
-    misses = False
-
-    @property
-    def shape(self) -> None:
-        # As long as the document.
-        return None
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
@@ -112,21 +108,12 @@ class WordsInVocabulary(Factor):
 
 
 @record
-class WordsInTopics(Factor):
+class WordsInTopics(OfWords):
     """The words of one document, a function of its shares alone: two products in a step of an iteration."""
 
     share: Expression
     probability: Array  # of every word in every topic over its largest, `[K, words]`
     top: Array  # the logarithms of the largest, `[words]`
-
-    kind = Observed
-    affine = False
-    misses = False
-
-    @property
-    def shape(self) -> None:
-        # As long as the document.
-        return None
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
