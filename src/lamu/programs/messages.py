@@ -322,22 +322,17 @@ class SiteMessages(MessageTarget):
             return jax.nn.softmax(sum(in_rows.values()), axis=0)
 
 
+# λ of a broad belief; shapes and rates are two.
+_BROAD = {PositiveNumbers: (1.0, -2.0), Variances: (-3.0, -2.0), Chance: (1.0, 1.0), Simplex: (1.0,)}
+
+
 def _first(kind: Any, key: RandomKey, like: Array) -> Any:
     """Returns broad statistics of a site: of numbers a draw."""
     if kind in (Numbers, Vectors):
         return kind.of(jax.random.normal(key, like.shape, like.dtype) / 2.0)
     zeros = kind.zeros(like.shape, like.dtype)
     if kind is Precisions:
-        size = like.shape[-1]
-        broad = Precisions(zeros.logdet + 1.0, zeros.matrix - jnp.eye(size, dtype=like.dtype))
+        broad = Precisions(zeros.logdet + 1.0, zeros.matrix - jnp.eye(like.shape[-1], dtype=like.dtype))
     else:
-        broad = jax.tree.map(jnp.ones_like, zeros)
-        broad = broad if kind in (Chance, Simplex) else _signed(broad)
+        broad = kind(*(leaf + value for leaf, value in zip(jax.tree.leaves(zeros), _BROAD[kind], strict=True)))
     return kind.under(broad.belief())
-
-
-def _signed(natural: Any) -> Any:
-    """Returns λ = (1, −2) of a Gamma, and (−3, −2) of an inverse Gamma: shapes and rates of two."""
-    if isinstance(natural, PositiveNumbers):
-        return PositiveNumbers(natural.log, -2.0 * natural.value)
-    return Variances(-3.0 * natural.log, -2.0 * natural.inverse)
