@@ -168,9 +168,7 @@ def test_the_factor_of_the_logits_is_of_the_rows_that_judge(trained: Training, m
         asked.append(given)
         return 2.5
 
-    few: list[float] = []
     monkeypatch.setattr(stacked_fit, "logit_factor", factor)
-    monkeypatch.setattr(stacked_fit, "few_rows_factor", lambda rows: few.append(rows) or 1.25)
     y = (NUMBER % 3 == 0).astype(int)
     found = lamu.fit_table(X, y, Bernoulli(), weight=WEIGHT, folds=FOLDS, steps=30, seed=2)
     judges = judges_of(y, 2, True)
@@ -178,14 +176,13 @@ def test_the_factor_of_the_logits_is_of_the_rows_that_judge(trained: Training, m
     rows = np.concatenate(judges)
     np.testing.assert_array_equal(targets, y[rows])
     np.testing.assert_allclose(counts, WEIGHT[rows])
-    np.testing.assert_allclose(few, [WEIGHT[rows].sum()])
     np.testing.assert_array_equal(fold, np.repeat(np.arange(FOLDS), [len(each) for each in judges]))
     kept = np.array([weight for weight in found.weights.values() if weight > 0])
     np.testing.assert_allclose(weights, kept)
     assert outputs.shape == (len(kept), FOLDS, N, 1)
     # The outputs differ by what the bias is tagged with, which the factor multiplies.
     bias = np.asarray(found.posterior.belief.stacked.mean["network"]["linear"]["bias"]).reshape(len(kept), FOLDS)
-    tags = bias / (2.5 / 1.25)
+    tags = bias / 2.5
     assert np.abs(np.mod(tags, 100.0) - np.round(np.mod(tags, 100.0))).max() < 1e-4
     assert (np.abs(outputs.mean(axis=(2, 3)) - tags) < 20).all()
 

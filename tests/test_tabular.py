@@ -487,10 +487,10 @@ def test_logits_are_as_large_as_held_out_rows_say():
 
 @pytest.mark.parametrize(("rows", "freedom"), [(3, 1.015), (5, 1.435), (50, 13.0)])
 def test_logits_that_few_rows_have_judged_are_smaller(rows: int, freedom: float) -> None:
-    """By the 95 % quantile of Student's t over the normal one; logits of zero say nothing else of the factor."""
+    """By the square of the 95 % quantile of Student's t over the normal one; logits of zero say nothing else."""
     nothing, y, fold = np.zeros((1, 2, rows, 3)), np.arange(rows) % 3, np.arange(rows) % 2
     expected = stats.norm.ppf(0.95) / stats.t.ppf(0.95, freedom)
-    assert logit_factor(nothing, y, fold, np.ones(1)) == pytest.approx(expected, rel=1e-3)
+    assert logit_factor(nothing, y, fold, np.ones(1)) == pytest.approx(expected**2, rel=1e-3)
     many = logit_factor(nothing, y, fold, np.ones(1), np.full(rows, 1000.0))  # each counts as a thousand
     assert many == pytest.approx(1.0, abs=2e-3)
 

@@ -38,7 +38,7 @@ from lamu.running.checkpoints import Checkpoints, described, of_part, rows_descr
 from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, constant_of, sharpened
-from lamu.tabular.temperature import few_rows_factor, logit_factor, noise_factor
+from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import TRACING, FoldRows, Members, Path, Stretches, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
 from lamu.typing import Array, Inputs, Params, Targets
@@ -239,8 +239,7 @@ def fit_table(
         model = replace(model, likelihood=_with_noise(likelihood, outputs, judging))
     elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
         outputs = table.outputs(read, members, batch)
-        factor = logit_factor(outputs.astype(float), *judging)
-        members = sharpened(members, factor / few_rows_factor(float(table.counts.sum())))
+        members = sharpened(members, logit_factor(outputs.astype(float), *judging))
     log_weights = np.repeat(np.log(weights[weights > 0] / folds), folds).astype(full.mask.dtype)
     belief = jax.device_put(Ensemble(Point(members), log_weights))
     posterior = Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
