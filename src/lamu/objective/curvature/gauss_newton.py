@@ -208,9 +208,10 @@ class OverData:
             theta = self.params["network"]
             f, pull = jax.vjp(loss.outputs, theta)
             information = fisher_information(loss, theta, f)
-            root = replace(information, weights=information.weights * share).root()
+            root = information.likelihood.information_root(information.dispersion, f)
+            weights = jnp.sqrt(information.weights * share).astype(f.dtype)
             noise = jax.random.normal(key, (root.shape[0], root.shape[2]), f.dtype)
-            return pull(jnp.einsum("bkr,br->bk", root, noise))[0]
+            return pull(jnp.einsum("bkr,br->bk", root, noise) * weights[:, None])[0]
 
         return self._summed(of, key)
 
