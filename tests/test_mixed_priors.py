@@ -186,6 +186,6 @@ def test_a_prior_of_signs_is_what_a_belief_of_signs_takes_in() -> None:
 
 
 def test_spike_and_slab_is_told_what_is_wrong() -> None:
-    for options, message in (({"share": 1.0}, "share=1.0"), ({"spike": 0.0}, "spike=0.0")):
+    for options, message in (({"share": 1.0}, "the share 1.0"), ({"spike": 0.0}, "the spike 0.0")):
         with pytest.raises(ValueError, match=message):
             SpikeAndSlab(1.0, **options)
