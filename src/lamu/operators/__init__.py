@@ -1,5 +1,7 @@
 """Symmetric operators on the space of parameters: precisions, and curvatures that become precisions."""
 
+from typing import Any, TypeAlias
+
 from lamu.operators.block_diagonal import BlockDiagonal, DenseBlocks
 from lamu.operators.dense import Cholesky, Dense
 from lamu.operators.diagonal import Diagonal, Scalar, Scaled
@@ -44,3 +46,6 @@ __all__ = [
     "Structure",
     "leading",
 ]
+
+AnyStructure: TypeAlias = type[Any] | KroneckerFactored | LowRankStructure | MatrixFreeStructure
+"""A class of operators (`Dense`, `OutputEigen`), or a record that stands for one."""

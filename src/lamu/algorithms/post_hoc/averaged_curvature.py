@@ -26,7 +26,7 @@ from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, GaussNewton
-from lamu.operators.structures import AnyStructure
+from lamu.operators import AnyStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.linearised import TangentOutputs

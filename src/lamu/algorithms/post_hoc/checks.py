@@ -22,8 +22,7 @@ from lamu.convergence import Unconverged
 from lamu.families import Product
 from lamu.model import Model
 from lamu.objective import Objective
-from lamu.operators import Dense, Diagonal, KroneckerFactored, LowRankStructure, OutputEigen
-from lamu.operators.structures import AnyStructure
+from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored, LowRankStructure, OutputEigen
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.target import Target

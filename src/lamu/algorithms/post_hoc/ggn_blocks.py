@@ -25,6 +25,7 @@ from lamu.objective.curvature.reader.factors import FactorSums, factor_sums, is_
 from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.linearised import linearise
 from lamu.operators import (
+    AnyStructure,
     BlockDiagonal,
     Dense,
     DenseBlocks,
@@ -42,7 +43,6 @@ from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import by_factors
 from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
-from lamu.operators.structures import AnyStructure
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Inputs, Number, Params, RandomKey, State

@@ -29,6 +29,7 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
 from lamu.operators import (
+    AnyStructure,
     Dense,
     DenseBlocks,
     Diagonal,
@@ -40,7 +41,6 @@ from lamu.operators import (
 )
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import by_factors
-from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, PredictiveRule, Probit
 from lamu.priors import LearnedNormal

@@ -25,9 +25,8 @@ from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, GaussNewton
-from lamu.operators import Diagonal, MatrixFree, Scalar
+from lamu.operators import AnyStructure, Diagonal, MatrixFree, Scalar
 from lamu.operators.interface import Operator
-from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief

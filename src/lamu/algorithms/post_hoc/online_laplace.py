@@ -21,9 +21,8 @@ from lamu.families import Point
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, GaussNewton
-from lamu.operators import Dense, Diagonal, KroneckerFactored
+from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored
 from lamu.operators.kronecker import by_factors
-from lamu.operators.structures import AnyStructure
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
