@@ -363,8 +363,8 @@ def _sum_of_logs(precision: Any, mean: Params) -> Array:
 def _require_room(structure: AnyStructure, weights: Params) -> None:
     """Raises a ValueError for a structure whose operator cannot be held with its factor."""
     size = 2 * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
-    name = getattr(structure, "__name__", str(structure))
-    what = f"a precision of {tree.dimension(weights):,} weights, {name}, with its factor,"
+    name = getattr(structure, "__name__", str(structure)).lower()
+    what = f"a {name} precision of {tree.dimension(weights):,} weights, with its factor,"
     memory.demand(size, what, "take structure=KroneckerFactored(), or Diagonal")
 
 
