@@ -6,8 +6,9 @@ JAX.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu import (
@@ -145,60 +146,17 @@ __all__ = [
     "update_rules",
 ]
 
-_NAMES = {
-    "Checkpoints": "lamu.running",
-    "ConjugateModel": "lamu.conjugacy",
-    "Target": "lamu.target",
-    "Convergence": "lamu.convergence",
-    "Unconverged": "lamu.convergence",
-    "Diverged": "lamu.running.result",
-    "Fit": "lamu.running.result",
-    "fit": "lamu.loop",
-    "FoldedFit": "lamu.folds",
-    "fit_folds": "lamu.folds",
-    "StackedFit": "lamu.tabular",
-    "fit_table": "lamu.tabular",
-    "absorb": "lamu.algorithms.post_hoc.neural_linear",
-    "TemperatureFit": "lamu.validation_choice",
-    "fit_temperature": "lamu.validation_choice",
-    "PriorScaleFit": "lamu.validation_choice",
-    "fit_prior_scale": "lamu.validation_choice",
-    "Graph": "lamu.graphs",
-    "PriorSensitivity": "lamu.prior_comparison",
-    "prior_sensitivity": "lamu.prior_comparison",
-    "LogDensity": "lamu.density",
-    "from_numpyro": "lamu.programs",
-    "LowRankAdapter": "lamu.networks.low_rank_adapter",
-    "Model": "lamu.model",
-    "Posterior": "lamu.posterior",
-    "load": "lamu.posterior",
-    "Sensitivity": "lamu.influence",
-    "sensitivity": "lamu.influence",
-    "Site": "lamu.sites",
-    "site": "lamu.sites",
-    "add": "lamu.combine",
-    "merge": "lamu.combine",
-    "remove": "lamu.combine",
-    "EvidenceFit": "lamu.evidence_choice",
-    "fit_evidence": "lamu.evidence_choice",
-    "compare_likelihoods": "lamu.likelihood_choice",
-    "regression": "lamu.one_layer",
-    "Ranks": "lamu.simulation",
-    "simulation_based_calibration": "lamu.simulation",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
-    if name in __all__:
-        return import_module(f"lamu.{name}")
     if name == "__version__":
         from importlib.metadata import version
 
         return version("lamu")
-    raise AttributeError(f"module 'lamu' has no attribute {name!r}")
+    return _find(name)
 
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+_find, _ = lazy_names(__name__, __file__)

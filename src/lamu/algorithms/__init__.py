@@ -1,41 +1,48 @@
 """Algorithms: recipes of the Bayesian learning rule, one folder or file a kind of belief."""
 
-from lamu.algorithms.black_box import igo
-from lamu.algorithms.blockwise import blocks
-from lamu.algorithms.closed_form.conjugate import conjugate
-from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
-from lamu.algorithms.closed_form.message_passing import cvi, em, ncvmp, svi, vmp
-from lamu.algorithms.descent.belief_descent import bayes_by_backprop
-from lamu.algorithms.discrete import PlugInMean, PlugInMode, bayesbinn, dropout, mc_dropout, straight_through
-from lamu.algorithms.ensembles.deep_ensemble import Anchors, Bootstrap, Seeds, deep_ensemble
-from lamu.algorithms.ensembles.mixture import EqualWeights, EvidenceWeights, mixture
-from lamu.algorithms.ensembles.swag import DiagonalDeviations, EverySteps, LastPart, LowRankDeviations, swag
-from lamu.algorithms.mixtures import mixture_vi, multimodal
-from lamu.algorithms.moments import pbp
-from lamu.algorithms.optimisers import (
-    adagrad,
-    adam,
-    gradient_descent,
-    invariant_map,
-    kfac,
-    map_estimate,
-    newton,
-    rmsprop,
-    sam,
-    sgd,
-)
-from lamu.algorithms.post_hoc.evidence import Evidence, evidence, tuned
-from lamu.algorithms.post_hoc.laplace import laplace, last_layer
-from lamu.algorithms.post_hoc.neural_linear import neural_linear
-from lamu.algorithms.post_hoc.online_laplace import online_laplace
-from lamu.algorithms.post_hoc.scale_search import OneScale, ScalePerLayer, ScalePerWeight
-from lamu.algorithms.post_hoc.subnetwork import AllWeights, ByMask, HeadWeights, LargestVariance, Matching
-from lamu.algorithms.table import registry
-from lamu.algorithms.variational.conjugate_scales import conjugate_scales
-from lamu.algorithms.variational.lie_group import lie_group
-from lamu.algorithms.variational.online_newton import bsam, ivon, ogn, vogn, von
-from lamu.algorithms.variational.structured import noisy_kfac, slang
-from lamu.algorithms.variational.variational_head import DenseHead, DiagonalHead, variational_head
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.algorithms.black_box import igo
+    from lamu.algorithms.blockwise import blocks
+    from lamu.algorithms.closed_form.conjugate import conjugate
+    from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
+    from lamu.algorithms.closed_form.message_passing import cvi, em, ncvmp, svi, vmp
+    from lamu.algorithms.descent.belief_descent import bayes_by_backprop
+    from lamu.algorithms.discrete import PlugInMean, PlugInMode, bayesbinn, dropout, mc_dropout, straight_through
+    from lamu.algorithms.ensembles.deep_ensemble import Anchors, Bootstrap, Seeds, deep_ensemble
+    from lamu.algorithms.ensembles.mixture import EqualWeights, EvidenceWeights, mixture
+    from lamu.algorithms.ensembles.swag import DiagonalDeviations, EverySteps, LastPart, LowRankDeviations, swag
+    from lamu.algorithms.mixtures import mixture_vi, multimodal
+    from lamu.algorithms.moments import pbp
+    from lamu.algorithms.optimisers import (
+        adagrad,
+        adam,
+        gradient_descent,
+        invariant_map,
+        kfac,
+        map_estimate,
+        newton,
+        rmsprop,
+        sam,
+        sgd,
+    )
+    from lamu.algorithms.post_hoc.evidence import Evidence, evidence, tuned
+    from lamu.algorithms.post_hoc.laplace import laplace, last_layer
+    from lamu.algorithms.post_hoc.neural_linear import neural_linear
+    from lamu.algorithms.post_hoc.online_laplace import online_laplace
+    from lamu.algorithms.post_hoc.scale_search import OneScale, ScalePerLayer, ScalePerWeight
+    from lamu.algorithms.post_hoc.subnetwork import AllWeights, ByMask, HeadWeights, LargestVariance, Matching
+    from lamu.algorithms.table import registry
+    from lamu.algorithms.variational.conjugate_scales import conjugate_scales
+    from lamu.algorithms.variational.lie_group import lie_group
+    from lamu.algorithms.variational.online_newton import bsam, ivon, ogn, vogn, von
+    from lamu.algorithms.variational.structured import noisy_kfac, slang
+    from lamu.algorithms.variational.variational_head import DenseHead, DiagonalHead, variational_head
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
     "AllWeights",

@@ -1,17 +1,24 @@
 """Beliefs: the families q(θ), one file a kind of variable."""
 
-from lamu.families.chains import GaussianChain, MarkovChain, ParallelGaussianChain, ParallelMarkovChain
-from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters
-from lamu.families.gaussian import Gaussian
-from lamu.families.interface import Family
-from lamu.families.matrix_normal import MatrixNormal
-from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
-from lamu.families.normal_wishart import MultivariateNormal, NormalGamma, NormalWishart, Wishart
-from lamu.families.points import Draws, Ensemble, Point
-from lamu.families.probabilities import Bernoulli, Beta, Binary, Categorical, Dirichlet
-from lamu.families.products import PartialBelief, Parts, Product
-from lamu.families.rates import Exponential, Gamma, InverseGamma, Poisson
-from lamu.families.von_mises import VonMises
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.families.chains import GaussianChain, MarkovChain, ParallelGaussianChain, ParallelMarkovChain
+    from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters
+    from lamu.families.gaussian import Gaussian
+    from lamu.families.interface import Family
+    from lamu.families.matrix_normal import MatrixNormal
+    from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
+    from lamu.families.normal_wishart import MultivariateNormal, NormalGamma, NormalWishart, Wishart
+    from lamu.families.points import Draws, Ensemble, Point
+    from lamu.families.probabilities import Bernoulli, Beta, Binary, Categorical, Dirichlet
+    from lamu.families.products import PartialBelief, Parts, Product
+    from lamu.families.rates import Exponential, Gamma, InverseGamma, Poisson
+    from lamu.families.von_mises import VonMises
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
     "Bernoulli",

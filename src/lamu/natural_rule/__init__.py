@@ -18,20 +18,27 @@
 # Weights that are no part of the belief (biases, a normaliser's scales) and dispersions are a point that moves beside
 # it.
 
-from lamu.natural_rule.algorithm import FallingRate, NaturalRule, NaturalState, evidence_bound, natural_gradient
-from lamu.natural_rule.network_weights import (
-    Flips,
-    GaussianStart,
-    LatentStart,
-    NetworkWeights,
-    ParameterSubset,
-    Points,
-    SignStart,
-    Start,
-    SubsetLoss,
-    ZeroTemperature,
-)
-from lamu.natural_rule.subject import ConjugateLoss, ConjugateParameters, Streamed, Subject
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.natural_rule.algorithm import FallingRate, NaturalRule, NaturalState, evidence_bound, natural_gradient
+    from lamu.natural_rule.network_weights import (
+        Flips,
+        GaussianStart,
+        LatentStart,
+        NetworkWeights,
+        ParameterSubset,
+        Points,
+        SignStart,
+        Start,
+        SubsetLoss,
+        ZeroTemperature,
+    )
+    from lamu.natural_rule.subject import ConjugateLoss, ConjugateParameters, Streamed, Subject
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
     "ConjugateLoss",

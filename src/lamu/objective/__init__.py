@@ -1,6 +1,13 @@
 """The loss ℓ(θ) and everything differentiated from it."""
 
-from lamu.objective.batch_loss import BatchLoss, Gradient
-from lamu.objective.objective import AllParameters, NetworkParameters, NonGaussian, Objective
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.objective.batch_loss import BatchLoss, Gradient
+    from lamu.objective.objective import AllParameters, NetworkParameters, NonGaussian, Objective
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = ["AllParameters", "BatchLoss", "Gradient", "NetworkParameters", "NonGaussian", "Objective"]

@@ -1,18 +1,25 @@
 """p(y* | x*, D), and the rules that make it of a belief."""
 
-from lamu.predictives.approximate_classes import ClassProbabilities, LaplaceBridge, Probit
-from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
-from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive, StudentRule
-from lamu.predictives.input_mixture import InputMixture
-from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import Deferred
-from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal, TangentDraws
-from lamu.predictives.mixture import MixturePredictive
-from lamu.predictives.moment_propagation import Propagated
-from lamu.predictives.rule import PredictiveRule
-from lamu.predictives.sampled import Sampled
-from lamu.predictives.weighted import Pooling, Weighted
-from lamu.predictives.wrapper import AtPositions, OfTrials
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.predictives.approximate_classes import ClassProbabilities, LaplaceBridge, Probit
+    from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
+    from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive, StudentRule
+    from lamu.predictives.input_mixture import InputMixture
+    from lamu.predictives.interface import Predictive, Prepared
+    from lamu.predictives.lazy import Deferred
+    from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal, TangentDraws
+    from lamu.predictives.mixture import MixturePredictive
+    from lamu.predictives.moment_propagation import Propagated
+    from lamu.predictives.rule import PredictiveRule
+    from lamu.predictives.sampled import Sampled
+    from lamu.predictives.weighted import Pooling, Weighted
+    from lamu.predictives.wrapper import AtPositions, OfTrials
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
     "AtPositions",

@@ -1,35 +1,42 @@
 """Priors: the distribution of a network's parameters before any data, one file a kind of law."""
 
-from lamu.priors.belief import Belief, gaussian_belief, independent_normal
-from lamu.priors.by_path import ByPath
-from lamu.priors.correlated import CorrelatedNormal, FilterGroups, MatrixNormal
-from lamu.priors.hierarchy import (
-    ARD,
-    GammaVariance,
-    HalfCauchyScale,
-    Hierarchical,
-    Hierarchy,
-    Horseshoe,
-    InverseGammaVariance,
-    RegularisedHorseshoe,
-    Scale,
-    ScaledNetwork,
-    ScaleLaw,
-)
-from lamu.priors.independent import (
-    Cauchy,
-    Discrete,
-    FanIn,
-    GeneralisedNormal,
-    Independent,
-    Laplace,
-    ScaleMixture,
-    SpikeAndSlab,
-    StudentT,
-)
-from lamu.priors.interface import ConditionalPrior, IndependentLeaves, Prior
-from lamu.priors.jeffreys import Jeffreys
-from lamu.priors.normal import Gates, LayerwiseNormal, LearnedNormal, Normal
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.priors.belief import Belief, gaussian_belief, independent_normal
+    from lamu.priors.by_path import ByPath
+    from lamu.priors.correlated import CorrelatedNormal, FilterGroups, MatrixNormal
+    from lamu.priors.hierarchy import (
+        ARD,
+        GammaVariance,
+        HalfCauchyScale,
+        Hierarchical,
+        Hierarchy,
+        Horseshoe,
+        InverseGammaVariance,
+        RegularisedHorseshoe,
+        Scale,
+        ScaledNetwork,
+        ScaleLaw,
+    )
+    from lamu.priors.independent import (
+        Cauchy,
+        Discrete,
+        FanIn,
+        GeneralisedNormal,
+        Independent,
+        Laplace,
+        ScaleMixture,
+        SpikeAndSlab,
+        StudentT,
+    )
+    from lamu.priors.interface import ConditionalPrior, IndependentLeaves, Prior
+    from lamu.priors.jeffreys import Jeffreys
+    from lamu.priors.normal import Gates, LayerwiseNormal, LearnedNormal, Normal
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
     "ARD",

@@ -1,10 +1,17 @@
 """What a run is made of beside its steps: blocks, validation, history, checkpoints, progress."""
 
-from lamu.running.checkpoints import CheckpointError, Checkpoints, NotWritten, Resumption, Unsaved
-from lamu.running.history import History
-from lamu.running.progress import Progress
-from lamu.running.schedule import Block
-from lamu.running.validation import Best
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.running.checkpoints import CheckpointError, Checkpoints, NotWritten, Resumption, Unsaved
+    from lamu.running.history import History
+    from lamu.running.progress import Progress
+    from lamu.running.schedule import Block
+    from lamu.running.validation import Best
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
     "Best",

@@ -1,7 +1,14 @@
 """Reads where a network's parameters meet the data, and so has single examples' gradients squared without them."""
 
-from lamu.objective.curvature.reader.gradient_matrix import GradientMatrix, gradient_matrix
-from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
-from lamu.objective.curvature.reader.per_example import backward, squares_and_gradient
+from typing import TYPE_CHECKING
+
+from lamu.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from lamu.objective.curvature.reader.gradient_matrix import GradientMatrix, gradient_matrix
+    from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
+    from lamu.objective.curvature.reader.per_example import backward, squares_and_gradient
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = ["GradientMatrix", "LinearisedNetwork", "backward", "gradient_matrix", "linearise", "squares_and_gradient"]

@@ -1,0 +1,36 @@
+"""Faces of packages whose names are imported when they are first used."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns a package's `__getattr__` and `__dir__`: the names that its `if TYPE_CHECKING` block imports."""
+    # The block that type checkers read is the table: a name stands in it once. A fit then loads the modules that it
+    # uses and not those of every family, likelihood and algorithm, which together take as long as JAX itself.
+    modules: dict[str, str] = {}
+
+    def find(name: str) -> Any:
+        if not modules:
+            tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+            blocks = [block for block in tree.body if isinstance(block, ast.If)]
+            nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+            modules.update((alias.name, str(node.module)) for node in nodes for alias in node.names)
+        module = modules.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if module == package:  # `from lamu import priors`
+            return import_module(f"{package}.{name}")
+        value = getattr(import_module(module), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find, lambda: sorted({*vars(sys.modules[package]), *sys.modules[package].__all__})
