@@ -80,7 +80,7 @@ def convergence_is_measured_where_a_test_asks(request, monkeypatch) -> None:
     The tests' runs are short, and hundreds of them would be told that they have not converged.
     """
     if not any(request.node.get_closest_marker(name) for name in ("measured", "stress")):
-        monkeypatch.setattr("lamu.running.conclusion.convergence_of", lambda *arguments: None)
+        monkeypatch.setattr("lamu.running.fixed_point.convergence_of", lambda *arguments: None)
         monkeypatch.setattr("lamu.running.belief_shape.shape_of", lambda posterior, *arguments: posterior.convergence)
 
 

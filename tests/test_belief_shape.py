@@ -15,12 +15,12 @@ import lamu
 from lamu import graphs
 from lamu.convergence import Convergence, Unconverged
 from lamu.families import Gamma, Gaussian, MultivariateNormal, Point, Product
-from lamu.loop import _warn_unconverged
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.belief_shape import shape_of
+from lamu.running.conclusion import say_unconverged
 from lamu.running.schedule import Rounds
 
 pytestmark = pytest.mark.measured
@@ -195,4 +195,4 @@ def test_a_short_run_is_told_that_longer_may_not_help():
     with pytest.warns(
         Unconverged, match="has not converged: .* train longer .* not help, a Gaussian is the wrong shape"
     ):
-        _warn_unconverged(fit, False)
+        say_unconverged(fit, None, chosen_earlier=False)

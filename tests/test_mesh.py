@@ -27,6 +27,7 @@ from lamu.objective import Objective
 from lamu.protocol import Choices, Traits
 from lamu.record import record
 from lamu.running import compiled_steps
+from lamu.running.compiled_steps import OneDevice
 from lamu.running.sharding import Devices, Spread
 
 rng = np.random.default_rng(0)
@@ -223,7 +224,7 @@ def test_the_leading_axis_of_a_state_is_that_of_its_runs(name: str) -> None:
 def test_one_device_is_a_mesh_too() -> None:
     devices = Devices.of(mesh(runs=1), CHAINS)
     assert isinstance(devices.spread(CHAINS), Spread)
-    assert Devices.of(None, CHAINS).spread(CHAINS) is CHAINS
+    assert OneDevice().spread(CHAINS) is CHAINS
     alone, one = (lamu.fit(LINE, (X, Y), MEMBERS, epochs=1, mesh=where) for where in (None, mesh(runs=1, data=1)))
     assert_near(one.posterior.belief, alone.posterior.belief)
 

@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics, require_choice
-from lamu.convergence import LARGEST_R_HAT, Unconverged
-from lamu.data.arrays import Arrays, FewRows
-from lamu.data.mapped import require_room
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.data.stream import Stream
 from lamu.dtype_policy import all_digits
-from lamu.families import Draws, Point, Product
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.protocol import Algorithm, require_algorithm, runnable
-from lamu.running.checkpoints import Checkpoints, Resumption, described, rows_described
-from lamu.running.compiled_steps import draw_of, handle, keys_of, start, start_to_keep, whole_seed
-from lamu.running.conclusion import Conclusion, require_trained, say_probabilities, say_seen_rows
-from lamu.running.forecast import check_memory, measured
+from lamu.protocol import Algorithm, Traits, require_algorithm, runnable
+from lamu.running.checkpoints import Checkpoints, Resumption
+from lamu.running.compiled_steps import (
+    Keys,
+    OneDevice,
+    draw_of,
+    handle,
+    keys_of,
+    start,
+    start_to_keep,
+    whole_seed,
+)
+from lamu.running.conclusion import (
+    Conclusion,
+    require_trained,
+    say_few_rows,
+    say_probabilities,
+    say_seen_rows,
+    say_unconverged,
+)
+from lamu.running.forecast import Forecast, check_memory, measured
 from lamu.running.history import History
 from lamu.running.progress import Interruption, Progress
 from lamu.running.result import Diverged, Fit
-from lamu.running.schedule import Block, Length, array_blocks, passes_over, stream_blocks
-from lamu.running.sharding import Devices
-from lamu.running.validation import Best, posterior_nll, set_aside, training_rows, validation_nll
+from lamu.running.schedule import Block, Length, Steps
+from lamu.running.validation import Best, posterior_nll, room_for, set_aside, training_rows, validation_nll
 from lamu.target import Target, require_target
 from lamu.typing import Data, Number, State
 
 __all__ = ["fit"]
 
+Callback: TypeAlias = Callable[[int, Mapping[str, float]], Any]
+"""What is called after every block, with the steps done and the last entries of the history."""
+
 _EXAMPLE_ROWS = 4096
-_FEW_ROWS = 20  # below which a normal 90 % interval with a noise at a point covers less than .88 (Student t)
-_OTHER_SHAPE = (
-    "sample it with lamu.mcmc.nuts(), give variables that depend on each other one belief (a MultivariateNormal), or "
-    "write the model in variables whose posterior is closer to a Gaussian (of groups about a mean theta = mu + tau * z "
-    "with z ~ Normal(0, 1))"
-)
 
 
 def fit(
@@ -140,238 +149,201 @@ def fit(
     with all_digits():
         require_target(model)
         require_algorithm(algorithm)
-        seed = whole_seed(seed)
-        model = model.named(data)
+        seed, model, traits = whole_seed(seed), model.named(data), algorithm.traits
         with memory.within(max_memory):
-            from_file = _room_for(data, validation)
+            from_file = room_for(data, validation)
             rows = training_rows(model, data)
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
-        if stop is not None and validation is None:
-            raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
-        if resume and checkpoint is None:
-            raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
-        samples = algorithm.traits.length is not None
-        if stop is not None and samples:
-            raise ValueError(
-                f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
-            )
+        _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
         rows, held = set_aside(rows, validation, model, seed)
-        length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
-        if data_size is None:
-            if not isinstance(rows, Arrays):
-                raise ValueError(
-                    "data that comes in batches has no known size; give data_size=N, the number of its rows"
-                )
-            data_size = rows.count
+        length = Length.of(traits, rows, batch_size, epochs, steps)
         require_trained(model, epochs)
+        objective = Objective(model, _size_of(rows, data_size), temperature, likelihood_power)
+        best, keys = Best(stop), keys_of(seed)
         # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
-        identity = None if checkpoint is None else described(algorithm)
+        saved = None
+        if checkpoint is not None:
+            saved = Resumption.of(checkpoint, algorithm, objective, rows, held, seed, batch_size)
         algorithm = length.given_to(algorithm)
-        objective = Objective(model, float(data_size), temperature, likelihood_power)
-        init_key, step_key, order_key, final_key = keys_of(seed)
         # Dispersions start from what they are in the data, so the example may be larger than a batch.
         example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
-        few = min(model.rows_for_warnings, rows.count) if isinstance(rows, Arrays) else 0
-        remarked = rows.example(few) if few else None
         say_probabilities(model, example)
         if length.is_pretrained and statistics is None:
             require_choice(algorithm, objective, example)
-        judged = held is not None and not samples  # state by state
+        judge = held if traits.length is None else None  # state by state; a sampler's draws are judged once
         with memory.within(max_memory):
             forecast = check_memory(
-                algorithm, objective, rows, example, batch_size, judged, checkpoint is not None, from_file
+                algorithm, objective, rows, example, batch_size, judge is not None, saved is not None, from_file
             )
-
-        # On a mesh the steps have everything there; what comes after them has it where it was.
-        devices = Devices.of(mesh, algorithm)
-        laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
-        held_by, ours, judge, shown = devices.everywhere(
-            (handle(algorithm), objective, held if judged else None, example)
+        conclusion = Conclusion(
+            algorithm, objective, rows, judge, batch_size, keys.final, statistics, max_memory, not length.is_pretrained
         )
-        spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
-        state = (start_to_keep if length.is_pretrained else start)(spread, init_key, ours, shown)
-        best = Best(stop)
-        saved = Resumption.of(
-            checkpoint,
-            {
-                "seed": seed,
-                "batch_size": batch_size,
-                "data_size": float(data_size),
-                "temperature": float(temperature),
-                "likelihood_power": float(likelihood_power),
-                "validation": None if held is None else rows_described(held),
-                "data": rows_described(rows),
-                "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
-                "settings": identity,
-                **{field.name: described(getattr(model, field.name)) for field in fields(model)},
-            }
-            if checkpoint is not None
-            else {},
-        )
-        like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
-        history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
-        if resume:
-            state = devices.lay(saved.restore(state, history, best, algorithm, objective, example))
-        elif saved.exists:
-            raise ValueError(
-                f"there are checkpoints in {str(saved.folder)!r} already, which would be overwritten; go on from them "
-                "with resume=True, or choose another folder"
-            )
-        history.reserve()
-
+        devices = OneDevice() if mesh is None else _devices_of(mesh, algorithm)
+        run = Run.start(conclusion, length, devices, example, keys, best, saved, resume)
         if length.is_pretrained:
             say_seen_rows(validation)
-            blocks = iter(())
-        elif isinstance(laid, Arrays):
-            assert length.total is not None  # arrays know their length
-            unit = None if length.rounds is None else length.rounds.first
-            blocks = array_blocks(
-                spread, algorithm.traits, ours, laid, batch_size, length.total, history.steps, *keys, unit=unit
-            )
-        else:
-            passes = passes_over(algorithm.traits, epochs, steps)
-            blocks = stream_blocks(spread, algorithm.traits, ours, laid, passes, steps, history.steps, keys[0])
-        conclusion = Conclusion(
-            algorithm,
-            objective,
-            rows,
-            held if judged else None,
-            batch_size,
-            final_key,
-            statistics,
-            max_memory,
-            not length.is_pretrained,
-        )
-
-        def validate(state: State, block: Block) -> None:
-            if judge is not None and block.ends_an_epoch:
-                history.validated(validation_nll(held_by, final_key, state, ours, judge))
-                best.see(state, history.last["validation_nll"], block.passes)
-                best.stopped = best.enough(block.passes, history.columns)
-
-        def end_of_round(state: State) -> Posterior | None:
-            """Returns the posterior, where a round has ended after which no other is needed."""
-            if length.rounds is None or not length.rounds.ends_at(history.steps):
-                return None
-            return conclusion.if_enough(devices.together(state), history, length.rounds)
-
-        good = state
-        settled = end_of_round(state)
-        blocks = measured(forecast, blocks, state, max_memory) if settled is None else iter(())
-        with Progress(length.total, progress) as bar, Interruption() as interruption:
-            for block in _until(blocks, best):
-                interruption.heed()
-                # The block is given the state away; what can be returned after a failure is a copy.
-                good = _copied(state)
-                try:
-                    state, info = block.run(state)
-                    history.add(info)
-                except KeyboardInterrupt:
-                    state = good
-                    raise
-                if not history.finite:
-                    break
-                validate(state, block)
-                saved.keep(state, history, best)
-                for callback in callbacks:
-                    callback(history.steps, history.last)
-                bar.update(history.steps, history.last["loss"])
-                settled = end_of_round(state)
-                if settled is not None:
-                    break
-        interrupted = interruption.came
-
-        def finish(state: State) -> Fit:
-            chosen = state if best.state is None else best.state
-            if settled is not None and best.state is None:
-                return Fit(settled, history.columns, state, interrupted, remarked)
-            posterior = conclusion.posterior(devices.together(chosen), history, interrupted)
-            if held is not None and not judged:
-                history.validated(posterior_nll(posterior, held))
-            return Fit(posterior, history.columns, state, interrupted, remarked)
-
-        if not history.finite:
-            raise _diverged(history, runnable(algorithm).explain_divergence(state), lambda: finish(good))
-        saved.keep(state, history, best, now=True)
-        if interrupted and history.trace is None and algorithm.traits.length is not None:
-            raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
-        found = finish(state)
-        unscaled = "" if found.convergence is None or found.convergence.converged else model.unscaled_inputs(example)
-        _warn_unconverged(found, best.state is not None and not best.chosen_last, unscaled)
-        _warn_few_rows(found, rows)
+        run.take_steps(forecast, callbacks, progress)
+        found = run.finish(held)
+        say_unconverged(found, example, chosen_earlier=best.state is not None and not best.chosen_last)
+        say_few_rows(found, rows)
         return found
 
 
-def _room_for(data: Data, validation: Any) -> int:
-    """Returns the bytes that data in files will take in memory, and refuses those that the limit has no room for."""
-    named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
-    if not isinstance(named, Mapping):
-        return 0
-    parts = {name: part for name, part in named.items() if isinstance(part, np.ndarray)}
-    require_room(parts, copies=2 if isinstance(validation, float | int) else 1)
-    return require_room(parts)
+@dataclass
+class Run:
+    """A run of `fit` between its preparation and its end."""
+
+    conclusion: Conclusion  # what turns its last state into a posterior: algorithm, objective, rows
+    length: Length
+    devices: OneDevice
+    steps: Steps
+    handle: Any  # the algorithm's
+    judge: Arrays | None  # rows by which states are judged, on the devices
+    state: State
+    history: History
+    best: Best
+    saved: Resumption | None = None
+    settled: Posterior | None = None  # that of the last round, where no other is needed
+    interrupted: bool = False
+
+    @classmethod
+    def start(
+        cls,
+        conclusion: Conclusion,
+        length: Length,
+        devices: OneDevice,
+        example: Batch,
+        keys: Keys,
+        best: Best,
+        saved: Resumption | None,
+        resume: bool,
+    ) -> Run:
+        """Returns a run with its first state, or with that of its last checkpoint."""
+        algorithm, rows, traits = conclusion.algorithm, conclusion.rows, conclusion.algorithm.traits
+        laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
+        base, objective, judge, shown = devices.everywhere(
+            (handle(algorithm), conclusion.objective, conclusion.held, example)
+        )
+        step_key, order_key = devices.everywhere((keys.step, keys.order))
+        steps = Steps(devices.spread(base), traits, objective, laid, conclusion.batch_size, step_key, order_key)
+        state = (start_to_keep if length.is_pretrained else start)(steps.algorithm, keys.init, objective, shown)
+        draw = None
+        if traits.length is not None or saved is not None:
+            draw = draw_of(base, state, conclusion.objective, example)
+        history = History(traits, draw, None if saved is None else saved.folder / "draws")
+        if saved is not None:
+            state = devices.lay(saved.restore(state, history, best, draw, resume))
+        history.reserve()
+        return cls(conclusion, length, devices, steps, base, judge, state, history, best, saved)
+
+    def take_steps(self, forecast: Forecast, callbacks: Sequence[Callback], progress: bool | None) -> None:
+        """Takes the steps, until they are done, the validation says that it is enough, or an interrupt comes."""
+        self.settled = self._end_of_round()
+        good = self.state
+        blocks = () if self.length.is_pretrained or self.settled else self.steps.blocks(self.length, self.history.steps)
+        blocks = measured(forecast, iter(blocks), self.state, self.conclusion.max_memory)
+        with Progress(self.length.total, progress) as bar, Interruption() as interruption:
+            while not self.best.stopped and self.settled is None and (block := next(blocks, None)) is not None:
+                interruption.heed()
+                # The block is given the state away; what can be returned after a failure is a copy.
+                good = _copied(self.state)
+                try:
+                    self.state, info = block.run(self.state)
+                    self.history.add(info)
+                except KeyboardInterrupt:
+                    self.state = good
+                    raise
+                if not self.history.finite:
+                    break
+                self._validate(block)
+                if self.saved is not None:
+                    self.saved.keep(self.state, self.history, self.best)
+                for callback in callbacks:
+                    callback(self.history.steps, self.history.last)
+                bar.update(self.history.steps, self.history.last["loss"])
+                self.settled = self._end_of_round()
+        self.interrupted = interruption.came
+        if not self.history.finite:
+            raise self._diverged(good)
+
+    def _validate(self, block: Block) -> None:
+        if self.judge is None or not block.ends_an_epoch:
+            return
+        key, objective = self.conclusion.key, self.steps.objective
+        self.history.validated(validation_nll(self.handle, key, self.state, objective, self.judge))
+        self.best.see(self.state, self.history.last["validation_nll"], block.passes)
+        self.best.stopped = self.best.enough(block.passes, self.history.columns)
+
+    def _end_of_round(self) -> Posterior | None:
+        """Returns the posterior, where a round has ended after which no other is needed."""
+        rounds = self.length.rounds
+        if rounds is None or not rounds.ends_at(self.history.steps):
+            return None
+        return self.conclusion.if_enough(self.devices.together(self.state), self.history, rounds)
+
+    def finish(self, held: Arrays | None) -> Fit:
+        """Returns the result; of draws it is judged here by the rows set aside."""
+        if self.saved is not None:
+            self.saved.keep(self.state, self.history, self.best, now=True)
+        is_sampler = self.conclusion.algorithm.traits.length is not None
+        if self.interrupted and is_sampler and self.history.trace is None:
+            raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
+        found = self._result(self.state)
+        if is_sampler and held is not None:
+            self.history.validated(posterior_nll(found.posterior, held))
+            found = replace(found, history=self.history.columns)
+        return found
+
+    def _result(self, state: State) -> Fit:
+        posterior = self.settled
+        if posterior is None or self.best.state is not None:
+            chosen = state if self.best.state is None else self.best.state
+            posterior = self.conclusion.posterior(self.devices.together(chosen), self.history, self.interrupted)
+        rows, few = self.conclusion.rows, self.conclusion.objective.model.rows_for_warnings
+        shown = rows.example(min(few, rows.count)) if few and isinstance(rows, Arrays) else None
+        return Fit(posterior, self.history.columns, state, self.interrupted, shown)
+
+    def _diverged(self, before: State) -> Diverged:
+        """Returns the error of a run whose loss is no number."""
+        reason = runnable(self.conclusion.algorithm).explain_divergence(self.state)
+        advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
+        try:
+            last = self._result(before) if self.history.trace is None else None
+        except ValueError:  # a precision that had left its domain before the loss did is no belief
+            last = None
+        loss, step = self.history.last["loss"], self.history.first_bad + 1
+        return Diverged(f"the loss is {loss} at step {step}; {reason or advice}", last)
 
 
-def _diverged(history: History, reason: str | None, finish: Callable[[], Fit]) -> Diverged:
-    """Returns the error of a run whose loss is no number."""
-    advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
-    try:
-        last = finish() if history.trace is None else None
-    except ValueError:  # a precision that had left its domain before the loss did is no belief
-        last = None
-    return Diverged(f"the loss is {history.last['loss']} at step {history.first_bad + 1}; {reason or advice}", last)
+def _require_sense(traits: Traits, batch_size: int, validation: Any, stop: Any, checkpoint: Any, resume: bool) -> None:
+    """Raises a ValueError for options that contradict each other."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
+    if stop is not None and validation is None:
+        raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
+    if resume and checkpoint is None:
+        raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
+    if stop is not None and traits.length is not None:
+        raise ValueError(
+            f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
+        )
 
 
-def _warn_few_rows(found: Fit, rows: Any) -> None:
-    """Warns of intervals that are too narrow because few rows have told the noise, which is learned as a point."""
-    belief, model = found.posterior.belief, found.posterior.model
-    if not (isinstance(belief, Product) and isinstance(rows, Arrays) and model.has_outputs) or model.has_classes:
-        return
-    weights, noise = belief.factors.get("network"), belief.factors.get("likelihood")
-    count = float(jnp.sum(rows.weight))
-    if isinstance(weights, Point) or not isinstance(noise, Point) or not jax.tree.leaves(noise) or count >= _FEW_ROWS:
-        return
-    warnings.warn(
-        f"{count:.4g} rows tell little of the noise, which is learned as a point, so that intervals are too narrow; "
-        "take lamu.regression(x, y) or laplace() of a linear network, which integrate over it, or give the noise "
-        "(Gaussian(scale))",
-        FewRows,
-        stacklevel=3,
-    )
+def _size_of(rows: Arrays | Stream, data_size: Number | None) -> Number:
+    """Returns N."""
+    if data_size is not None:
+        return float(data_size)
+    if not isinstance(rows, Arrays):
+        raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
+    return float(rows.count)
 
 
-def _warn_unconverged(found: Fit, chosen_earlier: bool, unscaled: str = "") -> None:
-    """Warns of a posterior that is not the fixed point of the rule."""
-    measured = found.convergence
-    if measured is None or measured.converged or found.interrupted:
-        return
-    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
-        return  # `UnreliableChains` has said so
-    if chosen_earlier:
-        remedy = "validation chose a state before the end; leave validation out for the end itself"
-    else:
-        longer = "train longer (without epochs and steps, fit takes as many as it needs)"
-        general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
-        remedy = measured.remedy or unscaled or general
-    said = "the posterior has not converged"
-    if measured.at_fixed_point:
-        said, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
-    elif not measured.has_shape:
-        remedy = f"{remedy}; where that does not help, a Gaussian is the wrong shape: {_OTHER_SHAPE}"
-    warnings.warn(f"{said}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
+def _devices_of(mesh: Any, algorithm: Algorithm) -> OneDevice:
+    from lamu.running.sharding import Devices  # here: most runs have no mesh
+
+    return Devices.of(mesh, algorithm)
 
 
 @jax.jit
-def _copied(state: State) -> Any:
+def _copied(state: State) -> State:
     """Returns a copy of the state by one dispatch: leaf by leaf, it takes longer than many a block of steps."""
     return jax.tree.map(jnp.copy, state)
-
-
-def _until(blocks: Iterator[Block], best: Best) -> Iterator[Block]:
-    """Yields blocks until the validation says that it is enough."""
-    while not best.stopped:
-        block = next(blocks, None)
-        if block is None:
-            return
-        yield block

@@ -30,8 +30,9 @@ import numpy as np
 
 from lamu import store
 from lamu.data.arrays import Arrays
-from lamu.data.batch import Batch
+from lamu.data.stream import Stream
 from lamu.objective import Objective
+from lamu.protocol import Algorithm
 from lamu.running.history import History
 from lamu.running.validation import Best
 from lamu.typing import State
@@ -219,7 +220,7 @@ class Checkpoints:
             if not quietly:
                 kept = self._newest()
                 before = "none is there" if kept is None else f"that of step {kept} stays"
-                warnings.warn(f"{error}; the run goes on without it, and {before}", Unsaved, stacklevel=4)
+                warnings.warn(f"{error}; the run goes on without it, and {before}", Unsaved, stacklevel=5)
             return False
         return True
 
@@ -404,35 +405,46 @@ def _first_line(error: BaseException) -> str:
 
 
 class Resumption:
-    """A run's checkpoints; without a folder it keeps nothing."""
+    """The checkpoints that a run keeps, and goes on from."""
 
-    def __init__(self, keeper: Checkpoints | None, run: Mapping[str, Any]) -> None:
+    def __init__(self, keeper: Checkpoints, run: Mapping[str, Any]) -> None:
         self._keeper = keeper
         self._run = dict(run)
         self._at = time.monotonic()
         self._step: int | None = None
         self._written = True
+        self.folder = Path(keeper.folder)
 
     @classmethod
-    def of(cls, checkpoint: str | os.PathLike[str] | Checkpoints | None, run: Mapping[str, Any]) -> Resumption:
-        """Returns the resumption of a run by what `fit` was given."""
-        keeper = checkpoint if checkpoint is None or isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
-        return cls(keeper, run)
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the checkpoints are."""
-        return None if self._keeper is None else Path(self._keeper.folder)
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a checkpoint."""
-        return self._keeper is not None and self._keeper.latest() is not None
+    def of(
+        cls,
+        checkpoint: str | os.PathLike[str] | Checkpoints,
+        algorithm: Algorithm,
+        objective: Objective,
+        rows: Arrays | Stream,
+        held: Arrays | None,
+        seed: int,
+        batch_size: int,
+    ) -> Resumption:
+        """Returns the resumption of a run, which is known again by all that decides its steps but their number."""
+        run = {
+            "seed": seed,
+            "batch_size": batch_size,
+            "data_size": float(objective.data_size),
+            "temperature": float(objective.temperature),
+            "likelihood_power": float(objective.likelihood_power),
+            "validation": None if held is None else rows_described(held),
+            "data": rows_described(rows),
+            "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
+            "settings": described(algorithm),
+            **{field.name: described(getattr(objective.model, field.name)) for field in fields(objective.model)},
+        }
+        return cls(checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint), run)
 
     def keep(self, state: State, history: History, best: Best, now: bool = False) -> None:
         """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on."""
         # `now`: write in any case, unless nothing has happened since the last one.
-        if self._keeper is None or history.steps in (0, self._step):
+        if history.steps in (0, self._step):
             return
         if not (now or best.stopped or time.monotonic() - self._at >= self._keeper.every):
             return
@@ -449,13 +461,19 @@ class Resumption:
         )
         self._at, self._step = time.monotonic(), history.steps
 
-    def restore(
-        self, state: State, history: History, best: Best, algorithm: Any, objective: Objective, batch: Batch
-    ) -> Any:
-        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none."""
-        step = None if self._keeper is None else self._keeper.latest()
-        if self._keeper is None or step is None:
+    def restore(self, state: State, history: History, best: Best, draw: Any, resume: bool) -> State:
+        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none.
+
+        `draw` is of the shapes of what a step yields. A folder that holds checkpoints is an error without `resume`.
+        """
+        step = self._keeper.latest()
+        if step is None:
             return state
+        if not resume:
+            raise ValueError(
+                f"there are checkpoints in {str(self.folder)!r} already, which would be overwritten; go on from them "
+                "with resume=True, or choose another folder"
+            )
         content, facts, arrays = self._keeper.restore(step, {"state": state, "best": state})
         for name, value in self._run.items():
             if facts["run"].get(name) != value:
@@ -463,16 +481,9 @@ class Resumption:
                     f"the checkpoint in {str(self.folder)!r} is of a run with {name}={facts['run'].get(name)!r}, and "
                     f"this one has {value!r}; give the same, or choose another folder"
                 )
-        history.restore(arrays, _draws(algorithm, state, objective, batch))
+        history.restore(arrays, jax.tree.structure(draw))
         if facts["best"] is not None:
             best.state, best.nll, best.passes = content["best"], facts["best"]["nll"], facts["best"]["passes"]
         best.stopped = facts["stopped"]
         self._step = step
         return content["state"]
-
-
-def _draws(algorithm: Any, state: State, objective: Objective, batch: Batch) -> Any:
-    """Returns the structure of the draws that a step yields."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    _, info = jax.eval_shape(algorithm.step, key, state, batch, objective)
-    return jax.tree.structure(info.draw)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ from lamu.subkeys import subkey
 from lamu.typing import Array, RandomKey, State
 
 __all__ = [
+    "Keys",
+    "OneDevice",
     "draw_of",
     "handle",
     "keys_of",
@@ -53,11 +55,20 @@ def whole_seed(seed: Any) -> int:
     return number
 
 
-def keys_of(seed: int) -> tuple[RandomKey, RandomKey, RandomKey, RandomKey]:
-    """Returns the keys of a run: of its first state, its steps, the order of its rows, and its posterior."""
+class Keys(NamedTuple):
+    """The keys of a run: of its first state, its steps, the order of its rows, and its posterior."""
+
+    init: RandomKey
+    step: RandomKey
+    order: RandomKey
+    final: RandomKey
+
+
+def keys_of(seed: int) -> Keys:
+    """Returns the keys of a run by its seed."""
     # They are `jax.random.fold_in(jax.random.key(seed), i)`.
     key = _key(np.uint32(seed))
-    return subkey(key, 0), subkey(key, 1), subkey(key, 2), subkey(key, 3)
+    return Keys(*(subkey(key, i) for i in range(4)))
 
 
 @compiled_once()
@@ -80,6 +91,16 @@ def handle(algorithm: Any) -> Any:
 def opened(algorithm: Any) -> Any:
     """Returns the algorithm that a handle stands for."""
     return algorithm.algorithm if isinstance(algorithm, _Opaque) else algorithm
+
+
+class OneDevice:
+    """The default device, on which everything of a run lies already; `lamu.running.sharding.Devices` for a mesh."""
+
+    def lay(self, value: Any) -> Any:
+        """Returns a state as the steps have it."""
+        return value
+
+    spread = everywhere = dealt = together = lay
 
 
 @jax.jit

@@ -14,22 +14,29 @@ import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics
-from lamu.data.arrays import Arrays
+from lamu.convergence import LARGEST_R_HAT, Unconverged
+from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
-from lamu.families import Product
+from lamu.families import Draws, Point, Product
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, runnable
-from lamu.running.fixed_point import convergence_of
 from lamu.running.history import History
 from lamu.running.result import Fit
 from lamu.running.schedule import Rounds
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, State
 
-__all__ = ["Conclusion", "require_trained", "say_probabilities", "say_seen_rows"]
+__all__ = [
+    "Conclusion",
+    "require_trained",
+    "say_few_rows",
+    "say_probabilities",
+    "say_seen_rows",
+    "say_unconverged",
+]
 
 
 _FEWEST, _MOST = 20, 256  # rows of which probabilities are told from log odds
@@ -142,6 +149,8 @@ class Conclusion:
             raise
 
     def _measured(self, posterior: Posterior, steps: int) -> Any:
+        from lamu.running.fixed_point import convergence_of  # here: what is imported with it is not for the steps
+
         key = jax.random.fold_in(jax.random.clone(self.key), 2)
         work = self._work(steps)
         return convergence_of(posterior, self.algorithm, self.objective, self.rows, key, work, self.batch_size)
@@ -174,3 +183,51 @@ class Conclusion:
         for each in said:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return posterior
+
+
+_FEW_ROWS = 20  # below which a normal 90 % interval with a noise at a point covers less than .88 (Student t)
+_OTHER_SHAPE = (
+    "sample it with lamu.mcmc.nuts(), give variables that depend on each other one belief (a MultivariateNormal), or "
+    "write the model in variables whose posterior is closer to a Gaussian (of groups about a mean theta = mu + tau * z "
+    "with z ~ Normal(0, 1))"
+)
+
+
+def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
+    """Warns of intervals that are too narrow because few rows have told the noise, which is learned as a point."""
+    belief, model = found.posterior.belief, found.posterior.model
+    if not (isinstance(belief, Product) and isinstance(rows, Arrays) and model.has_outputs) or model.has_classes:
+        return
+    weights, noise = belief.factors.get("network"), belief.factors.get("likelihood")
+    count = float(jnp.sum(rows.weight))
+    if isinstance(weights, Point) or not isinstance(noise, Point) or not jax.tree.leaves(noise) or count >= _FEW_ROWS:
+        return
+    warnings.warn(
+        f"{count:.4g} rows tell little of the noise, which is learned as a point, so that intervals are too narrow; "
+        "take lamu.regression(x, y) or laplace() of a linear network, which integrate over it, or give the noise "
+        "(Gaussian(scale))",
+        FewRows,
+        stacklevel=3,
+    )
+
+
+def say_unconverged(found: Fit, example: Batch | None, chosen_earlier: bool) -> None:
+    """Warns of a posterior that is not the fixed point of the rule."""
+    measured = found.convergence
+    if measured is None or measured.converged or found.interrupted:
+        return
+    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
+        return  # `UnreliableChains` has said so
+    if chosen_earlier:
+        remedy = "validation chose a state before the end; leave validation out for the end itself"
+    else:
+        longer = "train longer (without epochs and steps, fit takes as many as it needs)"
+        general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
+        unscaled = "" if example is None else found.posterior.model.unscaled_inputs(example)
+        remedy = measured.remedy or unscaled or general
+    said = "the posterior has not converged"
+    if measured.at_fixed_point:
+        said, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
+    elif not measured.has_shape:
+        remedy = f"{remedy}; where that does not help, a Gaussian is the wrong shape: {_OTHER_SHAPE}"
+    warnings.warn(f"{said}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)

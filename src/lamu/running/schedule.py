@@ -7,7 +7,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -18,13 +19,16 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.objective import Objective
-from lamu.protocol import Info, Traits
+from lamu.protocol import Algorithm, Info, Traits
 from lamu.rate import over
 from lamu.running.compiled_steps import one_step, order, picked_step, scan_batches, scan_whole
 from lamu.running.history import collects, keeps, stage_end
-from lamu.typing import RandomKey, State
+from lamu.typing import Array, RandomKey, State
 
-__all__ = ["Block", "Length", "Rounds", "array_blocks", "passes_over", "run_length", "stream_blocks"]
+__all__ = ["Block", "Length", "Rounds", "Steps"]
+
+Program: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A compiled function and its arguments."""
 
 
 # Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the
@@ -36,7 +40,7 @@ __all__ = ["Block", "Length", "Rounds", "array_blocks", "passes_over", "run_leng
 _FIRST, _FIRST_FULL = 1024, 32  # steps of the first round
 _FEWEST_EPOCHS = 4
 _MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever are more
-_UNMEASURED = 50  # epochs of what has no fixed point to measure, three rounds at least
+_UNMEASURED = 50  # epochs of what has no fixed point to measure, three rounds at least; and passes over a stream
 _NEAR, _SHORT_ROUND = 0.1, 3  # standard deviations, in the first two rounds
 
 
@@ -78,6 +82,50 @@ class Rounds:
         return found.at_fixed_point and (found.offset is None or found.offset <= limit)
 
 
+@dataclass(frozen=True)
+class Length:
+    """The length of a run."""
+
+    total: int | None  # the steps there are at most; None for a stream whose batches nobody has counted
+    rounds: Rounds | None = None  # the rounds of a run over arrays that nobody gave a length, else None
+    is_pretrained: bool = False  # whether no step is taken at all, because the weights arrive trained
+    passes: int | None = None  # over a stream; None where the steps say when it ends
+
+    @classmethod
+    def of(
+        cls, traits: Traits, rows: Arrays | Stream, batch_size: int, epochs: int | None, steps: int | None
+    ) -> Length:
+        """Returns the length of a run."""
+        if epochs is not None and steps is not None:
+            raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
+        if epochs == 0 and traits.length is None:
+            return cls(0, is_pretrained=True)
+        its_own, given = traits.length is not None or traits.batching == "once", (epochs, steps) != (None, None)
+        if traits.batching == "full" and not isinstance(rows, Arrays):
+            raise ValueError("this algorithm needs all the data at every step; give it as (x, y), not in batches")
+        if its_own and given:
+            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
+        for name, value in (("epochs", epochs), ("steps", steps)):
+            if value is not None and not 1 <= value < math.inf:  # NaN is neither
+                raise ValueError(f"{name}={value!r} does nothing; give at least 1")
+        if not isinstance(rows, Arrays):
+            passes = 1 if its_own else _UNMEASURED if epochs is None else epochs
+            return cls(steps, passes=None if steps is not None or traits.length is not None else passes)
+        if not (its_own or given):
+            rounds = Rounds.of(traits, rows.count, batch_size)
+            return cls(rounds.limit, rounds)
+        per_epoch = 1 if traits.batching == "full" else math.ceil(rows.count / batch_size)
+        if its_own:
+            return cls(per_epoch if traits.length is None else traits.length)
+        return cls(per_epoch * epochs if epochs is not None else steps)
+
+    def given_to(self, algorithm: Algorithm) -> Algorithm:
+        """Returns the algorithm with rates that fall over this length, or over each of its rounds."""
+        if self.rounds is not None:
+            return over(self.rounds.first, algorithm, restarts=True)
+        return over(self.total or None, algorithm)
+
+
 # What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution
 # inside a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step
 # there; and a block should be long enough to hide its dispatch, yet short enough for a person who waits at the
@@ -86,7 +134,6 @@ class Rounds:
 
 _SHORT, _LONG = 64, 1024
 _FEW_BYTES = 64 * 2**20
-_EPOCHS = 50
 
 
 @dataclass(frozen=True)
@@ -94,12 +141,10 @@ class Block:
     """Some steps at once."""
 
     # Takes the state, which it is given away, and returns the next one with what there is to see of each step.
-    run: Callable[[Any], tuple[Any, Info]]
+    run: Callable[[State], tuple[State, Info]]
     end: int  # how many steps of the whole run are done after it
     passes: float  # how many times the data were seen then, a whole number at the end of an epoch
-    # Takes the state, and returns the compiled function that runs, all of the block or a step of it, with its
-    # arguments.
-    program: Callable[[Any], tuple[Any, tuple[Any, ...]]]
+    program: Callable[[State], Program]  # takes the state, and returns what runs: all of the block, or a step of it
 
     def held(self, state: State) -> int:
         """Returns the bytes that its program holds beside the state and the rows; compiles it, and does not run it."""
@@ -112,89 +157,118 @@ class Block:
         return self.passes == int(self.passes)
 
 
-def run_length(traits: Traits, count: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
-    """Returns the number of steps that a run over arrays takes."""
-    if traits.length is not None or traits.batching == "once":
-        if epochs is not None or steps is not None:
-            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
-        return traits.length if traits.length is not None else math.ceil(count / batch_size)
-    _require_positive(epochs, steps)
-    per_epoch = 1 if traits.batching == "full" else math.ceil(count / batch_size)
-    return steps if steps is not None else (_EPOCHS if epochs is None else epochs) * per_epoch
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a run: what takes them, on which rows, with which keys. A step depends on its number alone."""
 
+    algorithm: Any  # the handle, spread over the devices of a mesh where there is one
+    traits: Traits
+    objective: Objective
+    rows: Arrays | Stream  # on those devices
+    batch_size: int
+    step_key: RandomKey
+    order_key: RandomKey
 
-def passes_over(traits: Traits, epochs: int | None, steps: int | None) -> int | None:
-    """Returns the number of passes over batches that come in their own order; None where steps say when it ends."""
-    if traits.batching == "full":
-        raise ValueError("this algorithm needs all the data at every step; give it as (x, y), not in batches")
-    if traits.batching == "once" or traits.length is not None:
-        if epochs is not None or steps is not None:
-            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
-        return 1 if traits.length is None else None
-    _require_positive(epochs, steps)
-    return None if steps is not None else (_EPOCHS if epochs is None else epochs)
+    def blocks(self, length: Length, done: int) -> Iterator[Block]:
+        """Yields the blocks of a run, without the first `done` steps, which were taken before."""
+        if isinstance(self.rows, Arrays):
+            return self._of_arrays(self.rows, length, done)
+        return self._of_stream(self.rows, length, done)
 
-
-def _require_positive(epochs: int | None, steps: int | None) -> None:
-    for name, value in (("epochs", epochs), ("steps", steps)):
-        if value is not None and not 1 <= value < math.inf:  # NaN is neither
-            raise ValueError(f"{name}={value!r} does nothing; give at least 1")
-
-
-def array_blocks(
-    algorithm: Any,
-    traits: Traits,
-    objective: Objective,
-    rows: Arrays,
-    batch_size: int,
-    total: int,
-    done: int,
-    step_key: RandomKey,
-    order_key: RandomKey,
-    unit: int | None = None,
-) -> Iterator[Block]:
-    """Yields the blocks of a run over arrays: whole epochs, as many as are worth a dispatch or pieces of a long one."""
-    # `done`: the steps that were done before (a resumed run). A step depends on its number, never on its block.
-    whole = traits.batching == "full" or batch_size >= rows.count
-    per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
-    in_scans = objective.model.scan_friendly(rows.example(1))
-    in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
-    # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
-    short = _SHORT if rows.count > 1 else 2 * _SHORT
-    step = _stepping(algorithm, traits, objective, rows, whole, batch_size, step_key, order_key)
-    start = done
-    while start < total:
-        length, every = (
-            _cut_in_stages(traits, short, per_epoch, start, total)
-            if in_stages
-            else _cut(per_epoch, start, total, total if unit is None else unit)
-        )
-
-        def scan(state: State, start: int = start, length: int = length, every: int = every) -> tuple[Any, Any]:
-            if whole:
-                if not every and traits.thinning == 1 and length * memory.bytes_of(state) <= _FEW_BYTES:
-                    every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
-                return scan_whole, (algorithm, state, objective, rows.full(), start, step_key, length, every)
+    def _of_arrays(self, rows: Arrays, length: Length, done: int) -> Iterator[Block]:
+        """Yields whole epochs, as many as are worth a dispatch, or pieces of a long one."""
+        traits, whole = self.traits, self.traits.batching == "full" or self.batch_size >= rows.count
+        per_epoch = 1 if whole else math.ceil(rows.count / self.batch_size)
+        in_scans = self.objective.model.scan_friendly(rows.example(1))
+        in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
+        # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
+        short = _SHORT if rows.count > 1 else 2 * _SHORT
+        step = partial(self._on_batch, rows.full()) if whole else self._picking(rows, per_epoch)
+        total, start = length.total, done
+        assert total is not None  # arrays know their length
+        unit = total if length.rounds is None else length.rounds.first
+        while start < total:
+            size, every = (
+                _cut_in_stages(traits, short, per_epoch, start, total)
+                if in_stages
+                else _cut(per_epoch, start, total, unit)
+            )
             # Of a block that may begin anywhere the most that it can touch: one program serves all of its length.
             first = per_epoch - 1 if in_stages else start % per_epoch
-            touched = (first + length - 1) // per_epoch + 1
-            how = (length, batch_size, traits.batching != "once", touched, every)
-            return scan_batches, (algorithm, state, objective, rows, start, step_key, order_key, *how)
+            epochs = None if whole else (first + size - 1) // per_epoch + 1
+            scan = partial(self._scan, rows, start, size, every, epochs)
+            run = partial(_run_scan, scan, every > 0) if in_scans else partial(self._one_by_one, step, start, size)
+            program = scan if in_scans else partial(step, start)
+            start += size
+            yield Block(run, start, start / per_epoch, program)
 
-        def run_scan(state: State, scan: Any = scan, every: int = every) -> tuple[Any, Info]:
-            function, arguments = scan(state)
+    def _of_stream(self, rows: Stream, length: Length, done: int) -> Iterator[Block]:
+        """Yields single steps over batches that come in their own order; those done before are passed over."""
+        end, last = 0, length.total if self.traits.length is None else self.traits.length
+        for number in itertools.count() if length.passes is None else range(length.passes):
+            batches = iter(rows)
+            batch = next(batches, None)
+            while batch is not None:
+                if end == last:
+                    return
+                following = next(batches, None)
+                step, t = partial(self._on_batch, batch), end
+                end += 1
+                if end > done:
+                    run, passes = partial(self._one_by_one, step, t, 1), number + (1.0 if following is None else 0.5)
+                    yield Block(run, end, passes, partial(step, t))
+                batch = following
+
+    def _scan(self, rows: Arrays, start: int, size: int, every: int, epochs: int | None, state: State) -> Program:
+        """Returns the scan over a block's steps; `epochs` is how many it touches, None where each sees all rows."""
+        if epochs is None:
+            if not every and self.traits.thinning == 1 and size * memory.bytes_of(state) <= _FEW_BYTES:
+                every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
+            arguments = (self.algorithm, state, self.objective, rows.full(), start, self.step_key, size, every)
+            return scan_whole, arguments
+        how = (size, self.batch_size, self.traits.batching != "once", epochs, every)
+        keys = (self.step_key, self.order_key)
+        return scan_batches, (self.algorithm, state, self.objective, rows, start, *keys, *how)
+
+    def _on_batch(self, batch: Batch, t: int, state: State) -> Program:
+        return one_step, (self.algorithm, state, self.objective, batch, jax.random.fold_in(self.step_key, t))
+
+    def _picking(self, rows: Arrays, per_epoch: int) -> Callable[[int, State], Program]:
+        """Returns what maps the number of a step and a state to a step on rows that are gathered inside."""
+
+        @functools.lru_cache(maxsize=1)
+        def plan(epoch: int) -> tuple[Array, Array]:
+            shuffled = self.traits.batching != "once"
+            return order(rows.count, self.batch_size, self.traits.streams, epoch, self.order_key, shuffled)
+
+        def step(t: int, state: State) -> Program:
+            chosen, real = (leaf[t % per_epoch] for leaf in plan(t // per_epoch))
+            return picked_step, (self.algorithm, state, self.objective, rows, chosen, real, t, self.step_key)
+
+        return step
+
+    def _one_by_one(
+        self, step: Callable[[int, State], Program], start: int, size: int, state: State
+    ) -> tuple[State, Info]:
+        """Returns what a scan would, by single compiled steps: the same steps in the same order."""
+        infos, draws = [], []
+        for t in range(start, start + size):
+            function, arguments = step(t, state)
             state, info = function(*arguments)
-            return state, info if every else replace(info, draw=None)
+            infos.append(replace(info, draw=None))
+            if info.draw is not None and keeps(self.traits, t):
+                draws.append(jax.tree.map(np.asarray, info.draw))
+        told, drawn = (
+            jax.tree.map(lambda *leaves: np.stack(leaves), *many) if many else None for many in (infos, draws)
+        )
+        assert told is not None  # a block has a step
+        return state, replace(told, draw=drawn)
 
-        def run_steps(state: State, start: int = start, length: int = length) -> tuple[Any, Info]:
-            return _one_by_one(traits, state, step, start, length)
 
-        def one(state: State, start: int = start) -> tuple[Any, Any]:
-            return step(state, start)
-
-        start += length
-        run, program = (run_scan, scan) if in_scans else (run_steps, one)
-        yield Block(run, start, start / per_epoch, program)
+def _run_scan(scan: Callable[[State], Program], keeps_draws: bool, state: State) -> tuple[State, Info]:
+    function, arguments = scan(state)
+    state, info = function(*arguments)
+    return state, info if keeps_draws else replace(info, draw=None)
 
 
 def _cut(per_epoch: int, start: int, total: int, unit: int) -> tuple[int, int]:
@@ -233,115 +307,6 @@ def _even(n: int, most: int) -> int:
     return math.ceil(n / math.ceil(n / most))
 
 
-def _stepping(
-    algorithm: Any,
-    traits: Traits,
-    objective: Objective,
-    rows: Arrays,
-    whole: bool,
-    batch_size: int,
-    step_key: RandomKey,
-    order_key: RandomKey,
-) -> Callable[[Any, int], tuple[Any, tuple[Any, ...]]]:
-    """Returns what maps a state and the number of a step to the compiled step and its arguments."""
-    per_epoch = math.ceil(rows.count / batch_size)
-
-    @functools.lru_cache(maxsize=1)
-    def plan(epoch: int) -> Any:
-        return order(rows.count, batch_size, traits.streams, epoch, order_key, traits.batching != "once")
-
-    def step(state: State, t: int) -> tuple[Any, tuple[Any, ...]]:
-        if whole:
-            return one_step, (algorithm, state, objective, rows.full(), jax.random.fold_in(step_key, t))
-        chosen, real = (leaf[t % per_epoch] for leaf in plan(t // per_epoch))
-        return picked_step, (algorithm, state, objective, rows, chosen, real, t, step_key)
-
-    return step
-
-
-def _one_by_one(
-    traits: Traits, state: State, step: Callable[[Any, int], tuple[Any, Any]], start: int, length: int
-) -> tuple[Any, Info]:
-    """Returns what a scan would, by single compiled steps: the same steps in the same order."""
-    infos, draws = [], []
-    for t in range(start, start + length):
-        function, arguments = step(state, t)
-        state, info = function(*arguments)
-        infos.append(replace(info, draw=None))
-        if info.draw is not None and keeps(traits, t):
-            draws.append(jax.tree.map(np.asarray, info.draw))
-    told, drawn = (jax.tree.map(lambda *leaves: np.stack(leaves), *many) if many else None for many in (infos, draws))
-    assert told is not None  # a block has a step
-    return state, replace(told, draw=drawn)
-
-
-def stream_blocks(
-    algorithm: Any,
-    traits: Traits,
-    objective: Objective,
-    rows: Stream,
-    passes: int | None,
-    steps: int | None,
-    done: int,
-    step_key: RandomKey,
-) -> Iterator[Block]:
-    """Yields the steps of a run over batches that come in their own order; those done before are passed over."""
-    end, steps = 0, steps if traits.length is None else traits.length
-    for number in itertools.count() if passes is None else range(passes):
-        batches = iter(rows)
-        batch = next(batches, None)
-        while batch is not None:
-            if end == steps:
-                return
-            following = next(batches, None)
-
-            def step(state: State, batch: Batch = batch, t: int = end) -> tuple[Any, tuple[Any, ...]]:
-                return one_step, (algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
-
-            def run(state: State, step: Any = step, t: int = end) -> tuple[Any, Info]:
-                function, arguments = step(state)
-                state, info = function(*arguments)
-                kept = info.draw is not None and keeps(traits, t)
-                return state, replace(info, draw=jax.tree.map(lambda leaf: leaf[None], info.draw) if kept else None)
-
-            end += 1
-            if end > done:
-                yield Block(run, end, number + (1.0 if following is None else 0.5), step)
-            batch = following
-
-
 def _largest_divisor(n: int, most: int) -> int:
     """Returns the largest divisor of n up to `most`: blocks of one length compile once."""
     return next((d for d in range(min(n, max(most, 1)), 0, -1) if n % d == 0), 1)
-
-
-@dataclass(frozen=True)
-class Length:
-    """The length of a run."""
-
-    total: int | None  # the steps there are at most; None for a stream whose batches nobody has counted
-    rounds: Rounds | None = None  # the rounds of a run over arrays that nobody gave a length, else None
-    is_pretrained: bool = False  # whether no step is taken at all, because the weights arrive trained
-
-    @classmethod
-    def of(
-        cls, traits: Traits, rows: Arrays | Stream, batch_size: int, epochs: int | None, steps: int | None
-    ) -> Length:
-        """Returns the length of a run."""
-        if epochs is not None and steps is not None:
-            raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
-        if epochs == 0 and traits.length is None:
-            return cls(0, is_pretrained=True)
-        if not isinstance(rows, Arrays):
-            return cls(steps)
-        its_own = traits.length is not None or traits.batching == "once"
-        if epochs is None and steps is None and not its_own:
-            rounds = Rounds.of(traits, rows.count, batch_size)
-            return cls(rounds.limit, rounds)
-        return cls(run_length(traits, rows.count, batch_size, epochs, steps))
-
-    def given_to(self, algorithm: Any) -> Any:
-        """Returns the algorithm with rates that fall over this length, or over each of its rounds."""
-        if self.rounds is not None:
-            return over(self.rounds.first, algorithm, restarts=True)
-        return over(self.total or None, algorithm)

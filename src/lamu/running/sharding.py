@@ -20,7 +20,7 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
-from lamu.running.compiled_steps import opened
+from lamu.running.compiled_steps import OneDevice, opened
 from lamu.typing import RandomKey, State
 
 __all__ = ["Devices", "Spread"]
@@ -29,18 +29,16 @@ _RUNS, _DATA = "runs", "data"
 
 
 @dataclass(frozen=True)
-class Devices:
-    """Where a run lives: on a mesh, or, without one, wherever JAX puts it."""
+class Devices(OneDevice):
+    """The devices of a mesh, and what of a run lies on which."""
 
-    mesh: Mesh | None  # the devices, with the axes "runs" and "data" or one of them; None for the default device
+    mesh: Mesh  # with the axes "runs" and "data" or one of them
     traits: Traits  # the algorithm's, which say what of its state is one run's
 
     @classmethod
     def of(cls, mesh: Any, algorithm: Algorithm) -> Devices:
         """Returns the devices of an algorithm's run, after a look at whether they can have it."""
         traits = algorithm.traits
-        if mesh is None:
-            return cls(None, traits)
         if not isinstance(mesh, Mesh):
             raise TypeError(f'mesh={mesh!r} is no mesh of devices; give for instance jax.make_mesh((4,), ("runs",))')
         names = mesh.axis_names
@@ -74,36 +72,28 @@ class Devices:
 
     def spread(self, algorithm: Any) -> Any:
         """Returns an algorithm's handle as one that keeps its states and batches spread over the devices."""
-        return algorithm if self.mesh is None else Spread(algorithm, self.mesh)
+        return Spread(algorithm, self.mesh)
 
     def everywhere(self, what: Any) -> Any:
         """Returns a pytree with every array whole on each device."""
-        if self.mesh is None:
-            return what
         whole = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
 
     def dealt(self, rows: Stream) -> Stream:
         """Returns a stream of the same batches, each laid on the devices as it comes."""
-        return rows if self.mesh is None else _Dealt(rows, self)
+        return _Dealt(rows, self)
 
     def dealt_batch(self, batch: Batch) -> Batch:
         """Returns a batch with each device's rows on it; whole on each where the rows cannot be shared evenly."""
-        if self.mesh is None:
-            return batch
         even = _DATA in self.mesh.axis_names and batch.mask.shape[0] % self.mesh.shape[_DATA] == 0
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
 
-    def lay(self, state: State) -> Any:
+    def lay(self, value: Any) -> Any:
         """Returns a state with each run on the device that is to step it."""
-        if self.mesh is None:
-            return state
-        return jax.tree.map(jax.device_put, state, _along_runs(self.mesh, self.traits, state))
+        return jax.tree.map(jax.device_put, value, _along_runs(self.mesh, self.traits, value))
 
     def together(self, state: State) -> Any:
         """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
-        if self.mesh is None:
-            return state
         return jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)), state)
 
 

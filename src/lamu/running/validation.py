@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.data.arrays import Arrays, split, warn_of_scale
+from lamu.data.mapped import require_room
 from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import runnable
@@ -18,7 +19,7 @@ from lamu.supports import value_of
 from lamu.target import Target
 from lamu.typing import Array, Data, RandomKey, State
 
-__all__ = ["Best", "posterior_nll", "set_aside", "training_rows", "validation_nll"]
+__all__ = ["Best", "posterior_nll", "room_for", "set_aside", "training_rows", "validation_nll"]
 
 
 def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | Stream:
@@ -27,6 +28,16 @@ def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | St
     if isinstance(rows, Arrays) and rows is not data:
         warn_of_scale(rows.weight, stacklevel=stacklevel)
     return rows
+
+
+def room_for(data: Data, validation: Any) -> int:
+    """Returns the bytes that data in files will take in memory, and refuses those that the limit has no room for."""
+    named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
+    if not isinstance(named, Mapping):
+        return 0
+    parts = {name: part for name, part in named.items() if isinstance(part, np.ndarray)}
+    require_room(parts, copies=2 if isinstance(validation, float | int) else 1)
+    return require_room(parts)
 
 
 _ROWS, _DRAWS = 4096, 32
