@@ -12,11 +12,11 @@ from pathlib import Path
 
 import lamu
 from lamu_verification import checks, shipped_rows
+from lamu_verification.recipe_rows import POINTS
 from tests.for_each import for_each
-from tests.laws import mcmc, posteriors, protocol, stochastic  # noqa: F401  (they register their rows)
+from tests.laws import mcmc, posteriors, protocol, recipes, stochastic  # noqa: F401  (they register their rows)
 from tests.laws.harness import ROWS
 from tests.test_documented import WITHOUT_INPUTS
-from tests.test_verification_shipped import POINTS
 
 ROOT = Path(__file__).parent.parent
 TABLES = {"algorithms": lamu.algorithms.registry(), "mcmc": lamu.mcmc.registry()}
@@ -54,19 +54,17 @@ def places(name: str) -> dict[str, bool]:
     deterministic = name in RECIPES and RECIPES[name][1].choices.expectation in WITHOUT_DRAWS
     return {
         f"src/lamu/{package}/: a file whose function states its departures from the rule": name in WRITTEN,
-        f"src/lamu/{package}/table.py: a Recipe with its source": name in RECIPES,
+        f"src/lamu/{package}/: @recipe(source) above that function": name in RECIPES,
         f"src/lamu/{package}/__init__.py: an import, and an entry in __all__": name in getattr(lamu, package).__all__,
-        'tests/laws/protocol.py: a row("protocol", ...)': in_laws("protocol", name),
-        "tests/laws/posteriors.py: an entry of FITS": in_laws("posteriors", name) or name in WITHOUT_INPUTS,
-        'tests/laws/stochastic.py: a row("stochastic", ...), if its steps are random': deterministic
+        'tests/laws/recipes.py: a row("protocol", ...)': in_laws("protocol", name),
+        "tests/laws/recipes.py: a call of fitted(...)": in_laws("posteriors", name) or name in WITHOUT_INPUTS,
+        'tests/laws/recipes.py: a row("stochastic", ...), if its steps are random': deterministic
         or in_laws("stochastic", name),
-        "verification/lamu_verification/checks.py: a check beside an independent reference": name in checks(),
-        "verification/lamu_verification/shipped_rows.py: a default fit beside a reference "
-        "(or, for a point, its name in POINTS of tests/test_verification_shipped.py)": (
+        "verification/lamu_verification/recipe_rows.py: a check beside an independent reference": name in checks(),
+        "verification/lamu_verification/recipe_rows.py: a default fit beside a reference, or an entry of POINTS": (
             (name in shipped_rows()) != (name in POINTS)
         ),
         "docs/algorithms.md: a line of its table": named_in("docs/algorithms.md", name),
-        "CHANGELOG.md: a line under Unreleased": named_in("CHANGELOG.md", name),
     }
 
 
@@ -81,3 +79,8 @@ def test_the_guide_lists_the_places() -> None:
     for file in {place.split(":")[0] for place in places("ivon")}:
         assert (ROOT / file).exists(), file
         assert f"`{file}`" in guide, f"CONTRIBUTING.md does not list {file}"
+
+
+def test_an_algorithm_touches_five_files() -> None:
+    files = {place.split(":")[0] for place in places("ivon")}
+    assert len(files) == 5, files

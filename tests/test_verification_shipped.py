@@ -8,23 +8,7 @@ import pytest
 
 import lamu
 from lamu_verification import Limits, Shipped, shipped_rows
-
-# Algorithms whose posterior is one point, or one point under random masks.
-POINTS = {
-    "em",
-    "gradient_descent",
-    "sgd",
-    "adagrad",
-    "rmsprop",
-    "adam",
-    "map_estimate",
-    "invariant_map",
-    "sam",
-    "dropout",
-    "mc_dropout",
-    "straight_through",
-    "igo",
-}
+from lamu_verification.recipe_rows import POINTS
 
 
 def test_every_algorithm_with_a_belief_and_every_sampler_has_a_row() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 
@@ -21,10 +23,14 @@ __all__ = [
     "Runnable",
     "Traits",
     "Wrapper",
+    "recipe",
+    "recipes_of",
     "require_algorithm",
     "require_part",
     "runnable",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @record
@@ -347,8 +353,8 @@ class Recipe:
         name: the public name.
         factory: the function that makes it, with defaults for every argument.
         source: paper and equation.
-        row: the choices, for a factory that an extra which is not installed may keep from running; None where the
-            algorithm tells them.
+        row: a function that returns the choices, for a factory that an extra which is not installed may keep from
+            running; None where the algorithm tells them.
 
     Examples:
         >>> import lamu
@@ -357,11 +363,46 @@ class Recipe:
     """
 
     name: str = static()
-    factory: Any = static()
+    factory: Callable[..., Algorithm] = static()
     source: str = static()
-    row: Choices | None = static(default=None)
+    row: Callable[[], Choices] | None = static(default=None)
 
     @property
     def choices(self) -> Choices:
         """The choices of the algorithm as it is made without arguments."""
-        return self.factory().choices if self.row is None else self.row
+        return self.factory().choices if self.row is None else self.row()
+
+
+_RECIPES: dict[Any, Recipe] = {}
+
+
+def recipe(source: str, row: Callable[[], Choices] | None = None) -> Callable[[F], F]:
+    """Returns a decorator that registers a function which makes an algorithm: documents, tests and commands read it.
+
+    Args:
+        source: paper and equation.
+        row: as of `Recipe`.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.protocol import recipe
+        >>> @recipe("Nobody 2020, equation 1")
+        ... def mine():
+        ...     return lamu.algorithms.sgd()
+        >>> mine().traits.batching
+        'mini'
+    """
+
+    def register(factory: F) -> F:
+        _RECIPES[factory] = Recipe(getattr(factory, "__name__", ""), factory, source, row)
+        return factory
+
+    return register
+
+
+def recipes_of(face: ModuleType) -> dict[str, Recipe]:
+    """Returns the recipes among the names of a face, in the order of their files."""
+    public = [value for name in face.__all__ if callable(value := getattr(face, name))]
+    found = [_RECIPES[value] for value in public if value in _RECIPES]
+    place = lambda each: (each.factory.__module__, each.factory.__code__.co_firstlineno)
+    return {each.name: each for each in sorted(found, key=place)}

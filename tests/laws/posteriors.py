@@ -56,7 +56,6 @@ from lamu.algorithms import (
     slang,
     straight_through,
     swag,
-    variational_head,
     vogn,
     von,
 )
@@ -191,7 +190,6 @@ FITS = {
     "swag": ("classes hidden", Fitted(hidden, (X, CLASSES), swag(sgd(0.1)), steps=50)),
     "online_laplace": ("classes hidden", Fitted(hidden, (X, CLASSES), online_laplace(adam(0.05)), steps=50)),
     "neural_linear": ("regression", Fitted(tanh, (X, Y), neural_linear(adam(0.05)), steps=50)),
-    "variational_head": ("classes", Fitted(hidden, (X, CLASSES), variational_head(), steps=50)),
     "conjugate": ("regression scales widens", Fitted(linear(known), (X, Y), conjugate())),
     "extended_kalman": ("classes hidden", Fitted(hidden, (X, CLASSES), extended_kalman())),
     "nuts": ("regression", Fitted(linear(learned), (X, Y), nuts(chains=2, warmup=60, draws=30))),
@@ -206,9 +204,16 @@ FITS = {
     "sghmc": ("classes long", Fitted(hidden, (X, CLASSES), sghmc(0.01, **LENGTHS))),
     "sgnht": ("classes long", Fitted(hidden, (X, CLASSES), sgnht(0.01, **LENGTHS))),
 }
-for name, (traits, fitted) in FITS.items():
-    word = "labels " if "regression" not in traits else ""
-    row("posteriors", name, fitted, word + traits)
+
+
+def fitted(name: str, traits: str, fit: Fitted) -> None:
+    """Declares the row of an algorithm's posterior."""
+    FITS[name] = traits, fit
+    row("posteriors", name, fit, traits if "regression" in traits else f"labels {traits}")
+
+
+for name, (traits, fit) in FITS.items():
+    fitted(name, traits, fit)
 
 
 def numbers(predictive: Any) -> list[Any]:

@@ -67,7 +67,6 @@ from lamu.algorithms import (
     straight_through,
     svi,
     swag,
-    variational_head,
     vmp,
     vogn,
     von,
@@ -602,14 +601,6 @@ row("protocol", "online_laplace of one scalar", evident, "long", problem=scalar)
 row("protocol", "online_laplace of classes", evident, "full", problem=classes)
 row("protocol", "online_laplace of batch statistics", evident, "full long", problem=normed)
 row("protocol", "neural_linear", neural_linear(adam(0.05)), "full deterministic eager", problem=noisy)
-row(
-    "protocol",
-    "variational_head",
-    variational_head(optax.adam(0.05)),
-    "full regression dispersions",
-    problem=regression,
-)
-row("protocol", "variational_head of classes", variational_head(optax.adam(0.05)), "full long", problem=classes)
 
 
 @law("protocol", when="regression dispersions")

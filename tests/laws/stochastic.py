@@ -60,7 +60,6 @@ from lamu.algorithms import (
     slang,
     svi,
     swag,
-    variational_head,
     vogn,
     von,
 )
@@ -775,7 +774,6 @@ COLD = ("T forgotten", "T inverted", "T twice", "root of T")
 NO_PRIOR = ("prior forgotten in the belief", "prior twice in the belief")
 # Where the prior is learned, it is where a run starts.
 LEARNED = tuple(name for name in TOLD if "prior" in name and name != "the prior's mean forgotten")
-head = variational_head(optax.adam(optax.polynomial_schedule(0.03, 0.0, 1.0, STEPS)), factor=1.0)
 by_backprop = bayes_by_backprop(optax.adam(0.03))
 noisy = sgd(Annealed(0.1), momentum=0.5)
 chain: dict[str, Any] = {"chains": 1, "warmup": 400, "draws": 1, "thinning": 1}
@@ -807,7 +805,6 @@ for name, algorithm, traits, extras in (
     ),
     ("lie_group", lie_group(Affine(), Annealed(0.05)), f"{ALL} long", {"answer": mean_field, "steps": 1500}),
     ("bayes_by_backprop", by_backprop, ALL, {"answer": mean_field}),
-    ("variational_head", head, f"{ALL} dense", {"answer": exact}),
     (
         "online_laplace",
         online_laplace(sgd(0.3), burn_in=1, evidence_update_period=2),

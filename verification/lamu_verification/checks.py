@@ -32,6 +32,7 @@ from lamu_verification.inference_rows import anchor_rows, graph_rows, program_ro
 from lamu_verification.latent_rows import latent_rows
 from lamu_verification.likelihood_rows import likelihood_rows
 from lamu_verification.problems import Check, Problem, distance, flat
+from lamu_verification.recipe_rows import recipe_checks
 from lamu_verification.sampler_rows import sampler_rows, stochastic_rows
 from lamu_verification.training_rows import (
     descent_rows,
@@ -66,7 +67,7 @@ def checks() -> dict[str, Callable[[], Check]]:
     table |= kronecker_rows() | low_rank_rows() | descent_rows()
     table |= filter_rows() | iterate_rows() | moment_rows()
     table |= stochastic_rows() | sampler_rows()
-    table |= evidence_rows() | program_rows() | scale_rows()
+    table |= recipe_checks() | evidence_rows() | program_rows() | scale_rows()
     return {name: _in_double(check) for name, check in table.items()}
 
 

@@ -39,7 +39,7 @@ from lamu_verification.problems import Bundled, diabetes, flat, iris
 from lamu_verification.references import linear_regression
 from lamu_verification.training_rows import coordinate_ascent, regression_by_relevance
 
-__all__ = ["Limits", "Shipped", "shipped_rows"]
+__all__ = ["GAUSSIAN", "Limits", "Shipped", "exact_row", "shipped_rows"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Shipped:
 
 _EXACT = Limits(mean=0.05, sd=0.02, nats=0.1)
 _CLOSED_FORM = Limits(mean=0.05, sd=0.02)
-_GAUSSIAN = Limits(mean=0.3, sd=0.1, nats=0.5)
+GAUSSIAN = Limits(mean=0.3, sd=0.1, nats=0.5)
 _STAND_IN = Limits(mean=0.3, sd=0.1)  # the curvature is not the Hessian, so that its bound is not the highest
 _MIXTURE = Limits(mean=0.3, sd=0.15)
 _CHAINS = Limits(mean=0.15, sd=0.1)
@@ -106,16 +106,17 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
     # Algorithms whose posterior is one point have no row, nor has `mc_dropout`, whose belief is a point under random
     # masks. Of `pbp`, whose beliefs are about networks of rectifiers, where weights are exchangeable, the predictions
     # are compared, in their own standard deviations.
-    rows: dict[str, Callable[[], Shipped]] = {
-        "conjugate": partial(_posterior, "conjugate", _EXACT),
-        "extended_kalman": partial(_posterior, "extended_kalman", _EXACT),
-        "laplace": partial(_posterior, "laplace", _EXACT),
-        "last_layer": partial(_posterior, "last_layer", _EXACT),
-        "newton": partial(_posterior, "newton", _EXACT),
-        "variational_head": partial(_posterior, "variational_head", _GAUSSIAN),
+    from lamu_verification.recipe_rows import recipe_fits  # which makes its rows by the functions below
+
+    rows: dict[str, Callable[[], Shipped]] = recipe_fits() | {
+        "conjugate": partial(exact_row, "conjugate", _EXACT),
+        "extended_kalman": partial(exact_row, "extended_kalman", _EXACT),
+        "laplace": partial(exact_row, "laplace", _EXACT),
+        "last_layer": partial(exact_row, "last_layer", _EXACT),
+        "newton": partial(exact_row, "newton", _EXACT),
         # With one output and known noise the Kronecker product of a layer is its whole matrix.
-        "kfac": partial(_posterior, "kfac", _GAUSSIAN),
-        "noisy_kfac": partial(_posterior, "noisy_kfac", _GAUSSIAN),
+        "kfac": partial(exact_row, "kfac", GAUSSIAN),
+        "noisy_kfac": partial(exact_row, "noisy_kfac", GAUSSIAN),
         "online_laplace": _online_laplace,
         "neural_linear": _neural_linear,
         "svi": _svi,
@@ -145,7 +146,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
     return rows
 
 
-def _posterior(name: str, limits: Limits) -> Shipped:
+def exact_row(name: str, limits: Limits) -> Shipped:
     """Returns the row of what claims the posterior of linear regression."""
     problem = diabetes()
     words = "the posterior, closed form"
@@ -155,7 +156,7 @@ def _posterior(name: str, limits: Limits) -> Shipped:
 def _mean_field(name: str) -> Shipped:
     problem = iris()
     point = problem.fixed_point()
-    limits = _MIXTURE if name == "mixture" else _GAUSSIAN
+    limits = _MIXTURE if name == "mixture" else GAUSSIAN
     return _row(name, problem, "converged mean field, quadrature", point.mean, point.sd, point.bound, limits)
 
 
@@ -222,7 +223,7 @@ def _online_laplace() -> Shipped:
     mean, gram, evidence = linear_regression(problem.design, y, 0.7, precision)
     words = "the posterior at MacKay's scale of the prior, closed form"
     sd = np.sqrt(np.diagonal(np.linalg.inv(gram)))
-    return _row("online_laplace", problem, words, mean, sd, evidence, _GAUSSIAN)
+    return _row("online_laplace", problem, words, mean, sd, evidence, GAUSSIAN)
 
 
 def _neural_linear() -> Shipped:

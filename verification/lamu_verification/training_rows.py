@@ -21,7 +21,6 @@ from lamu.algorithms.post_hoc.online_laplace import online_laplace
 from lamu.algorithms.post_hoc.scale_search import OneScale
 from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.online_newton import von
-from lamu.algorithms.variational.variational_head import variational_head
 from lamu.data import load
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -111,7 +110,6 @@ def evidence_rows() -> dict[str, Callable[[], Check]]:
     return {
         "online_laplace": _online_laplace,
         "neural_linear": _neural_linear,
-        "variational_head": _variational_head,
     }
 
 
@@ -163,28 +161,6 @@ def _neural_linear() -> Check:
     deviation = max(deviation, abs(float(belief.shape[0]) - shape), abs(float(belief.rate[0]) - rate))
     words = "Normal-Gamma regression by hand in NumPy, its rows absorbed in two parts"
     return Check("neural_linear", words, float(deviation), 1e-10)
-
-
-def _variational_head() -> Check:
-    """At the exact posterior of linear regression the bound is the evidence, and its gradient vanishes."""
-    import optax
-
-    problem = problems.regression()
-    algorithm = variational_head(optax.sgd(1.0))
-    batch = Batch.of(problem.x, problem.y)
-    mean, gram, evidence = references.linear_regression(problem.design, problem.y, problem.scale, problem.precision)
-    state = algorithm.init(jax.random.key(0), problem.objective, batch)
-    root = np.linalg.cholesky(np.linalg.inv(gram))
-    raw = np.tril(root, -1) + np.diag(np.log(np.diagonal(root)))
-    unravel = tree.ravel(state.params["mean"])[1]
-    state = replace(state, params={**state.params, "mean": unravel(jnp.asarray(mean)), "raw": jnp.asarray(raw)[None]})
-    after, _ = algorithm.step(jax.random.key(1), state, batch, problem.objective)
-    data = Arrays.of((problem.x, problem.y))
-    found: Any = algorithm.posterior(jax.random.key(2), state, problem.objective, data, None).evidence
-    moved = tree.ravel(tree.add(after.params, state.params, -1.0))[0]
-    deviation = max(float(jnp.max(jnp.abs(moved))), abs(float(found) - evidence))
-    words = "linear regression in closed form: a fixed point there, and its bound the evidence"
-    return Check("variational_head", words, deviation, 1e-10)
 
 
 ITERATES, RANK, PERIOD, FIRST = 60, 4, 5, 10

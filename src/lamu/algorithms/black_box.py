@@ -16,7 +16,7 @@ from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Rate, rate
 from lamu.record import record, static
 from lamu.typing import Array, Data, Number, Params, RandomKey
@@ -137,6 +137,7 @@ def natural_search_gradient(belief: Gaussian, draws: Params, weights: Array) -> 
     return unravel(weights @ away), outer - jnp.sum(weights) * covariance
 
 
+@recipe("Ollivier et al. 2017; Glasmachers et al. 2010")
 def igo(
     learning_rate: Any = 1.0, precision_rate: Any = None, samples: int | None = None, init_scale: float = 1.0
 ) -> BlackBox:

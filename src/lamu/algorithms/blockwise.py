@@ -16,7 +16,7 @@ from lamu.families.location_scale import transformed
 from lamu.families.products import united
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.protocol import Algorithm, Choices, Info, Runnable, Traits, require_part, runnable
+from lamu.protocol import Algorithm, Choices, Info, Runnable, Traits, recipe, require_part, runnable
 from lamu.record import record, static
 from lamu.typing import Belief, Data, Params, RandomKey, State
 
@@ -186,6 +186,7 @@ class Blocks(Runnable):
         return Posterior(model, belief, first.network_state, first.rule, first.key, temperature=objective.temperature)
 
 
+@recipe("Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4")
 def blocks(algorithms: Mapping[str, Any] | None = None) -> Blocks:
     r"""An algorithm for each part of the parameters, chosen by path: IVON for a decoder, Adam for its encoder.
 

@@ -20,7 +20,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import MixturePredictive, PredictiveRule, Prepared, Sampled
 from lamu.predictives.sampled import DrawnOutputs
-from lamu.protocol import Algorithm, Choices, Wrapper, require_part
+from lamu.protocol import Algorithm, Choices, Wrapper, recipe, require_part
 from lamu.rate import Annealed, decay, rate
 from lamu.record import record
 from lamu.supports import Support
@@ -69,6 +69,7 @@ def _mode(belief: Belief) -> Params:
     return belief.mode if isinstance(belief, Binary) else belief.mean
 
 
+@recipe("Meng et al. 2020, section 3")
 def bayesbinn(
     learning_rate: Any = Annealed(0.01),
     expectation: Any = None,
@@ -137,6 +138,7 @@ def bayesbinn(
     )
 
 
+@recipe("Meng et al. 2020, table 1")
 def straight_through(
     learning_rate: Any = Annealed(1.0),
     rest_rate: Any = Annealed(0.1),
@@ -288,6 +290,7 @@ class NoisyUnits(Wrapper):
         return replace(self.base.posterior(key, state, objective, data, trace), rule=self.rule)
 
 
+@recipe("Khan & Rue 2021, section 4.3; Srivastava et al. 2014")
 def dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     r"""Training with dropout: the rule for a mixture of two Gaussians a unit.
 
@@ -329,6 +332,7 @@ def dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     return NoisyUnits(_optimiser(optimizer), Sampled())
 
 
+@recipe("Gal & Ghahramani 2016")
 def mc_dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     r"""Monte Carlo dropout: training with dropout, and prediction with it.
 

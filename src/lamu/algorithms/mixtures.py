@@ -18,7 +18,7 @@ from lamu.objective.objective import dispersion_step
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
@@ -177,6 +177,7 @@ class MixtureRule(Runnable):
         )
 
 
+@recipe("Lin, Khan & Schmidt 2019")
 def mixture_vi(
     learning_rate: Any = Annealed(0.1),
     components: int = 5,
@@ -235,6 +236,7 @@ def mixture_vi(
     )
 
 
+@recipe("Khan & Rue 2021, section 3; Lin et al. 2019")
 def multimodal(
     learning_rate: Any = 0.1, components: int = 10, init_precision: float = 10.0, spread: float = 1.0
 ) -> MixtureRule:

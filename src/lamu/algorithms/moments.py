@@ -21,7 +21,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives.moment_propagation import Propagated, moments, require_rectifiers, rows_of
 from lamu.priors import independent_normal
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, DTypeLike, Params, RandomKey
 
@@ -256,6 +256,7 @@ class ProbabilisticBackpropagation(Runnable):
         return Posterior(objective.model, belief, {}, Propagated(), key, temperature=objective.temperature)
 
 
+@recipe("Hernández-Lobato & Adams 2015, section 3; Li et al. 2015, algorithm 1")
 def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> ProbabilisticBackpropagation:
     r"""Probabilistic backpropagation: a Gaussian belief about each weight that one row after the other moves.
 

@@ -22,7 +22,7 @@ from lamu.operators import Dense, Diagonal, Scalar
 from lamu.operators.kronecker import KroneckerFactored
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, decay, rate
 from lamu.record import record, static
 from lamu.rule import Rule, RuleState
@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 
+@recipe("Khan & Rue 2021, section 1.3.1")
 def gradient_descent(learning_rate: Any = 0.1) -> Rule:
     r"""Gradient descent on the mean loss.
 
@@ -90,6 +91,7 @@ def gradient_descent(learning_rate: Any = 0.1) -> Rule:
     return Rule(structure=Scalar, expectation=Delta(), curvature=NoCurvature(), learning_rate=rate(learning_rate))
 
 
+@recipe("Khan & Rue 2021, section 4.1")
 def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
     r"""Stochastic gradient descent with heavy-ball momentum.
 
@@ -125,6 +127,7 @@ def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
     )
 
 
+@recipe("Foret et al. 2021, algorithm 1")
 def sam(learning_rate: Any = 0.1, radius: float = 0.05, momentum: float = 0.0) -> Rule:
     r"""Sharpness-aware minimisation.
 
@@ -164,6 +167,7 @@ def sam(learning_rate: Any = 0.1, radius: float = 0.05, momentum: float = 0.0) -
     )
 
 
+@recipe("Duchi, Hazan & Singer 2011")
 def adagrad(learning_rate: Any = 0.1, hess_init: float = 0.1, eps: float = 1e-7) -> Rule:
     r"""Adagrad, as a row of the rule: the rule without its entropy, which is what forgets.
 
@@ -204,6 +208,7 @@ def adagrad(learning_rate: Any = 0.1, hess_init: float = 0.1, eps: float = 1e-7)
     )
 
 
+@recipe("Tieleman & Hinton 2012; Khan & Rue 2021, section 4.2")
 def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_init: float = 0.0) -> Rule:
     r"""RMSprop, as a row of the rule.
 
@@ -244,6 +249,7 @@ def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_
     )
 
 
+@recipe("Kingma & Ba 2015; Khan & Rue 2021, section 4.2")
 def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Rule:
     r"""Adam, as a row of the rule.
 
@@ -407,6 +413,7 @@ class Searched(Rule):
         return value + squares / 2
 
 
+@recipe("Khan & Rue 2021, section 1.3.2")
 def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
     r"""Newton's method, as a row of the rule.
 
@@ -457,6 +464,7 @@ def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
     )
 
 
+@recipe("Martens & Grosse 2015; Zhang et al. 2018, section 3.3")
 def kfac(
     learning_rate: Any = Annealed(0.3),
     b1: float = 0.9,
@@ -581,6 +589,7 @@ class MapEstimate(Runnable):
         )
 
 
+@recipe("any optax optimiser")
 def map_estimate(optimizer: Any = None) -> MapEstimate:
     r"""The most probable parameters, \(\arg\min_\theta \bar\ell(\theta)\), by an optax optimiser.
 
@@ -680,6 +689,7 @@ def log_volume(objective: Objective, batch: Batch, network_state: State, params:
     return found
 
 
+@recipe("Druilhet & Marin 2007")
 def invariant_map(optimizer: Any = None) -> InvariantMap:
     r"""The most probable parameters by a density that does not depend on how the model is written.
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.dtype_policy import lenient
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of, metropolis, require_blackjax
+from lamu.protocol import recipe
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -90,6 +91,7 @@ class Hamiltonian(Kernel):
         }
 
 
+@recipe("Duane et al. 1987, Neal 2011", lambda: Chains(Hamiltonian()).choices)
 def hmc(
     chains: int = 4,
     warmup: int = 1000,
@@ -180,6 +182,7 @@ class NoUTurn(Kernel):
         }
 
 
+@recipe("Hoffman & Gelman 2014; BlackJAX's kernel", lambda: Chains(NoUTurn()).choices)
 def nuts(
     chains: int = 4, warmup: int = 1000, draws: int = 1000, target_acceptance: float = 0.8, start: Params = None
 ) -> Chains:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of, metropolis
+from lamu.protocol import recipe
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -30,6 +31,7 @@ class RandomWalk(Kernel):
         return chain, {"acceptance": probability}
 
 
+@recipe("Metropolis et al. 1953, Hastings 1970", lambda: Chains(RandomWalk()).choices)
 def random_walk(
     chains: int = 4,
     warmup: int = 1000,
@@ -124,6 +126,7 @@ class Langevin(Kernel):
         return tested, {"acceptance": probability}
 
 
+@recipe("Roberts & Tweedie 1996", lambda: Chains(Langevin()).choices)
 def mala(
     chains: int = 4,
     warmup: int = 1000,
@@ -175,6 +178,7 @@ def mala(
     return chains_of(Langevin(), chains, warmup, draws, target_acceptance, step_size, start)
 
 
+@recipe("Parisi 1981, Roberts & Tweedie 1996", lambda: Chains(Langevin(adjusted=False)).choices)
 def ula(
     chains: int = 4,
     warmup: int = 1000,

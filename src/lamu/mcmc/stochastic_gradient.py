@@ -7,11 +7,13 @@ from collections.abc import Callable
 from lamu.mcmc.dynamics import Dynamics, Friction, Overdamped, Thermostat, dynamics
 from lamu.mcmc.gradients import GradientEstimate
 from lamu.mcmc.step_sizes import AnyStepSize, CurvatureStepSize, FrozenAfterWarmup, Preconditioner, RootMeanSquare
+from lamu.protocol import recipe
 from lamu.typing import Number, Params
 
 __all__ = ["psgld", "sghmc", "sgld", "sgnht"]
 
 
+@recipe("Welling & Teh 2011, equation 4")
 def sgld(
     step_size: AnyStepSize = None,
     chains: int = 4,
@@ -75,6 +77,7 @@ def sgld(
     return dynamics(step_size, Overdamped(), gradient, start, lengths, shared_batches, noise_estimate=noise_estimate)
 
 
+@recipe("Li, Chen, Carlson & Carin 2016, algorithm 1")
 def psgld(
     step_size: AnyStepSize = None,
     preconditioner: Preconditioner | None = None,
@@ -132,6 +135,7 @@ def psgld(
     return dynamics(step_size, Overdamped(), gradient, start, lengths, shared_batches, preconditioner)
 
 
+@recipe("Chen, Fox & Guestrin 2014, equation 15")
 def sghmc(
     step_size: AnyStepSize = None,
     friction: float = 0.1,
@@ -200,6 +204,7 @@ def sghmc(
     return dynamics(step_size, momentum, gradient, start, lengths, shared_batches, preconditioner, noise_estimate)
 
 
+@recipe("Ding et al. 2014, algorithm 2")
 def sgnht(
     step_size: AnyStepSize = None,
     friction: float = 0.1,

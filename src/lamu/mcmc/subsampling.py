@@ -19,6 +19,7 @@ from jax.scipy.special import betainc
 
 from lamu import tree
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of
+from lamu.protocol import recipe
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -182,6 +183,7 @@ class Subsampled(Kernel):
         return chosen, {"acceptance": last.accepted.astype(vector.dtype), "rows": last.rows}
 
 
+@recipe("Korattikara, Chen & Welling 2014, algorithm 1", lambda: Chains(Subsampled(SequentialTest(), rows=100)).choices)
 def minibatch_mh(
     chains: int = 4,
     warmup: int = 1000,

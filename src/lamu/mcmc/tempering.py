@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.subsampling import Subsampled
+from lamu.protocol import recipe
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -101,6 +102,7 @@ def _heated(target: LogTarget, temperature: Array) -> LogTarget:
     return replace(target, objective=replace(objective, temperature=objective.temperature * temperature))
 
 
+@recipe("Swendsen & Wang 1986, Geyer 1991", lambda: Chains(Replicas(Hamiltonian(), (1.0, 2.0, 4.0, 8.0))).choices)
 def parallel_tempering(
     chains: int = 4,
     warmup: int = 1000,

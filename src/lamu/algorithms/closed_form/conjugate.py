@@ -22,7 +22,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import ClosedForm
 from lamu.predictives.conjugate import ConjugateRule
 from lamu.priors.belief import tempered
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Constant
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, DTypeLike, RandomKey
@@ -149,6 +149,7 @@ class ConjugateBayes(Runnable):
         return found, before + share * (log_joint(state.belief, state.evidence) - before) - found.log_prob(at)
 
 
+@recipe("Khan & Rue 2021, section 5.1")
 def conjugate() -> ConjugateBayes:
     r"""Exact Bayes in one pass over the data: Bayesian linear regression, and every `lamu.ConjugateModel`.
 

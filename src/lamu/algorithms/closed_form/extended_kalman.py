@@ -23,7 +23,7 @@ from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.priors import gaussian_belief
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.record import record
 from lamu.typing import Array, Data, Number, Params, RandomKey
 
@@ -164,6 +164,7 @@ def kalman_update(covariance: Array, root: Array) -> Array:
     return (joseph + joseph.T) / 2
 
 
+@recipe("Singhal & Wu 1989; Ollivier 2018")
 def extended_kalman(drift: Number = 0.0) -> ExtendedKalman:
     r"""The extended Kalman filter of a network's weights: one pass, each batch's posterior the prior of the next.
 

@@ -23,7 +23,7 @@ from lamu.objective import Objective
 from lamu.objective.objective import dispersion_step
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import PolynomialDecay, rate
 from lamu.record import record, static
 from lamu.typing import Array, Data, Params, RandomKey, Statistics
@@ -226,6 +226,7 @@ def _convergence(state: VmpState) -> Convergence | None:
     )
 
 
+@recipe("Winn & Bishop 2005; Khan & Rue 2021, section 5.2")
 def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
     r"""Variational message passing on a graph or a NumPyro program: coordinate ascent of the bound by exact messages.
 
@@ -301,6 +302,7 @@ class Ncvmp(Vmp):
         return dispersion_step(objective, dispersions, gradient, self.learning_rate)
 
 
+@recipe("Knowles & Minka 2011, algorithm 1; Khan & Rue 2021, section 5.4")
 def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1) -> Ncvmp:
     r"""Non-conjugate variational message passing on a graph with likelihoods of its own.
 
@@ -420,6 +422,7 @@ class Em(CoordinateAscent):
         )
 
 
+@recipe("Dempster, Laird & Rubin 1977; Neal & Hinton 1998")
 def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
     r"""Expectation maximisation on a graph: its shared variables at a point θ, the latents of the rows exactly.
 
@@ -463,6 +466,7 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
     return Em(tolerance, restarts)
 
 
+@recipe("Hoffman et al. 2013, equation 26")
 def svi(learning_rate: Any = None, kappa: float | None = None, delay: float = 1.0) -> NaturalRule:
     r"""Stochastic variational inference on a conjugate model, or on a graph.
 
@@ -525,6 +529,7 @@ def svi(learning_rate: Any = None, kappa: float | None = None, delay: float = 1.
     return NaturalRule(ConjugateParameters(), Analytic(), chosen, Guarded())
 
 
+@recipe("Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4")
 def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
     r"""Conjugate-computation variational inference on a NumPyro program.
 

@@ -19,7 +19,7 @@ from lamu.operators import Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.priors.interface import restricted
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
@@ -241,6 +241,7 @@ def _is_none(leaf: Any) -> bool:
     return leaf is None
 
 
+@recipe("Blundell et al. 2015, section 3.2")
 def bayes_by_backprop(
     optimizer: Any = None,
     estimator: Any = None,

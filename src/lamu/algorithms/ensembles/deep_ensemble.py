@@ -20,7 +20,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives import Pooling
 from lamu.priors import Belief, independent_normal
-from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import Array, Data, RandomKey, State, Targets
@@ -305,6 +305,7 @@ def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
     return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key, temperature=posteriors[0].temperature)
 
 
+@recipe("Lakshminarayanan et al. 2017")
 def deep_ensemble(
     base: Algorithm | None = None,
     members: int = 5,

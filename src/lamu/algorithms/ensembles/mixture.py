@@ -14,7 +14,7 @@ from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Algorithm, Choices, Traits
+from lamu.protocol import Algorithm, Choices, Traits, recipe
 from lamu.record import record, static
 from lamu.typing import Array, Data, RandomKey, State
 
@@ -151,6 +151,7 @@ class Mixed(DeepEnsemble):
         )
 
 
+@recipe("Wilson & Izmailov 2020; Shen et al. 2024")
 def mixture(
     base: Algorithm | None = None,
     components: int = 5,

@@ -16,7 +16,7 @@ from lamu.objective import Objective
 from lamu.operators import Diagonal, LowRank, LowRankCovariance
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
@@ -357,6 +357,7 @@ class Swag(Wrapper):
         return Product({"network": gaussian, "likelihood": Point(seen.mean["likelihood"])})
 
 
+@recipe("Maddox et al. 2019, equation 1 and algorithm 1")
 def swag(
     base: Algorithm | None = None,
     covariance: Covariance = LowRankDeviations(),  # noqa: B008  (a record never changes)

@@ -44,7 +44,7 @@ from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, PredictiveRule, Probit
 from lamu.priors import LearnedNormal
-from lamu.protocol import Algorithm, Choices, Traits, Wrapper, require_part
+from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.subkeys import subkey
@@ -201,6 +201,7 @@ class Laplace(Wrapper):
         )
 
 
+@recipe("MacKay 1992; Khan & Rue 2021, section 4.4")
 def laplace(
     optimizer: Algorithm | None = None,
     weights: Any = None,
@@ -385,6 +386,7 @@ def _require_concave(curvature: Curvature, objective: Objective) -> None:
 _LARGEST_DENSE_HEAD = 20_000
 
 
+@recipe("Snoek et al. 2015; Kristiadi et al. 2020")
 def last_layer(
     optimizer: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
 ) -> Laplace:

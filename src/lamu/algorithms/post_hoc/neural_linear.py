@@ -23,7 +23,7 @@ from lamu.posterior import Posterior
 from lamu.predictives.gaussian import StudentRule
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.priors import independent_normal
-from lamu.protocol import Algorithm, Choices, Traits, Wrapper
+from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe
 from lamu.record import record
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
@@ -93,6 +93,7 @@ class NeuralLinear(Wrapper):
         return replace(start, belief=belief, evidence=evidence)
 
 
+@recipe("Snoek et al. 2015; Riquelme et al. 2018")
 def neural_linear(optimizer: Algorithm | None = None, prior_rows: Number = 1.0) -> NeuralLinear:
     r"""The neural linear model: features by any optimiser, and above them Bayesian regression with unknown noise.
 

@@ -25,7 +25,7 @@ from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored
 from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
-from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe
 from lamu.record import record, static
 from lamu.typing import Data, Number, Params, RandomKey, State
 
@@ -245,6 +245,7 @@ class OnlineLaplace(Wrapper):
         return log_precision, dispersion, memory
 
 
+@recipe("Immer et al. 2021, algorithm 1")
 def online_laplace(
     optimizer: Algorithm | None = None,
     scales: PriorScales | None = None,

@@ -25,7 +25,7 @@ from lamu.families import Gamma, Gaussian
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.priors import Hierarchy, LayerwiseNormal, Normal
-from lamu.protocol import Algorithm, Choices, Info, Wrapper, require_part, runnable
+from lamu.protocol import Algorithm, Choices, Info, Wrapper, recipe, require_part, runnable
 from lamu.record import record
 from lamu.target import weights_belief
 from lamu.typing import Array, Data, Params, RandomKey
@@ -106,6 +106,7 @@ class ConjugateScales(Wrapper):
         return belief
 
 
+@recipe("MacKay 1994; Louizos, Ullrich & Welling 2017")
 def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
     r"""A Gaussian belief about the weights of any network, and gamma beliefs about the scales of their prior.
 

@@ -15,7 +15,7 @@ from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.objective import dispersion_step
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, decay, rate
 from lamu.record import record, static
 from lamu.typing import Data, Params, RandomKey
@@ -116,6 +116,7 @@ class LieGroup(Runnable):
         )
 
 
+@recipe("Kıral, Möllenhoff & Khan 2023")
 def lie_group(
     group: Any = None,
     learning_rate: Any = Annealed(0.1, warmup=0.1),

@@ -10,6 +10,7 @@ from lamu.expectations.worst_case import WorstCaseOfDraws
 from lamu.geometry import Geometry, Retraction, Straight
 from lamu.objective.curvature import Curvature, Hessian, Price, SquaredGradients
 from lamu.operators import Diagonal
+from lamu.protocol import recipe
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 from lamu.update_rules import ByFanIn, Clipped, DampedInverse, Inverse, MovingAverage
@@ -17,6 +18,7 @@ from lamu.update_rules import ByFanIn, Clipped, DampedInverse, Inverse, MovingAv
 __all__ = ["bsam", "ivon", "ogn", "vogn", "von"]
 
 
+@recipe("Khan et al. 2018, section 3")
 def von(
     learning_rate: Any = Annealed(0.1),
     structure: Any = Diagonal,
@@ -75,6 +77,7 @@ def von(
     )
 
 
+@recipe("Khan & Rue 2021, section 4.4")
 def ogn(
     learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
@@ -137,6 +140,7 @@ def ogn(
     )
 
 
+@recipe("Khan et al. 2018, equations 11 and 12")
 def vogn(
     learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
@@ -222,6 +226,7 @@ def vogn(
     )
 
 
+@recipe("Shen et al. 2024, algorithm 1")
 def ivon(
     learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
@@ -296,6 +301,7 @@ def ivon(
     )
 
 
+@recipe("Möllenhoff & Khan 2023, algorithm 1")
 def bsam(
     learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,

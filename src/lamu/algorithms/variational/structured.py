@@ -10,6 +10,7 @@ from lamu.geometry.arrows import Factorwise, Shifted
 from lamu.objective.curvature import LowRankGradients, SampledGaussNewton
 from lamu.operators import LowRankStructure
 from lamu.operators.kronecker import KroneckerFactored
+from lamu.protocol import recipe
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
@@ -17,6 +18,7 @@ from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
 __all__ = ["noisy_kfac", "slang"]
 
 
+@recipe("Mishkin et al. 2018, algorithm 1")
 def slang(
     learning_rate: Any = Annealed(0.5),
     rank: int = 5,
@@ -100,6 +102,7 @@ def slang(
     )
 
 
+@recipe("Zhang et al. 2018, algorithm 2")
 def noisy_kfac(
     learning_rate: Any = Annealed(0.3),
     b1: float = 0.9,

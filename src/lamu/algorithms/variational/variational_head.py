@@ -21,7 +21,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.priors import independent_normal
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
 from lamu.typing import Array, Data, Number, Params, RandomKey
@@ -274,6 +274,7 @@ def _above(model: Model, features: Params) -> Model:
     return replace(model, frozen=held)
 
 
+@recipe("Harrison, Willes & Snoek 2024")
 def variational_head(
     optimizer: Any = None,
     covariance: DenseHead | DiagonalHead | None = None,

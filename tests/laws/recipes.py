@@ -1,0 +1,18 @@
+"""The rows of a recipe under the laws of the protocol, of posteriors and of random steps: new ones are added here."""
+
+from __future__ import annotations
+
+import optax
+
+from lamu.algorithms import variational_head
+from tests.laws.harness import row
+from tests.laws.posteriors import CLASSES, Fitted, X, fitted, hidden
+from tests.laws.protocol import classes, regression
+from tests.laws.stochastic import ALL, STEPS, exact
+
+by_adam = variational_head(optax.adam(0.05))
+row("protocol", "variational_head", by_adam, "full regression dispersions", problem=regression)
+row("protocol", "variational_head of classes", by_adam, "full long", problem=classes)
+fitted("variational_head", "classes", Fitted(hidden, (X, CLASSES), variational_head(), steps=50))
+falling = optax.adam(optax.polynomial_schedule(0.03, 0.0, 1.0, STEPS))
+row("stochastic", "variational_head", variational_head(falling, factor=1.0), f"{ALL} dense", answer=exact)

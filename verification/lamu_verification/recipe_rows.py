@@ -1,0 +1,71 @@
+"""Both rows of a recipe: its check and its default fit, each beside an independent reference. New ones stand here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.algorithms.variational.variational_head import variational_head
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu_verification import problems, references
+from lamu_verification.problems import Check
+from lamu_verification.shipped_rows import GAUSSIAN, Shipped, exact_row
+
+__all__ = ["POINTS", "recipe_checks", "recipe_fits"]
+
+# Algorithms whose posterior is one point, or one point under random masks.
+POINTS = {
+    "em",
+    "gradient_descent",
+    "sgd",
+    "adagrad",
+    "rmsprop",
+    "adam",
+    "map_estimate",
+    "invariant_map",
+    "sam",
+    "dropout",
+    "mc_dropout",
+    "straight_through",
+    "igo",
+}
+
+
+def recipe_checks() -> dict[str, Callable[[], Check]]:
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
+    return {"variational_head": _variational_head}
+
+
+def recipe_fits() -> dict[str, Callable[[], Shipped]]:
+    """Returns the default fits by the public name of the algorithm; each is a function without arguments."""
+    return {"variational_head": partial(exact_row, "variational_head", GAUSSIAN)}
+
+
+def _variational_head() -> Check:
+    """At the exact posterior of linear regression the bound is the evidence, and its gradient vanishes."""
+    import optax
+
+    problem = problems.regression()
+    algorithm = variational_head(optax.sgd(1.0))
+    batch = Batch.of(problem.x, problem.y)
+    mean, gram, evidence = references.linear_regression(problem.design, problem.y, problem.scale, problem.precision)
+    state = algorithm.init(jax.random.key(0), problem.objective, batch)
+    root = np.linalg.cholesky(np.linalg.inv(gram))
+    raw = np.tril(root, -1) + np.diag(np.log(np.diagonal(root)))
+    unravel = tree.ravel(state.params["mean"])[1]
+    state = replace(state, params={**state.params, "mean": unravel(jnp.asarray(mean)), "raw": jnp.asarray(raw)[None]})
+    after, _ = algorithm.step(jax.random.key(1), state, batch, problem.objective)
+    data = Arrays.of((problem.x, problem.y))
+    found: Any = algorithm.posterior(jax.random.key(2), state, problem.objective, data, None).evidence
+    moved = tree.ravel(tree.add(after.params, state.params, -1.0))[0]
+    deviation = max(float(jnp.max(jnp.abs(moved))), abs(float(found) - evidence))
+    words = "linear regression in closed form: a fixed point there, and its bound the evidence"
+    return Check("variational_head", words, deviation, 1e-10)
