@@ -8,7 +8,7 @@ algorithm; `lamu.fit(..., epochs=0)` takes one of them for a network that is alr
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +26,9 @@ __all__ = ["BatchStatistics", "Frozen", "Recomputed", "RecomputedPerDraw", "requ
 _ROWS = 1024
 
 
-@runtime_checkable
-class BatchStatistics(Protocol):
-    """Treatment of a network's batch statistics in a posterior."""
+@record
+class BatchStatistics:
+    """Treatment of a network's batch statistics in a posterior; they stay as they came, unless it is overridden."""
 
     def of(self, posterior: Posterior, data: Data) -> Posterior:
         """Returns the posterior with its state.
@@ -37,11 +37,11 @@ class BatchStatistics(Protocol):
             posterior: a posterior.
             data: the data, or None where a state is only looked at: then nothing is recomputed.
         """
-        ...
+        return posterior
 
 
 @record
-class Frozen:
+class Frozen(BatchStatistics):
     """The statistics stay as they came: fast, and right for narrow beliefs.
 
     Examples:
@@ -50,13 +50,9 @@ class Frozen:
         'a posterior'
     """
 
-    def of(self, posterior: Any, data: Data) -> Any:
-        """Returns the posterior as it is."""
-        return posterior
-
 
 @record
-class Recomputed:
+class Recomputed(BatchStatistics):
     """The statistics of the belief's mean, from up to 1,024 rows of the data.
 
     Right where the state is not that of the mean: averaged weights, or a network that was saved without its state.
@@ -84,7 +80,7 @@ class Recomputed:
 
 
 @record
-class RecomputedPerDraw:
+class RecomputedPerDraw(BatchStatistics):
     """Statistics for every draw of the weights, from up to 1,024 rows of the data; 50 passes over those a draw.
 
     Predictions are averages over draws then, also where the algorithm's own rule is another one (Laplace's linearised

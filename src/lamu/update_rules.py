@@ -83,7 +83,7 @@ class HeavyBall:
 
 
 @record
-class MovingAverage:
+class MovingAverage(HeavyBall):
     r"""Averaged gradients, corrected for the start at zero.
 
     \[ v \leftarrow \beta v + (1-\beta) g, \qquad \text{followed:}\quad v / (1 - \beta^t) \]
@@ -99,14 +99,8 @@ class MovingAverage:
         [1.0, 1.0]
     """
 
-    decay: Number
-
     departure = "momentum with bias correction"
     normalised = True
-
-    def init(self, like: Params) -> Params:
-        """Returns the zero vector."""
-        return tree.zeros_like(like)
 
     def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
         """Returns the new average, and the corrected one to follow."""
@@ -116,7 +110,7 @@ class MovingAverage:
 
 
 @record
-class PlainAverage:
+class PlainAverage(HeavyBall):
     r"""Averaged gradients, \(v \leftarrow \beta v + (1-\beta) g\), not corrected for the start at zero.
 
     Attributes:
@@ -129,15 +123,6 @@ class PlainAverage:
         >>> followed["w"].tolist()
         [0.5, 0.5]
     """
-
-    decay: Number
-
-    departure = "momentum"
-    normalised = False
-
-    def init(self, like: Params) -> Params:
-        """Returns the zero vector."""
-        return tree.zeros_like(like)
 
     def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
         """Returns the new average, which is what is followed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -560,6 +560,8 @@ class MapEstimate(Runnable):
 
     optimizer: Any = static()  # an optax gradient transformation
 
+    criterion: ClassVar[type[BatchLoss]] = BatchLoss  # what it minimises
+
     @property
     def traits(self) -> Traits:
         # Minibatches, as long as the caller says.
@@ -576,7 +578,7 @@ class MapEstimate(Runnable):
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         # Returns the state after one update.
-        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
+        loss = self.criterion(objective, batch, state.network_state, AllParameters(), {})
         at = loss.gradient(state.params, key)
         again = lambda params: loss.value(params, {}, key)[0]
         params, optimizer = optax_step(self.optimizer, at.coordinates, state.optimizer, state.params, at.value, again)
@@ -624,10 +626,22 @@ def map_estimate(optimizer: Any = None) -> MapEstimate:
 
 
 @record
-class InvariantMap(Runnable):
+class WithVolume(BatchLoss):
+    """The mean loss, and half the log-determinant of the Fisher information a row."""
+
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+        value, state = super().value(coordinates, rest, key)
+        volume = log_volume(self.objective, self.batch, self.network_state, coordinates) / (
+            2 * self.objective.data_size
+        )
+        return value + volume.astype(value.dtype), state
+
+
+@record
+class InvariantMap(MapEstimate):
     """The algorithm that `invariant_map` makes."""
 
-    optimizer: Any = static()  # an optax gradient transformation
+    criterion = WithVolume
 
     @property
     def traits(self) -> Traits:
@@ -636,33 +650,8 @@ class InvariantMap(Runnable):
 
     @property
     def choices(self) -> Choices:
-        departures = ("half the log-determinant of the Fisher information", "whatever the optimiser adds")
-        return Choices("Gaussian, fixed covariance", "Delta", "none", departures=departures)
-
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
-        # Returns the network's initial parameters and the optimiser's first state.
-        params, network_state = objective.model.init(key, batch)
-        return MapState(params, self.optimizer.init(params), network_state)
-
-    def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
-        # Returns the state after one update.
-        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
-
-        def criterion(params: Params) -> tuple[Array, Any]:
-            value, network_state = loss.value(params, {}, key)
-            volume = log_volume(objective, batch, state.network_state, params) / (2 * objective.data_size)
-            return value + volume.astype(value.dtype), network_state
-
-        (value, network_state), gradient = jax.value_and_grad(criterion, has_aux=True)(state.params)
-        again = lambda params: criterion(params)[0]
-        params, optimizer = optax_step(self.optimizer, gradient, state.optimizer, state.params, value, again)
-        norm = jnp.sqrt(tree.dot(gradient, gradient))
-        return MapState(params, optimizer, network_state), Info(value, norm)
-
-    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Data, trace: Any) -> Posterior:
-        return Posterior(
-            objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
-        )
+        choices = super().choices
+        return replace(choices, departures=("half the log-determinant of the Fisher information", *choices.departures))
 
     def explain_divergence(self, state: MapState) -> str:
         # Returns what a criterion that is not finite means, and the remedy.

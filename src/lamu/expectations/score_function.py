@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,26 +26,29 @@ __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline"
 # taken off.
 
 
-@runtime_checkable
-class Control(Protocol):
+@record
+class Control:
     """What is taken off the losses."""
 
     def require(self, count: int) -> None:
-        """Raises a ValueError where so many draws are too few."""
-        ...
+        """Raises a ValueError where so many draws are too few; any number is enough, unless overridden."""
+
+    def baseline(self, losses: Array) -> Array:
+        """Returns what is taken off each loss; nothing, unless overridden."""
+        return jnp.zeros_like(losses)
 
     def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
-        r"""Returns the weights \(c_i\) of the natural scores in the estimate.
+        r"""Returns the weights \(c_i\) of the natural scores: the losses over the baseline, unless overridden.
 
         Args:
             losses: \(\ell(\theta_i)\), `[S]`.
             kernel: returns \(s_i^\top F^{-1} s_j\), `[S, S]`; a function, since only some controls need it.
         """
-        ...
+        return (losses - self.baseline(losses)) / losses.size
 
 
 @record
-class ConstantBaseline:
+class ConstantBaseline(Control):
     r"""One number for all draws, \(c_i = (\ell_i - b)/S\); zero is the plain score function.
 
     Attributes:
@@ -62,16 +65,12 @@ class ConstantBaseline:
 
     value: Number = 0.0
 
-    def require(self, count: int) -> None:
-        """Accepts any number of draws."""
-
-    def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
-        """Returns the losses over the constant, divided by S."""
-        return (losses - jnp.asarray(self.value, losses.dtype)) / losses.size
+    def baseline(self, losses: Array) -> Array:
+        return jnp.asarray(self.value, losses.dtype)
 
 
 @record
-class LeaveOneOut:
+class LeaveOneOut(Control):
     r"""For each draw the average loss of the others, \(c_i = \big(\ell_i - \tfrac{1}{S-1}\sum_{j\ne i}\ell_j\big)/S\).
 
     Unbiased and without a state; it needs two draws or more.
@@ -89,13 +88,12 @@ class LeaveOneOut:
         """Refuses a single draw, which leaves nothing when it is left out."""
         require_others(count, "LeaveOneOut()")
 
-    def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
-        """Returns the losses over the others' average, divided by S."""
-        return (losses - others(losses)) / losses.size
+    def baseline(self, losses: Array) -> Array:
+        return others(losses)
 
 
 @record
-class MovingAverageBaseline:
+class MovingAverageBaseline(Control):
     r"""A moving average of earlier values, \(b \leftarrow \beta b + (1-\beta)\,\bar\ell\), corrected at the start.
 
     The state is in the record: `updated` returns the control of the next estimate. Unbiased, because b knows only
@@ -138,16 +136,12 @@ class MovingAverageBaseline:
         mix = lambda old, new: jnp.asarray(self.decay, value.dtype) * (jnp.asarray(old, value.dtype) - new) + new
         return MovingAverageBaseline(self.decay, mix(self.total, value), mix(self.weight, jnp.ones_like(value)))
 
-    def require(self, count: int) -> None:
-        """Accepts any number of draws."""
-
-    def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
-        """Returns the losses over the average so far, divided by S."""
-        return (losses - self.average.astype(losses.dtype)) / losses.size
+    def baseline(self, losses: Array) -> Array:
+        return self.average.astype(losses.dtype)
 
 
 @record
-class Regression:
+class Regression(Control):
     r"""A learned baseline, linear in the score: \(b = c + w^\top s(\theta)\), fitted without the draw that it serves.
 
     The linear part has a mean that is known, \(E[w^\top s\, \psi] = w\), which is added back:

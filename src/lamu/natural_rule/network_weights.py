@@ -16,7 +16,6 @@ from lamu.natural_rule.subject import Subject
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Evaluation
 from lamu.operators import Dense
-from lamu.predictives import PredictiveRule, Sampled
 from lamu.priors import gaussian_belief, independent_normal
 from lamu.priors.belief import in_structure
 from lamu.record import record, static
@@ -181,15 +180,14 @@ def _to_second_order(loss: BatchLoss, theta: Params, slope: Params, key: RandomK
     return jax.tree.map(lambda g, s, v, h: g - s * v * h, slope, theta, signs, product)
 
 
-@runtime_checkable
-class Start(Protocol):
+class Start:
     """The initial belief about weights."""
 
     family: str | Any  # the belief in words, for tables
 
     def belief(self, weights: Params, concentration: Any) -> Belief:
         """Returns the belief, of any exponential family whose θ is a tree like the weights."""
-        ...
+        raise NotImplementedError
 
 
 @record
@@ -254,11 +252,6 @@ class NetworkWeights(Subject):
         """Which weights the belief is about."""
         return ParameterSubset(self.leaves)
 
-    @property
-    def predictive(self) -> PredictiveRule:
-        # Samples of the weights.
-        return Sampled()
-
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
         # Returns the belief at the network's initial weights, the rest, and the network's state.
         params, network_state = objective.model.init(key, batch)
@@ -289,10 +282,6 @@ class NetworkWeights(Subject):
     def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> SubsetLoss:
         # Returns the mean loss on a batch in the selected weights.
         return SubsetLoss(objective, batch, network_state, self.space, rest)
-
-    def residual(self, belief: Belief, direction: Any) -> Array:
-        # Returns the natural norm of the step's direction, in nats.
-        return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
 def _gaussian_prior(prior: Any, belief: Gaussian, share: Any) -> Any:

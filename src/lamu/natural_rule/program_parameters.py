@@ -19,7 +19,6 @@ from lamu.families import Beta, Dirichlet, Gamma, Gaussian, InverseGamma, Produc
 from lamu.natural_rule.subject import Subject
 from lamu.objective import Objective
 from lamu.operators import Dense
-from lamu.predictives import PredictiveRule, Sampled
 from lamu.programs import NumpyroProgram
 from lamu.programs.conjugacy import CANDIDATES, message
 from lamu.record import record, static
@@ -133,10 +132,6 @@ class ProgramParameters(Subject):
     family = "conjugate families × dense Gaussian"
     settles = True
 
-    @property
-    def predictive(self) -> PredictiveRule:
-        return Sampled()
-
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
         # Returns broad beliefs about one, one half, or equal shares, and a Gaussian about zero.
         model = objective.model
@@ -166,10 +161,6 @@ class ProgramParameters(Subject):
 
     def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> ProgramLoss:
         return ProgramLoss(objective, batch, network_state, rest)
-
-    def residual(self, belief: Belief, direction: Any) -> Array:
-        # Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats.
-        return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
 def _broad(family: str, theta: Array) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -11,7 +11,7 @@ from lamu.conjugate_target import conjugate_target
 from lamu.data.batch import Batch
 from lamu.families.exponential import values_of
 from lamu.objective import Objective
-from lamu.predictives import PredictiveRule
+from lamu.predictives import PredictiveRule, Sampled
 from lamu.predictives.conjugate import ConjugateRule
 from lamu.record import record
 from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
@@ -19,8 +19,7 @@ from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
 __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 
 
-@runtime_checkable
-class Subject(Protocol):
+class Subject:
     """The parameters of a target that a belief is about: where it starts, its prior, and the loss."""
 
     # `predictive`: how the posterior predicts.
@@ -32,23 +31,23 @@ class Subject(Protocol):
 
     @property
     def predictive(self) -> PredictiveRule:
-        """How the posterior predicts."""
-        ...
+        """How the posterior predicts; by draws, unless overridden."""
+        return Sampled()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
         """Returns the first belief, the rest of the parameters (a point), and the network's state."""
         # The belief is of an exponential family, or a product of such families.
-        ...
+        raise NotImplementedError
 
     def prior(self, objective: Objective, belief: Belief) -> Any:
         """Returns λ₀/T, the natural parameters of the tempered prior, a tree like `belief.to_natural()`."""
-        ...
+        raise NotImplementedError
 
     def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> Any:
         """Returns the mean negative log likelihood on a batch, in nats a row, with the prior of the rest."""
         # An object with `value(theta, rest, key)`, `rest` and `network_state`, as `lamu.objective.BatchLoss`; of μ in
         # the place of θ where the expectation is `lamu.expectations.Analytic`.
-        ...
+        raise NotImplementedError
 
     def expected_log_prior(self, objective: Objective, belief: Belief) -> Any:
         r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters λ exactly; zero where it is in the loss."""
@@ -56,8 +55,8 @@ class Subject(Protocol):
         return 0.0
 
     def residual(self, belief: Belief, direction: Any) -> Any:
-        """Returns how far the step is from a fixed point of the rule in nats, for `lamu.protocol.Info`."""
-        ...
+        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats: how far it is from a fixed point."""
+        return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
 @record
@@ -122,10 +121,6 @@ class ConjugateParameters(Subject):
     def expected_log_prior(self, objective: Objective, belief: Belief) -> Any:
         # Returns the expected log density of the prior in nats, zero where it is in the loss.
         return conjugate_target(objective.model).expected_log_prior(belief)
-
-    def residual(self, belief: Belief, direction: Any) -> Any:
-        # Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats.
-        return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
 @record

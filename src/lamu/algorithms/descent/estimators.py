@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -274,38 +274,30 @@ def _shape(array: Any, skip: int = 0) -> jax.ShapeDtypeStruct:
 # variance of their average falls as 1/B; with one sample per batch it does not fall with B.
 
 
-@runtime_checkable
-class Estimator(Protocol):
-    """One draw's estimate of the expected loss."""
+@record
+class Estimator:
+    """One draw's estimate of the expected loss; the base class draws once for all rows."""
 
-    joint: bool  # whether all rows see one and the same θ, which divergences that weigh draws need
+    joint: ClassVar[bool] = False  # whether all rows see one and the same θ, which divergences that weigh draws need
 
     def require(self, base_distribution: BaseDistribution) -> None:
-        """Raises a TypeError where the estimator cannot sample from the base distribution."""
-        ...
+        """Raises a TypeError where the estimator cannot sample from the base distribution; never, by default."""
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
         """Returns an estimate of the mean loss in nats a row, and the network's new state."""
-        ...
-
-
-@record
-class Global:
-    r"""One draw \(\theta = m + s z\) for all rows of the batch."""
-
-    joint = True
-
-    def require(self, base_distribution: BaseDistribution) -> None:
-        """Accepts every base distribution."""
-
-    def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
-        """Returns the mean loss at one draw, and the network's new state."""
         draw_key, layer_key = jax.random.split(key)
         return loss.value(belief.sample(draw_key), loss.rest, layer_key)
 
 
 @record
-class LocalReparameterisation:
+class Global(Estimator):
+    r"""One draw \(\theta = m + s z\) for all rows of the batch."""
+
+    joint = True
+
+
+@record
+class LocalReparameterisation(Estimator):
     """What comes out of a layer is drawn, in the place of its weights: a draw a row, at the price of two products."""
 
     # For a dense layer with inputs a and independent normal weights, \(w_{jk} \sim N(m_{jk}, s_{jk}^2)\),
@@ -317,8 +309,6 @@ class LocalReparameterisation:
     # draws them, which keeps the expectation. What cannot be read has one draw for all rows, and a line in the log.
     #
     # Source: Kingma, Salimans & Welling (2015), section 2.3.
-
-    joint = False
 
     def require(self, base_distribution: BaseDistribution) -> None:
         """Accepts the standard normal."""
@@ -338,7 +328,7 @@ class LocalReparameterisation:
 
 
 @record
-class Flipout:
+class Flipout(Estimator):
     r"""One draw of the weights for all rows, with signs of each row's own: \((x_i \circ u_i)\,\Delta \circ v_i\)."""
 
     # With \(\Delta = s z\) and u, v of independent signs, \(\Delta \circ u_i v_i^\top\) is distributed as Δ, and for
@@ -346,8 +336,6 @@ class Flipout:
     # need be symmetric only. What cannot be read has one draw for all rows, and a line in the log.
     #
     # Source: Wen et al. (2018), section 3.
-
-    joint = False
 
     def require(self, base_distribution: BaseDistribution) -> None:
         """Accepts symmetric base distributions."""

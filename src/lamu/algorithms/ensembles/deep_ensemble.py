@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,26 +33,23 @@ _BELOW = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(12)])
 _STEPS = (_BELOW * 2**32).astype(np.uint32)
 
 
-@runtime_checkable
-class Diversity(Protocol):
-    """How one member's data and objective differ from those that all are given."""
+@record
+class Diversity:
+    """How one member's data and objective differ from those that all are given; in nothing, unless overridden."""
 
-    @property
-    def departure(self) -> str:
-        """What it adds to the rule, or the empty string."""
-        ...
+    departure: ClassVar[str] = ""  # what it adds to the rule
 
     def batch(self, member: Any, batch: Batch) -> Batch:
         """Returns the rows as member number `member` sees them."""
-        ...
+        return batch
 
     def objective(self, member: Any, objective: Objective, batch: Batch) -> Objective:
         """Returns the objective of member number `member`; the batch is for shapes alone."""
-        ...
+        return objective
 
 
 @record
-class Seeds:
+class Seeds(Diversity):
     """Starts, noise and orders of the data, which every ensemble has, and nothing else.
 
     Examples:
@@ -61,19 +58,9 @@ class Seeds:
         ''
     """
 
-    departure = ""
-
-    def batch(self, member: Any, batch: Batch) -> Batch:
-        """Returns the rows as they are."""
-        return batch
-
-    def objective(self, member: Any, objective: Objective, batch: Batch) -> Objective:
-        """Returns the objective as it is."""
-        return objective
-
 
 @record
-class Bootstrap:
+class Bootstrap(Diversity):
     r"""Every member has a resample of the rows of its own: a row counts as often as Poisson(1) says.
 
     \[ w_{ki} \sim \mathrm{Poisson}(1), \qquad \bar\ell_k(\theta) = -\tfrac1N \sum_i w_{ki}\, w_i \log p(y_i \mid x_i,
@@ -109,13 +96,9 @@ class Bootstrap:
         counts = jnp.sum((bits[:, None] >= jnp.asarray(_STEPS)[None, :-1]).astype(batch.weight.dtype), axis=1)
         return replace(batch, weight=batch.weight * counts)
 
-    def objective(self, member: Any, objective: Objective, batch: Batch) -> Objective:
-        """Returns the objective as it is."""
-        return objective
-
 
 @record
-class Anchors:
+class Anchors(Diversity):
     r"""Every member has a prior about a centre of its own, which is a draw from the prior.
 
     \[ p_k(\theta) = N(\theta \mid a_k, \delta^{-1}), \qquad a_k \sim N(m_0, \delta^{-1}) \]
@@ -140,10 +123,6 @@ class Anchors:
     seed: int = static(default=0)
 
     departure = "a prior of its own for each member"
-
-    def batch(self, member: Any, batch: Batch) -> Batch:
-        """Returns the rows as they are."""
-        return batch
 
     def objective(self, member: Any, objective: Objective, batch: Batch) -> Objective:
         """Returns the objective whose prior is about the member's centre.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -205,25 +205,6 @@ class Collected:
         return jax.tree.map(lambda q: jnp.maximum(q / count.astype(q.dtype), _LEAST), self.squares)
 
 
-@runtime_checkable
-class Covariance(Protocol):
-    """What covariance iterates have, as a precision that a Gaussian belief can hold."""
-
-    @property
-    def rank(self) -> int:
-        """How many deviations are kept."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """How the family is named in the table of algorithms."""
-        ...
-
-    def precision(self, seen: Collected) -> Any:
-        """Returns the inverse of the covariance, an operator."""
-        ...
-
-
 @record
 class DiagonalDeviations:
     r"""Every weight by itself: \(\Sigma = \mathrm{diag}(\overline{\theta^2} - \bar\theta^2)\) (SWAG-Diagonal).
@@ -279,6 +260,10 @@ class LowRankDeviations:
         below = jnp.maximum(jnp.minimum(seen.count, self.rank) - 1, 1)
         root = jax.tree.map(lambda u: u * jax.lax.rsqrt(2 * below.astype(u.dtype)), seen.deviations)
         return LowRankCovariance(LowRank(root, jax.tree.map(lambda v: v / 2, seen.variance))).factored()
+
+
+Covariance: TypeAlias = DiagonalDeviations | LowRankDeviations
+"""What covariance iterates have, as a precision that a Gaussian belief can hold."""
 
 
 @record
