@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import betainc, digamma, gammaln, xlogy
-from jax.scipy.stats import norm
 
 from lamu import tree
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
@@ -258,7 +257,7 @@ class NormalMean(Observation):
     def cdf_under(self, belief: Belief, y: Array) -> Array:
         """Returns the normal distribution function."""
         mean, noise, spread = self.moments(belief)
-        return norm.cdf((y - mean) / jnp.sqrt(noise + spread))
+        return jax.scipy.stats.norm.cdf((y - mean) / jnp.sqrt(noise + spread))
 
 
 @record

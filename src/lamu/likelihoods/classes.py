@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
 from jax.nn import log_softmax, softmax
-from jax.scipy.stats import norm
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
@@ -318,7 +317,7 @@ class Ordinal(Likelihood):
             return jnp.asarray(0.0)
         cuts = self.cut_points(params, params["first"].dtype)
         ordered = math.lgamma(self.classes)  # of the (K − 1)! orders of as many independent numbers this is one
-        return ordered + jnp.sum(norm.logpdf(cuts, 0.0, self.cut_scale)) + jnp.sum(params["log_gaps"])
+        return ordered + jnp.sum(jax.scipy.stats.norm.logpdf(cuts, 0.0, self.cut_scale)) + jnp.sum(params["log_gaps"])
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
         r"""Returns the parameters of sorted draws of \(N(0, s^2)\); nothing where the cut-points are given."""

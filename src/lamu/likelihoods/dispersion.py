@@ -9,7 +9,6 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
-from jax.scipy.stats import norm
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.several_targets import IndependentTargets
@@ -62,7 +61,7 @@ class LogNormalDispersion(DispersionPrior):
         require_positive("scale", self.scale, "give the standard deviation of the logarithm")
 
     def log_prob(self, log_scale: Array) -> Array:
-        return norm.logpdf(log_scale, 0.0, self.scale)
+        return jax.scipy.stats.norm.logpdf(log_scale, 0.0, self.scale)
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jnp.asarray(self.scale, dtype) * jax.random.normal(key, shape, dtype)

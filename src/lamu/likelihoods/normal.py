@@ -11,7 +11,6 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
-from jax.scipy.stats import norm
 
 from lamu.families.special import log_normal_cdf, log_normal_interval
 from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
@@ -38,7 +37,7 @@ class NormalNoise(IndependentTargets):
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
         mean, scale = self.moments(params, f)  # the square of the scale may be no number of single precision
-        return norm.logpdf((y - mean) / scale) - jnp.log(scale)
+        return jax.scipy.stats.norm.logpdf((y - mean) / scale) - jnp.log(scale)
 
     def location(self, params: Params, f: Array) -> Array:
         return self.moments(params, f)[0]
@@ -253,8 +252,8 @@ class MultivariateGaussian(NormalNoise):
         """Returns the log density of the parameters in nats; zero where the covariance is given."""
         if self.covariance is not None:
             return jnp.asarray(0.0)
-        mixing = jnp.sum(norm.logpdf(params["mixing"]))
-        return jnp.sum(norm.logpdf(params["log_scale"], 0.0, 3.0)) + mixing
+        mixing = jnp.sum(jax.scipy.stats.norm.logpdf(params["mixing"]))
+        return jnp.sum(jax.scipy.stats.norm.logpdf(params["log_scale"], 0.0, 3.0)) + mixing
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
         """Returns normal draws of the parameters; nothing where the covariance is given."""

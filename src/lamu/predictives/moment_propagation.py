@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, ndtr
-from jax.scipy.stats import norm
 
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian, Product
@@ -48,7 +47,7 @@ def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
     deviation = jnp.sqrt(variance)
     alpha = mean / deviation
     above, below = ndtr(alpha), ndtr(-alpha)
-    ratio = jnp.exp(norm.logpdf(alpha) - log_ndtr(alpha))
+    ratio = jnp.exp(jax.scipy.stats.norm.logpdf(alpha) - log_ndtr(alpha))
     tail = mean + deviation * ratio
     centre = above * tail
     spread = centre * tail * below + above * variance * (1 - ratio * (ratio + alpha))
