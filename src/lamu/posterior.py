@@ -21,12 +21,13 @@ from lamu.families import Draws, Family
 from lamu.likelihoods import Scaled
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
-from lamu.predictives import OfTrials, Predictive, PredictiveRule
+from lamu.objective import Objective
+from lamu.predictives import OfTrials, Predictive, PredictiveRule, Sampled
 from lamu.predictives.graph import GraphRule
 from lamu.predictives.wrapper import with_trials
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
-from lamu.typing import DTypeLike, Inputs, Number, Params, RandomKey, State
+from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
 
 __all__ = ["Posterior", "load", "require_whole"]
 
@@ -73,6 +74,29 @@ class Posterior:
     evidence: Any = measured(default=None)
     convergence: Convergence | None = None
     temperature: Number = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        objective: Objective,
+        belief: Belief,
+        network_state: State,
+        key: RandomKey,
+        rule: PredictiveRule | None = None,
+        evidence: Any = None,
+    ) -> Posterior:
+        """Returns the posterior of a belief about an objective, at its temperature.
+
+        Args:
+            objective: the loss.
+            belief: q(θ).
+            network_state: the network's state.
+            key: the key of predictions for which the caller gives none.
+            rule: how the belief becomes a predictive; by draws where None.
+            evidence: as of the attribute.
+        """
+        rule, temperature = Sampled() if rule is None else rule, objective.temperature
+        return cls(objective.model, belief, network_state, rule, key, evidence, temperature=temperature)
 
     def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.

@@ -336,7 +336,7 @@ class Rule(Runnable):
         else:
             belief = Point(self.space.join(state.mean, state.rest))
         rule = Linearised() if self.keeps_uncertainty and isinstance(self.expectation, Delta) else Sampled()
-        return Posterior(objective.model, belief, state.network_state, rule, key, temperature=objective.temperature)
+        return Posterior.of(objective, belief, state.network_state, key, rule)
 
     def explain_divergence(self, state: RuleState) -> str | None:
         """Returns what went wrong with the precision, in one sentence with the remedy; None where nothing did."""

@@ -15,7 +15,6 @@ from lamu.geometry import Geometry, Retraction
 from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Rate, rate
 from lamu.record import record, static
@@ -107,9 +106,7 @@ class BlackBox(Runnable):
         self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Data, trace: Any
     ) -> Posterior:
         # Returns the point m: without an entropy the search distribution is no posterior.
-        return Posterior(
-            objective.model, Point(state.mean), state.network_state, Sampled(), key, temperature=objective.temperature
-        )
+        return Posterior.of(objective, Point(state.mean), state.network_state, key)
 
 
 def utilities(losses: Array) -> Array:

@@ -17,7 +17,6 @@ from lamu.objective.curvature import Curvature, Hessian
 from lamu.objective.objective import dispersion_step
 from lamu.operators import Dense
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
@@ -172,9 +171,7 @@ class MixtureRule(Runnable):
     def posterior(self, key: RandomKey, state: MixtureState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the mixture beside its point dispersions.
         belief: Any = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
-        return Posterior(
-            objective.model, belief, state.network_state, Sampled(), key, temperature=objective.temperature
-        )
+        return Posterior.of(objective, belief, state.network_state, key)
 
 
 @recipe("Lin, Khan & Schmidt 2019")

@@ -21,7 +21,6 @@ from lamu.objective.curvature import GaussNewton, Hessian, NoCurvature, SampledG
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.operators.kronecker import KroneckerFactored
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, decay, rate
 from lamu.record import record, static
@@ -586,9 +585,7 @@ class MapEstimate(Runnable):
         return MapState(params, optimizer, at.network_state), Info(at.value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Data, trace: Any) -> Posterior:
-        return Posterior(
-            objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
-        )
+        return Posterior.of(objective, Point(state.params), state.network_state, key)
 
 
 @recipe("any optax optimiser")

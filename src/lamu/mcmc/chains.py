@@ -20,7 +20,6 @@ from lamu.mcmc.convergence_warnings import UnreliableChains, complaints
 from lamu.objective import Objective
 from lamu.objective.microbatching import parts_of
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
@@ -296,9 +295,7 @@ def posterior_from_draws(
         reasons += [] if known else far_away(belief.samples)
         # Five calls up is whoever called `fit`, whose line the warning is to name.
         warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
-    return objective.model.constrained(
-        Posterior(objective.model, belief, network_state, Sampled(), key, temperature=objective.temperature)
-    )
+    return objective.model.constrained(Posterior.of(objective, belief, network_state, key))
 
 
 def _swapped(leaf: Any) -> Any:

@@ -30,7 +30,6 @@ from lamu.mcmc.step_sizes import (
 from lamu.mcmc.step_sizes import step_size as checked
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
@@ -282,9 +281,7 @@ class Dynamics(Runnable):
             warnings.warn("do not trust these draws: " + known[0], UnreliableChains, stacklevel=4)
         if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
             samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
-            return Posterior(
-                objective.model, Draws(samples), state.network_state, Sampled(), key, temperature=objective.temperature
-            )
+            return Posterior.of(objective, Draws(samples), state.network_state, key)
         return posterior_from_draws(key, objective, state.network_state, trace, warns=not known)
 
     def _in_modes(self, objective: Objective, trace: State) -> list[str]:

@@ -17,7 +17,6 @@ from lamu.families.location_scale import BaseDistribution, LocationScale, Standa
 from lamu.objective import BatchLoss, NetworkParameters, NonGaussian, Objective
 from lamu.operators import Diagonal, Scalar
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.priors.interface import restricted
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, rate
@@ -163,7 +162,7 @@ class BeliefDescent(Runnable):
         belief = self.belief(state.params)
         known: Any = belief.gaussian() or belief
         whole = Product({"network": known, "likelihood": Point(state.params["rest"])})
-        return Posterior(objective.model, whole, state.network_state, Sampled(), key, temperature=objective.temperature)
+        return Posterior.of(objective, whole, state.network_state, key)
 
     def _bound(self, key: RandomKey, params: Params, objective: Objective, loss_at: Any) -> Any:
         """The evidence bound: the divergence from Gaussian leaves is known, and what is known is not drawn."""

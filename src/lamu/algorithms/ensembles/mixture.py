@@ -13,7 +13,6 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Traits, recipe
 from lamu.record import record, static
 from lamu.typing import Array, Data, RandomKey, State
@@ -146,9 +145,7 @@ class Mixed(DeepEnsemble):
             *[belief.factors["likelihood"].mean for belief in beliefs],
         )
         belief = Product({"network": Mixture(logits.astype(dtype), components), "likelihood": Point(rest)})
-        return Posterior(
-            objective.model, belief, posteriors[0].network_state, Sampled(), key, temperature=objective.temperature
-        )
+        return Posterior.of(objective, belief, posteriors[0].network_state, key)
 
 
 @recipe("Wilson & Izmailov 2020; Shen et al. 2024")

@@ -15,7 +15,6 @@ from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
 from lamu.operators import Diagonal, LowRank, LowRankCovariance
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
@@ -318,9 +317,7 @@ class Swag(Wrapper):
         point, seen = self._point(key, state.inner, objective), state.seen
         mean = jax.tree.map(lambda new, now: jnp.where(seen.count > 0, new, now), seen.mean, point.mean)
         belief = self._belief(replace(seen, mean=mean))
-        return Posterior(
-            objective.model, belief, point.network_state, Sampled(), key, temperature=objective.temperature
-        )
+        return Posterior.of(objective, belief, point.network_state, key)
 
     def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the Gaussian of the iterates, with statistics as they were chosen.

@@ -14,7 +14,6 @@ from lamu.geometry import ClippedAffine, Group
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.objective import dispersion_step
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, decay, rate
 from lamu.record import record, static
@@ -111,9 +110,7 @@ class LieGroup(Runnable):
     ) -> Posterior:
         # Returns the belief that the element stands for, beside its point dispersions.
         belief = Product({"network": self.group.belief(state.element), "likelihood": Point(state.rest)})
-        return Posterior(
-            objective.model, belief, state.network_state, Sampled(), key, temperature=objective.temperature
-        )
+        return Posterior.of(objective, belief, state.network_state, key)
 
 
 @recipe("Kıral, Möllenhoff & Khan 2023")
