@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -46,11 +46,39 @@ __all__ = ["AtNatural", "convergence_of"]
 
 
 @record
-class AtNatural:
+class _Place:
+    """A place whose distance from the fixed point is measured: unbiased estimates of gradient and curvature a row."""
+
+    objective: Objective  # the loss
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether all draws are the same."""
+        return True
+
+    def averaged(self, draws: int) -> Self:
+        """Returns the same with more draws, in pairs; itself, unless overridden."""
+        return self
+
+    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+        """Returns both on the scale of the target."""
+        kappa = self.objective.concentration
+        return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
+
+    def in_metric(self, curvature: Params) -> Self:
+        """Returns the same with the metric known; itself, unless overridden."""
+        return self
+
+    def distances(self, mean: Params, error: Params) -> dict[str, float]:
+        """Returns the distances of the precision; none, unless overridden."""
+        return {}
+
+
+@record
+class AtNatural(_Place):
     r"""Estimates \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), of norm \(\sqrt{d^\top F d}\)."""
 
     algorithm: NaturalRule  # what made the belief, for its expectation
-    objective: Objective  # the loss
     belief: Any  # q
     dispersions: Params | None = None  # those that are learned beside it; none where None
 
@@ -75,10 +103,6 @@ class AtNatural:
         r"""Returns \(F d\), which is to λ what the inverse of a precision is to a gradient."""
         return self.belief.fisher_product(direction)
 
-    def averaged(self, draws: int) -> AtNatural:
-        """Returns itself: its expectation has as many draws as it has."""
-        return self
-
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
         """Returns d as these rows tell it, and no curvature."""
         return self.algorithm.direction(key, self.belief, batch, self.objective, self.dispersions), {}
@@ -86,14 +110,6 @@ class AtNatural:
     def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both as they are: d is of the scale of the target."""
         return gradient, curvature
-
-    def in_metric(self, curvature: Params) -> AtNatural:
-        """Returns itself: the belief is its own metric."""
-        return self
-
-    def distances(self, mean: Params, error: Params) -> dict[str, float]:
-        """Returns nothing more: d is of all natural parameters."""
-        return {}
 
 
 # For a Gaussian \(q = N(m, S^{-1})\) with draws in antithetic pairs, \(\theta_\pm = m \pm \epsilon\), pair k gives
@@ -162,7 +178,7 @@ def convergence_of(
         return found if found is None else replace(found, remedy=_remedy(algorithm, found))
     if isinstance(algorithm, NaturalRule) and algorithm.subject.settles:
         known = dispersion.mean if isinstance(dispersion, Point) else None
-        found = _measured(AtNatural(algorithm, objective, gaussian, known), rows, key, work, batch_size)
+        found = _measured(AtNatural(objective, algorithm, gaussian, known), rows, key, work, batch_size)
         return found if found is None else replace(found, remedy=_faster_forgetting(algorithm, objective.model))
     if isinstance(belief, Point):
         return _measured(_AtPoint(objective, belief.mean, posterior.network_state), rows, key, work, batch_size)
@@ -210,10 +226,9 @@ def _faster_forgetting(algorithm: NaturalRule, model: Any) -> str:
 
 
 @record
-class _AtGaussian:
+class _AtGaussian(_Place):
     """Unbiased estimates of the expected gradient and of the diagonal of the expected Hessian, a row, under q."""
 
-    objective: Objective
     belief: Gaussian
     dispersion: Params
     network_state: Any
@@ -249,16 +264,11 @@ class _AtGaussian:
 
     def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both on the scale of the target, with a Gaussian prior."""
-        kappa, mean = self.objective.concentration, self.belief.mean
         if self.prior is not None:
-            center, delta = self.prior
+            mean, (center, delta) = self.belief.mean, self.prior
             gradient = tree.add(gradient, delta.matvec(tree.add(mean, center, -1.0)))
             curvature = tree.add(curvature, delta.diagonal(mean))
-        return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
-
-    def in_metric(self, curvature: Params) -> _AtGaussian:
-        """Returns itself: the belief is its own metric."""
-        return self
+        return super().whole(gradient, curvature)
 
     @property
     def metric(self) -> Any:
@@ -277,15 +287,12 @@ class _AtGaussian:
 
 
 @record
-class _AtPoint:
+class _AtPoint(_Place):
     """The gradient at a point, in the metric of the Fisher information beside the prior's curvature."""
 
-    objective: Objective
     point: Params
     network_state: Any
     scale: Params | None = None  # the diagonal of that metric, on the scale of the target; None before it was taken
-
-    deterministic = True
 
     @property
     def dimension(self) -> int:
@@ -309,11 +316,6 @@ class _AtPoint:
         prior = jax.jvp(jax.grad(self.objective.negative_log_prior), (self.point,), (ones,))[1]
         return gradient, jax.tree.map(lambda i, p: i + jnp.maximum(p, 0).astype(i.dtype), information, prior)
 
-    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
-        """Returns both on the scale of the target."""
-        kappa = self.objective.concentration
-        return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
-
     def in_metric(self, curvature: Params) -> _AtPoint:
         """Returns the same with the metric known, with a floor under what no row and no prior speak of."""
         largest = jnp.max(jnp.stack([jnp.max(leaf).astype(float) for leaf in jax.tree.leaves(curvature)]))
@@ -324,10 +326,6 @@ class _AtPoint:
     def metric(self) -> Any:
         """S."""
         return Diagonal(self.scale)
-
-    def distances(self, mean: Params, error: Params) -> dict[str, float]:
-        """Returns nothing: a point has no precision."""
-        return {}
 
 
 def _signs(key: RandomKey, index: Any, like: Params) -> Params:
