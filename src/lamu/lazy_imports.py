@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[
             nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
             modules.update((alias.name, str(node.module)) for node in nodes for alias in node.names)
         module = modules.get(name)
-        if module is None:
+        if module is None and (name.startswith("_") or find_spec(f"{package}.{name}") is None):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if module == package:  # `from lamu import priors`
+        if module in (None, package):  # a file of the package, which need not be a name of its face
             return import_module(f"{package}.{name}")
         value = getattr(import_module(module), name)
         setattr(sys.modules[package], name, value)
