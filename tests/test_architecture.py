@@ -127,6 +127,19 @@ def test_the_core_waits_for_no_graph_and_no_table() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_name_of_a_face_loads_what_it_needs() -> None:
+    """The faces import their names when they are asked for them, so that one algorithm does not wait for the others."""
+    script = (
+        "import sys, lamu\nlamu.algorithms.ivon\n"
+        "print(len([name for name in sys.modules if name.startswith('lamu')]))\n"
+        "assert not {'lamu.algorithms.post_hoc', 'lamu.mcmc', 'lamu.algorithms.closed_form'} & set(sys.modules)\n"
+        "assert lamu.priors.normal.__name__ == 'lamu.priors.normal'\n"
+        "assert set(lamu.families.__all__) <= set(dir(lamu.families))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], timeout=60, check=True, capture_output=True, text=True)
+    assert int(done.stdout) <= 200
+
+
 def test_the_scores_wait_for_no_sampler() -> None:
     """`lamu fit` and the report import the scores, and have no use for what chains are made of."""
     script = "import sys, lamu.scores\nassert 'lamu.mcmc' not in sys.modules"
