@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ class _Place:
         """Whether all draws are the same."""
         return True
 
-    def averaged(self, draws: int) -> Self:
+    def averaged(self, draws: int) -> _Place:
         """Returns the same with more draws, in pairs; itself, unless overridden."""
         return self
 
@@ -65,7 +65,7 @@ class _Place:
         kappa = self.objective.concentration
         return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
 
-    def in_metric(self, curvature: Params) -> Self:
+    def in_metric(self, curvature: Params) -> _Place:
         """Returns the same with the metric known; itself, unless overridden."""
         return self
 
