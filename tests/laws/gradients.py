@@ -22,6 +22,7 @@ from jax.flatten_util import ravel_pytree
 from lamu.expectations import (
     Analytic,
     ConstantBaseline,
+    Control,
     Delta,
     Enumeration,
     GaussHermite,
@@ -600,13 +601,10 @@ def narrow(sound: Any, key: Any, q: Gaussian, loss: Any) -> ValueAndGradient:
 
 
 @dataclass(frozen=True)
-class Included:
+class Included(Control):
     """The mistake of every control: the draw that it serves has a part in it."""
 
     inner: Any
-
-    def require(self, count: int) -> None:
-        """Like the sound one's."""
 
     def weights(self, losses: Any, kernel: Any) -> Any:
         """The average of all, or the regression on all (as in Salimans & Knowles 2013)."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lamu.expectations import LeaveOneOut, MovingAverageBaseline, Relaxed, ScoreFunction
+from lamu.expectations import Control, LeaveOneOut, MovingAverageBaseline, Relaxed, ScoreFunction
 from lamu.expectations.samplers import own_key
 from lamu.families import Bernoulli, Categorical
 from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal, Rest
@@ -27,7 +27,7 @@ __all__ = ["AmortisedBernoulli", "Baseline", "Enumerated", "SummedOut"]
 
 
 @record
-class Baseline:
+class Baseline(Control):
     r"""A control variate that a regression learns beside the encoder of an `AmortisedBernoulli` local.
 
     \[ b(y) = D_y\,\big(c + C(y)\big), \qquad
@@ -55,9 +55,6 @@ class Baseline:
     def __post_init__(self) -> None:
         if self.network is not None:
             object.__setattr__(self, "network", adapted(self.network))
-
-    def require(self, count: int) -> None:
-        """Accepts any number of draws."""
 
     def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
         """Raises a TypeError: without a row there is nothing that a baseline could read."""
