@@ -107,10 +107,12 @@ class Laplace(Wrapper):
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
         # Returns the Gaussian at the mode, which is found to its end before.
         _require_concave(self.curvature, objective)
+        # The mode, and the weights of it that the belief is about.
         point = self.base.posterior(key, state, objective, data, trace)
         kept = is_pretrained(objective.model, point, data)
         determined = None if kept else self._determined_beside(point, objective, data)
         model, point = self.weights.select(objective.model, point, objective, data)
+        # The curvature there, of a structure that fits, by a pass over the rows.
         structure = self._structure_of(point.mean["network"])
         if kept and self.structure is None and tree.dimension(point.mean["network"]) > _LARGEST_DENSE_AS_GIVEN:
             structure = self._factored(structure, objective.model, data)
@@ -142,12 +144,14 @@ class Laplace(Wrapper):
         if gradient is not None:
             log_gradient_norm(first, objective, gradient)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", named(structure))
+        # The evidence, or rows set aside: they choose the prior's scale and the noise, and the mode moves with them.
         held_out = getattr(data, "held_out", None)
         rule, around = self._rule_of(objective.model, kept), data if kept else None
         own = self.rule is None and isinstance(rule, Probit)
         found, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=own)
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
+        # The posterior.
         posterior = posterior_at_mode(found, under, key, kept)
         if determined is None:
             posterior = with_noise_integrated(posterior, found, under, objective.model.prior)
