@@ -101,7 +101,7 @@ def test_a_path_that_cannot_be_saved_to(fitted, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
-    with pytest.raises(PermissionError, match=r"nothing can be made in the folder .*\(permission denied\); choose"):
+    with pytest.raises(PermissionError, match=r"the folder .* cannot be written to \(permission denied\); choose"):
         fitted.posterior.save(tmp_path / "run")
 
 

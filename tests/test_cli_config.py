@@ -126,7 +126,8 @@ def test_fit_says_the_number_of_fits_before_the_first(lamu, monkeypatch, capsys)
 
     monkeypatch.setattr("lamu.cli.learning.fit_folds", stop)
     assert lamu("fit", "iris", "--out", "run", "--epochs", "3").code == 130
-    assert "15 fits (5 folds, 3 scales of the prior), each of 3 epochs at most\n" in said[0]
+    plan = "15 fits (5 folds, 3 scales of the prior), each of 3 epochs at most; --prior-scale gives it\n"
+    assert plan in said[0]
 
 
 def test_the_shell_completes_commands_and_options():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +12,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from lamu.cli import output_dir as exchanging
-from lamu.cli.output_dir import CONTENT, draft, exchange
+from lamu import drafts as exchanging
+from lamu.cli.output_dir import CONTENT, draft
 from lamu.data import load
+from lamu.drafts import exchange
 from lamu.posterior import load as posterior_of
-from tests.command_line import QUICK, TASKS, assert_refused, fit_each_task, runner
+from tests.command_line import QUICK, TASKS, assert_refused, csv_of, fit_each_task, runner
 
 
 @pytest.fixture
@@ -175,6 +177,30 @@ def test_a_draft_does_not_replace_what_came_in_the_meantime(tmp_path):
         out.write_text("mine")
     assert out.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("given", [(), ("--prior-scale", "0.5")], ids=["chosen", "given"])
+def test_a_table_is_read_once_and_every_fit_was_announced(lamu, monkeypatch, capsys, given):
+    csv_of("diabetes").to_csv("t.csv", index=False)
+    opened, fits, said = [], [], []
+
+    def record(model, data, algorithm, **options):
+        said.append(capsys.readouterr().out)
+        fits.append(options)
+        if options.get("validation") is None:  # the one that was asked for, of all training rows
+            raise KeyboardInterrupt
+        nll = np.array([-float(model.prior.scale)])
+        return SimpleNamespace(history={"validation_nll": nll}, interrupted=False)
+
+    sys.addaudithook(lambda event, words: opened.append(1) if event == "open" and words[0] == "t.csv" else None)
+    for module in ("validation_choice", "folds"):
+        monkeypatch.setattr(f"lamu.{module}.fit", record)
+    words = ("--target", "target", "--algorithm", "ivon", "--epochs", "2", "--out", "run")
+    assert lamu("fit", "t.csv", *words, *given).code == 130
+    assert len(opened) == 1
+    assert len(fits) == (1 if given else 6)
+    plan = "one fit of 2" if given else "up to 6 fits (scales of the prior), each of 2"
+    assert f"{plan} epochs at most{'' if given else '; --prior-scale gives it'}\n" in said[0]
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -17,10 +17,10 @@ import pandas as pd
 import pytest
 
 from lamu.cli import main
-from lamu.cli.fingerprints import fingerprint
 from lamu.cli.request import Request, learning_rows
 from lamu.cli.worker import contest
 from lamu.data.imputation import _sobol
+from lamu.store import fingerprint
 
 rng = np.random.default_rng(4)
 ROWS = 60

@@ -355,15 +355,16 @@ def test_the_report_of_equally_uncertain_rows_does_not_rank_them() -> None:
 
 def test_the_report_of_a_comparison_has_every_row() -> None:
     row = lambda name, value: {
-        "algorithm": name, "scores": {"nll": value}, "standard_errors": {"nll": 0.1}, "evidence": None, "steps": None,
-        "seconds": float("nan"), "memory": None, "nll_difference": {"value": value - 1.0, "standard_error": 0.1},
+        "algorithm": name, "scores": {"nll": value}, "standard_errors": {"nll": 0.1},
+        "nll_difference": {"value": value - 1.0, "standard_error": 0.1},
     }  # fmt: skip
     about = {
         "data": "<d>", "target": "<t>", "task": "binary", "rows": {"train": 10, "test": 5}, "splits": 1, "seed": 0,
         "likelihood": None, "budget": {"batch_size": 64}, "notes": ["<n>"],
     }  # fmt: skip
     rows = [row("a", 1.0), row("b<", 0.5), row("c", 1.5), row("d", 1.01), {"algorithm": "e", "failure": "<why>"}]
-    page = assert_self_contained(comparison_report(about, rows, "a", MEANING, ["<legend>"], {"python": "3"}))
+    tables = [("algorithm", "nll"), ("b<", "0.5")], [("algorithm", "steps"), ("b<", "7")]
+    page = assert_self_contained(comparison_report(about, rows, "a", tables, MEANING, ["<legend>"], {"python": "3"}))
     assert "Better than a by more than two standard errors of the nll: b<" in page.text
     assert "Worse than a by more than two standard errors of the nll: c" in page.text
     assert "do not tell from a: d" in page.text

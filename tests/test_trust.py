@@ -14,8 +14,8 @@ import pytest
 
 import lamu as library
 from lamu import store
-from lamu.cli.fingerprints import fingerprint
 from lamu.record import decode, encode, record
+from lamu.store import fingerprint
 from tests.command_line import assert_refused, runner
 
 X = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)

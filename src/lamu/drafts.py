@@ -1,7 +1,8 @@
-"""Hidden folders in which something is written before it is renamed to its place, and what killed runs left of them."""
+"""Atomic writes: a file or folder is made in a hidden folder beside its place and renamed when it is whole."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
@@ -10,33 +11,53 @@ import socket
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["hidden_beside", "is_alive"]
+__all__ = ["draft", "exchange", "hidden_beside", "is_alive", "reason"]
+
+
+@contextmanager
+def draft(path: Path, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """Gives a path to make a file or folder at, which becomes `path` if all goes well and vanishes otherwise."""
+    # `check` is called before the renaming, and raises an error where what is at `path` by then must stay.
+    hidden = hidden_beside(path)
+    try:
+        yield hidden / path.name
+        check()
+        if path.exists():
+            exchange(hidden / path.name, path)
+        else:
+            os.rename(hidden / path.name, path)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def hidden_beside(path: Path) -> Path:
     """Makes a hidden folder beside a path, and removes those that killed processes of this machine left."""
     # Its name has the number of the process and of the machine, so that the draft of a process that still runs, or of
     # another machine on a shared disk, stays.
-    _remove_abandoned(path)
-    return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}-{os.getpid()}.", dir=path.parent))
-
-
-def _remove_abandoned(path: Path) -> None:
     ours = re.compile(rf"\.{re.escape(path.name)}\.{_machine()}-(\d+)\.\w+")
-    for name in _names(path.parent):
-        draft = ours.fullmatch(name)
-        if draft is not None and not is_alive(int(draft[1])):
-            shutil.rmtree(path.parent / name, ignore_errors=True)
-
-
-def _names(folder: Path) -> Iterable[str]:
     try:
-        return os.listdir(folder)
+        names = os.listdir(path.parent)
     except OSError:  # a folder that may be written but not listed
-        return ()
+        names = []
+    for name in names:
+        left = ours.fullmatch(name)
+        if left is not None and not is_alive(int(left[1])):
+            shutil.rmtree(path.parent / name, ignore_errors=True)
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}-{os.getpid()}.", dir=path.parent))
+    except OSError as error:
+        raise PermissionError(
+            f"the folder {str(path.parent)!r} cannot be written to ({reason(error)}); choose another"
+        ) from error
+
+
+def reason(error: OSError) -> str:
+    """Returns why something could not be written, in words."""
+    return (error.strerror or str(error)).lower()
 
 
 def _machine() -> str:
@@ -54,3 +75,35 @@ def is_alive(process: int) -> bool:
     except OverflowError:
         return False
     return True
+
+
+_HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # of a kernel or a file system that does not know the swap
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Lets two existing files or folders of one file system change places."""
+    # In one step where the system can (Linux): nobody ever sees either name without its content. Elsewhere in three
+    # renames; if one of them fails those before it are taken back.
+    if _in_one_step(one, other):
+        return
+    aside = one.with_name(f"{one.name}.aside")
+    os.rename(other, aside)
+    try:
+        os.rename(one, other)
+    except OSError:
+        os.rename(aside, other)
+        raise
+    os.rename(aside, one)
+
+
+def _in_one_step(one: Path, other: Path) -> bool:
+    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    if swap is None:
+        return False
+    if swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _SWAP) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNKNOWN:
+        return False
+    raise OSError(number, os.strerror(number), str(other))

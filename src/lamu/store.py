@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from lamu.drafts import hidden_beside
+from lamu.drafts import draft
 from lamu.record import UnknownTypeError
 
-__all__ = ["StoreError", "altered", "read", "read_content", "reading", "write"]
+__all__ = ["StoreError", "altered", "fingerprint", "read", "read_content", "reading", "write"]
 
 FORMAT = "lamu-store-2"
 _LARGEST_SUMS = 2**16  # bytes
@@ -54,26 +53,16 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     body = {"format": FORMAT, "arrays": list(arrays), "content": content}
     text = json.dumps(body, indent=1, allow_nan=True).encode()
     named: dict[str, Any] = {f"a{index}": array for index, array in enumerate(arrays.values())}
-    try:
-        draft = hidden_beside(path)
-    except OSError as error:
-        raise PermissionError(
-            f"nothing can be made in the folder {str(path.parent)!r} ({str(error.strerror).lower()}); choose another"
-        ) from error
-    try:
+    with draft(path) as folder:
+        folder.mkdir(mode=0o755)
         # To the file itself, array after array and piece after piece: arrays that lie on disk may exceed the memory.
-        with _synced(draft / _ARRAYS) as file:
+        with _synced(folder / _ARRAYS) as file:
             np.savez(file, **named)
-        with _synced(draft / _CONTENT) as file:
+        with _synced(folder / _CONTENT) as file:
             file.write(text)
-        sums = {name: _sum(draft / name) for name in (_CONTENT, _ARRAYS)}
-        with _synced(draft / _SUMS) as file:
+        sums = {name: _sum(folder / name) for name in (_CONTENT, _ARRAYS)}
+        with _synced(folder / _SUMS) as file:
             file.write(json.dumps(sums, indent=1).encode())
-        draft.chmod(0o755)
-        os.rename(draft, path)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
     return path
 
 
@@ -177,6 +166,11 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         raise ValueError(f"an array {dtype}{list(shape)} has {left:,} bytes in the archive")
     with archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """Returns the SHA-256 of a folder's own list of checksums, which no other folder has."""
+    return _sum(Path(path) / _SUMS)
 
 
 def read_content(path: str | os.PathLike[str]) -> Any:

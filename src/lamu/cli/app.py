@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,8 @@ import typer
 
 from lamu.cli.compiled_programs import collected_seldom, keep_compiled
 from lamu.cli.config_file import read_options, refuse_untrusted
-from lamu.cli.output_dir import Interrupted, refuse_existing, refuse_unwritable
+from lamu.cli.output_dir import Interrupted, read_config, refuse_existing, refuse_unwritable
+from lamu.cli.request import FLAG, OF_IMAGES, Request, learning_rows, takes_request
 from lamu.interrupts import heard
 
 __all__ = ["app", "main"]
@@ -28,20 +30,7 @@ app = typer.Typer(
 )
 
 _DEBUG = "--debug"
-_FLAG = ""  # in the help: a flag takes no value, and Typer would write <bool>
 _OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
-_Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="A .csv, .parquet, .arrow or .npz file (X and y), or the name of a bundled set."
-    ),
-]
-_Temperature = Annotated[
-    float | None,
-    typer.Option(
-        metavar="T", help="Temperature of the posterior; 1 is Bayes' rule. Chosen on rows set aside if left out."
-    ),
-]
 _Trust = Annotated[
     list[str] | None,
     typer.Option(
@@ -51,66 +40,15 @@ _Trust = Annotated[
         help="A module that a run or a --config file names and that may be imported; repeatable.",
     ),
 ]
-_Json = Annotated[bool, typer.Option("--json", metavar=_FLAG, help="Print one JSON document and nothing else.")]
-_Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")]
-_Task = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TASK", help="Kind of target: regression, binary or classes. Read off its values if left out."
-    ),
-]
-_Epochs = Annotated[int | None, typer.Option(metavar="N", help="Passes over the training rows.")]
-_BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Rows of each gradient step.")]
-_Seed = Annotated[
-    int, typer.Option(metavar="N", help="Seed of the split into training and test rows, and of the algorithm.")
-]
-_TestSize = Annotated[float, typer.Option(metavar="F", help="Share of the rows that are held out for the scores.")]
-_Samples = Annotated[
-    int | None, typer.Option(metavar="N", help="Posterior draws of a prediction, where it needs draws.")
-]
-_MaxMemory = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Memory to use at most, for instance 2GB; half of what is free if left out."),
-]
-_Likelihood = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Distribution of the target: gaussian, poisson, ..., or PACKAGE.MODULE:NAME. "
-        "Held-out rows choose if left out.",
-    ),
-]
-_Trials = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Number of trials of each row, where the target counts successes.")
-]
-_Censored = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="1 where the target is only known to be above its value, else 0.")
-]
+_Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print one JSON document and nothing else.")]
 _Config = Annotated[
     Path | None,
     typer.Option(
         "--config", metavar="FILE", is_eager=True, callback=read_options, help="A .toml file with options by name."
     ),
 ]
-_Separator = Annotated[
-    str | None,
-    typer.Option(metavar="CHAR", help="Separator of a CSV file's fields, or tab. Read off its first line if left out."),
-]
-_Impute = Annotated[
-    bool,
-    typer.Option(
-        "--impute", metavar=_FLAG, help="Draw missing values given the rest of their row, and mark where they were."
-    ),
-]
-_Missing = Annotated[
-    str | None,
-    typer.Option(
-        metavar="VALUES",
-        help="What stands for a missing value, for instance -999,unknown; or none. Read off the table if left out.",
-    ),
-]
-_Dates = Annotated[
-    bool, typer.Option("--dates", metavar=_FLAG, help="Turn dates into ages, and phases of year, week and day.")
+_Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the algorithm; repeatable.")
 ]
 
 
@@ -229,21 +167,21 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", metavar=_FLAG, callback=_print_version, is_eager=True, help="Print the version and exit."
+            "--version", metavar=FLAG, callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option(_DEBUG, metavar=_FLAG, help="Show the traceback of an error; taken behind any command, too.")
+        bool, typer.Option(_DEBUG, metavar=FLAG, help="Show the traceback of an error; taken behind any command, too.")
     ] = False,
 ) -> None:
     pass
 
 
 @app.command("fit")
+@takes_request()
 def _fit(
-    data: _Data,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to make; refused if it exists.")],
-    target: _Target = None,
+    request: Request,
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -251,44 +189,23 @@ def _fit(
             help="One of `lamu algorithms`, or PACKAGE.MODULE:NAME; if left out, a mixture of candidates.",
         ),
     ] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the algorithm; repeatable.")
-    ] = None,
-    task: _Task = None,
-    epochs: _Epochs = None,
-    batch_size: _BatchSize = None,
-    seed: _Seed = 0,
-    test_size: _TestSize = 0.2,
-    samples: _Samples = None,
-    impute: _Impute = False,
-    missing: _Missing = None,
-    dates: _Dates = False,
-    folds: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="Ensemble over K folds; 0 for one run. Five unless an algorithm is named."),
-    ] = None,
+    setting: _Settings = None,
     weights: Annotated[
         str | None,
         typer.Option(metavar="WORD", help="Weights that laplace is about: all, last_layer, or a path pattern."),
     ] = None,
-    max_memory: _MaxMemory = None,
-    temperature: _Temperature = None,
-    likelihood: _Likelihood = None,
-    trials: _Trials = None,
-    censored: _Censored = None,
     force: Annotated[
-        bool, typer.Option("--force", metavar=_FLAG, help="Replace a folder that `lamu fit` made.")
+        bool, typer.Option("--force", metavar=FLAG, help="Replace a folder that `lamu fit` made.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", metavar=_FLAG, help="Go on with the same command, interrupted before.")
+        bool, typer.Option("--resume", metavar=FLAG, help="Go on with the same command, interrupted before.")
     ] = False,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", metavar=_FLAG, help="Write report.html into the folder.")
+        bool, typer.Option("--report/--no-report", metavar=FLAG, help="Write report.html into the folder.")
     ] = True,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="vae: the rows of X are images, NaN where a pixel is missing.")
     ] = None,
-    separator: _Separator = None,
     trust: _Trust = None,
     config: _Config = None,
     as_json: _Json = False,
@@ -297,54 +214,26 @@ def _fit(
     begun = time.perf_counter()
     refuse_existing(out, force)
     if model is not None:
-        of_tables = {
-            "target": target,
-            "algorithm": algorithm,
-            "task": task,
-            "folds": folds,
-            "weights": weights,
-            "temperature": temperature,
-            "likelihood": likelihood,
-            "trials": trials,
-            "censored": censored,
-            "separator": separator,
-        }
-        _refuse_options_of_tables(model, of_tables)
-        from lamu.cli.images import train_images
-        from lamu.memory import within as limited
-
-        with limited(max_memory):
-            train_images(
-                data, out, model, setting or (), epochs, batch_size, seed, test_size, samples, as_json, force, resume
+        of_tables = {"algorithm": algorithm, "weights": weights, **request.given()}
+        foreign = next((name for name, value in of_tables.items() if value is not None and name not in OF_IMAGES), None)
+        if foreign is not None:
+            option = foreign.replace("_", "-")
+            raise typer.BadParameter(
+                f"--{option} is of tables, and --model {model} learns images; leave one of them out"
             )
+        from lamu.cli.images import train_images
+        from lamu.memory import within
+
+        with within(request.max_memory):
+            request.check()
+            train_images(request, out, model, setting or (), as_json, force, resume)
         return
     if sys.stderr.isatty() and not as_json:
-        print(f"reading {data}", file=sys.stderr)  # before JAX is imported, which takes seconds
-    from lamu.cli.request import Request, learning_rows
+        print(f"reading {request.data}", file=sys.stderr)  # before JAX is imported, which takes seconds
     from lamu.memory import within
 
-    request = Request(
-        data,
-        target,
-        task,
-        epochs,
-        batch_size,
-        seed,
-        test_size,
-        samples,
-        impute,
-        folds,
-        max_memory,
-        temperature,
-        likelihood,
-        trials,
-        censored,
-        separator,
-        dates,
-        missing,
-    )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
-    with within(max_memory):
+    with within(request.max_memory):
         request.check()
         if algorithm is not None:
             from lamu.cli.recipes import find
@@ -352,32 +241,24 @@ def _fit(
             find(algorithm)  # an unknown name is refused before a table is read
         rows = learning_rows(request.read(), request, request.seed)
         refuse_unwritable(out)
-        if algorithm is None and likelihood is None and not settings and not as_json:
+        if algorithm is None and request.likelihood is None and not settings and not as_json:
             # Nothing is left to refuse, and what follows is imported for seconds.
             count, features = rows[0].features.values.shape
-            print(f"read {data}: {count:,} rows of {features} features", flush=True)
+            print(f"read {request.data}: {count:,} rows of {features} features", flush=True)
         from lamu.cli.training import train
 
         before = time.perf_counter() - begun
         train(request, rows, out, algorithm, settings, as_json, force, resume, report, before)
 
 
-def _refuse_options_of_tables(model: str, options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(f"--{name} is of tables, and --model {model} learns images; leave one of them out")
-
-
 @app.command("predict")
+@takes_request(only=("data", "samples", "max_memory", "separator"))
 def _predict(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` made.")],
-    data: _Data,
+    request: Request,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make; of images .npz.")
     ] = None,
-    samples: _Samples = None,
-    max_memory: _MaxMemory = None,
-    separator: _Separator = None,
     trust: _Trust = None,
     config: _Config = None,
     as_json: _Json = False,
@@ -385,20 +266,21 @@ def _predict(
     """Predict the rows of a table with a fitted model, and score them where the target is there; fill in images."""
     if out is not None:
         refuse_existing(out)
-    from lamu.cli.images import fill_images, holds_images
-    from lamu.cli.predicting import predict
+    request.check()
+    if read_config(run).get("model") is None:
+        from lamu.cli.predicting import predict
+    else:
+        from lamu.cli.images import fill_images as predict
     from lamu.memory import within
 
-    with within(max_memory):
-        if holds_images(run):
-            fill_images(run, data, out, as_json, samples, trust or ())
-            return
-        predict(run, data, out, as_json, samples, separator, trust or ())
+    with within(request.max_memory):
+        predict(run, request, out, as_json, trust or ())
 
 
 @app.command("compare")
+@takes_request(without=("folds", "max_memory", "trials", "censored"))
 def _compare(
-    data: _Data,
+    request: Request,
     algorithms: Annotated[
         str,
         typer.Option(
@@ -407,20 +289,10 @@ def _compare(
             "scikit-learn's linear, boosting and forest; the first is the measure.",
         ),
     ] = "default,linear,boosting,forest",
-    target: _Target = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.KEY=VALUE", help="An option of an algorithm; repeatable.")
     ] = None,
     splits: Annotated[int, typer.Option(metavar="N", help="How many splits into training and test rows.")] = 1,
-    task: _Task = None,
-    epochs: _Epochs = None,
-    batch_size: _BatchSize = None,
-    seed: _Seed = 0,
-    test_size: _TestSize = 0.2,
-    samples: _Samples = None,
-    impute: _Impute = False,
-    missing: _Missing = None,
-    dates: _Dates = False,
     by: Annotated[
         str | None, typer.Option(metavar="SCORE", help="The order of the rows: nll or evidence, the best first.")
     ] = None,
@@ -431,36 +303,16 @@ def _compare(
             help="A sampler, such as hmc, that the others are to come close to; 250 draws a chain where not set.",
         ),
     ] = None,
-    temperature: _Temperature = None,
-    likelihood: _Likelihood = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="An .html file to make.")] = None,
-    separator: _Separator = None,
     trust: _Trust = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms on the same rows with the same budget."""
     from lamu.cli.comparing import compare
-    from lamu.cli.request import Request
 
-    if temperature is None and (by == "evidence" or reference is not None):
-        temperature = 1.0  # evidence, and closeness to a sampler, are of Bayes' rule itself
-    request = Request(
-        data,
-        target,
-        task,
-        epochs,
-        batch_size,
-        seed,
-        test_size,
-        samples,
-        impute,
-        temperature=temperature,
-        likelihood=likelihood,
-        separator=separator,
-        dates=dates,
-        missing=missing,
-    )
+    if request.temperature is None and (by == "evidence" or reference is not None):
+        request = replace(request, temperature=1.0)  # evidence, and closeness to a sampler, are of Bayes' rule itself
     if not compare(request, algorithms, setting or (), splits, as_json, by, reference, report):
         raise typer.Exit(1)
 
@@ -492,7 +344,6 @@ def _verify(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A check, or likelihoods, or latent; all if left out.")
     ] = None,
-    separator: _Separator = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:

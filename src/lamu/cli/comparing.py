@@ -10,14 +10,14 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import numpy as np
 
 from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.learning import Chosen
-from lamu.cli.output_dir import refuse_existing, refuse_unwritable
+from lamu.cli.output_dir import Document, refuse_existing, refuse_unwritable
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, is_outside, parse, recipes, settings_of
 from lamu.cli.request import Request, learning_rows
@@ -50,17 +50,17 @@ FLOOR = "its own chains, half against half"
 
 def lengths(reference: str, words: list[str]) -> list[str]:
     """Returns the settings of a reference: those that were given, and lengths where none were."""
-    known, given = settings_of(find(reference)), {word.partition("=")[0] for word in words}
-    if not set(LENGTHS) <= set(known):
+    allowed, given = settings_of(find(reference)), {word.partition("=")[0] for word in words}
+    if not set(LENGTHS) <= set(allowed):
         return words
     return [*words, *(f"{name}={value}" for name, value in LENGTHS.items() if name not in given)]
 
 
 def closeness(
-    request: Request, table: Any, answers: dict[str, dict[str, Any]], reference: str, kept: Path
+    request: Request, table: Table, answers: dict[str, Document], reference: str, kept: Path
 ) -> dict[str, dict[str, float]]:
     """Returns how close each posterior's predictions on the test rows come to the reference's, a mean over splits."""
-    found: dict[str, dict[str, list[float]]] = {}
+    distances: dict[str, dict[str, list[float]]] = {}
     words = [word for word in (*answers, request.likelihood) if is_outside(word)]
     named = [str(word).partition(":")[0] for word in words]  # by who runs the command
     if "failure" in answers[reference]:
@@ -81,8 +81,10 @@ def closeness(
             for score in MEASURES:
                 estimate = getattr(compared, score)
                 if estimate is not None:
-                    found.setdefault(name, {}).setdefault(score, []).append(estimate.value)
-    return {name: {score: float(np.mean(values)) for score, values in scores.items()} for name, scores in found.items()}
+                    distances.setdefault(name, {}).setdefault(score, []).append(estimate.value)
+    return {
+        name: {score: float(np.mean(values)) for score, values in scores.items()} for name, scores in distances.items()
+    }
 
 
 def folder_of(name: str) -> str:
@@ -108,7 +110,7 @@ def show_closeness(found: dict[str, dict[str, float]], reference: str, words: li
         show_line(f"nothing can be said of closeness: {reference} did not come to an end")
         return
     measures = [name for name in MEASURES if name in next(iter(found.values()))]
-    lines = [(name, *(f"{each[measure]:.4f}" for measure in measures)) for name, each in found.items()]
+    lines = [(name, *(f"{figures[measure]:.4f}" for measure in measures)) for name, figures in found.items()]
     show_table(f"how close to {reference}", ("algorithm", *(MEASURES[name] for name in measures)), lines)
     show_line("all under the prior of the reference, whose own chains do not agree wholly with each other either")
     if words:
@@ -117,6 +119,7 @@ def show_closeness(found: dict[str, dict[str, float]], reference: str, words: li
 
 
 WIDE = 120  # characters in which everything fits in one table
+Cells: TypeAlias = list[tuple[str, ...]]  # of a table: its heads, then its rows
 ORDERS = {"nll": 1.0, "evidence": -1.0}  # the sign that puts the best first
 
 
@@ -164,7 +167,8 @@ def compare(
             keep = {} if reference is None else {"keep": str(Path(kept) / folder_of(name))}
             answers[name] = run(task | keep)
         close = {} if reference is None else closeness(request, table, answers, reference, Path(kept))
-    rows = [_summary(name, answer, answers[next(iter(chosen))]) for name, answer in answers.items()]
+    first_name = next(iter(chosen))
+    rows = [_summary(name, answer, answers[first_name]) for name, answer in answers.items()]
     for row in rows:
         row["closeness"] = close.get(row["algorithm"])
     rows = _ordered(rows, by)
@@ -182,30 +186,36 @@ def compare(
     }
     if reference is not None:
         about["reference"] = {"algorithm": reference, "settings": chosen[reference], "floor": close.get(FLOOR)}
+    ended = [row for row in rows if "failure" not in row]
+    tables = _tables(ended, first_name) if ended else ([], [])
+    legend = _legend(about, first_name, splits, answers)
     if as_json:
         show_document({**about, "complete": complete, "algorithms": rows})
     else:
         show_notes(table.notes)
         if chosen_likelihood.why:
             show_line(chosen_likelihood.why if splits == 1 else f"{chosen_likelihood.why}; each split chooses its own")
-        _show(about, rows, answers, next(iter(chosen)))
+        if ended:
+            _show(about, tables, legend)
+        for row in rows:
+            if "failure" in row:
+                show_line(f"{row['algorithm']} failed: {row['failure']}")
         if reference is not None:
             show_closeness(close, reference, chosen[reference])
     if report is not None:  # when everything was shown: a disk that is full costs the file alone
         from lamu.cli.reporting import report_of_comparison
 
-        legend = _legend(about, next(iter(chosen)), splits, answers)
-        report_of_comparison(report, about, rows, next(iter(chosen)), legend, package_versions())
+        report_of_comparison(report, about, rows, first_name, tables, legend, package_versions())
     return complete
 
 
-def _likelihood(request: Request, first: Table, train: Any) -> Chosen:
+def _likelihood(request: Request, first: Table, train: np.ndarray) -> Chosen:
     """Returns the likelihood of the first split, which its training rows choose where none is named."""
     data = Arrays.of((first.x, first.y))
     return request.likelihood_for(first.encoding, data.x[train], data.y[train], request.seed)
 
 
-def run(task: dict[str, Any]) -> dict[str, Any]:
+def run(task: Document) -> Document:
     """Returns the answer of one algorithm, from a process of its own that has ended."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
@@ -232,10 +242,10 @@ def _with_reference(names: str, reference: str) -> str:
     return names if reference in (part.strip() for part in names.split(",")) else f"{names},{reference}"
 
 
-def _ordered(rows: list[dict[str, Any]], by: str | None) -> list[dict[str, Any]]:
+def _ordered(rows: list[Document], by: str | None) -> list[Document]:
     """Returns the rows, the best first; those that know nothing of it come last."""
 
-    def rank(row: dict[str, Any]) -> float:
+    def rank(row: Document) -> float:
         if "failure" in row:
             return math.inf
         value = row["scores"]["nll"] if by == "nll" else row["evidence"]
@@ -257,7 +267,7 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
         chosen[name] = []
     for word in settings:
         # Names of other modules have points themselves: the longest name that fits is meant.
-        owner = max((each for each in chosen if word.startswith(f"{each}.")), key=len, default=None)
+        owner = max((candidate for candidate in chosen if word.startswith(f"{candidate}.")), key=len, default=None)
         name, point, rest = word.partition(".") if owner is None else (owner, ".", word.removeprefix(f"{owner}."))
         if owner is None:
             asked = name if point else word
@@ -275,9 +285,9 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
     return chosen
 
 
-def _budget(request: Request, chosen: dict[str, list[str]], rows: int) -> dict[str, Any]:
+def _budget(request: Request, chosen: dict[str, list[str]], rows: int) -> Document:
     """Returns what each algorithm is given that has no length of its own."""
-    budget: dict[str, Any] = {}
+    budget: Document = {}
     for name, words in chosen.items():
         if name in (DEFAULT, *PEERS):  # which have a length of their own
             continue
@@ -285,7 +295,7 @@ def _budget(request: Request, chosen: dict[str, list[str]], rows: int) -> dict[s
     return budget
 
 
-def _summary(name: str, answer: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+def _summary(name: str, answer: Document, first: Document) -> Document:
     """Returns an algorithm's row: means over rows or splits, and the paired difference to the first algorithm."""
     if "failure" in answer:
         return {"algorithm": name, "failure": answer["failure"]}
@@ -293,11 +303,11 @@ def _summary(name: str, answer: dict[str, Any], first: dict[str, Any]) -> dict[s
     scores = {score: _over([split["scores"][score] for split in splits]) for score in splits[0]["scores"]}
     if len(splits) == 1:
         errors = splits[0]["standard_errors"]
-        scores = {score: Estimate(each.value, _number(errors[score])) for score, each in scores.items()}
+        scores = {score: Estimate(score_mean.value, _number(errors[score])) for score, score_mean in scores.items()}
     row = {
         "algorithm": name,
-        "scores": {score: each.value for score, each in scores.items()},
-        "standard_errors": {score: each.error for score, each in scores.items()},
+        "scores": {score: estimate.value for score, estimate in scores.items()},
+        "standard_errors": {score: estimate.error for score, estimate in scores.items()},
         "nll_difference": None,
         "evidence": _mean_evidence(splits),
         "steps": splits[0]["steps"],
@@ -310,19 +320,19 @@ def _summary(name: str, answer: dict[str, Any], first: dict[str, Any]) -> dict[s
             np.asarray(split["nll"], float) - np.asarray(other["nll"], float)
             for split, other in zip(splits, first["splits"], strict=True)
         ]
-        found = _over(apart[0] if len(apart) == 1 else [float(np.mean(each)) for each in apart])
-        row["nll_difference"] = {"value": found.value, "standard_error": found.error}
+        difference = _over(apart[0] if len(apart) == 1 else [float(np.mean(row)) for row in apart])
+        row["nll_difference"] = {"value": difference.value, "standard_error": difference.error}
     return row
 
 
-def _over(values: Any) -> Estimate:
+def _over(values: Sequence[float | int | None] | np.ndarray) -> Estimate:
     """Returns the mean of values and its standard error."""
     values = np.asarray(values, float)
     error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
     return Estimate(float(np.mean(values)), error)
 
 
-def _mean_evidence(splits: list[dict[str, Any]]) -> float | None:
+def _mean_evidence(splits: list[Document]) -> float | None:
     values = [split["evidence"] for split in splits]
     return None if None in values else float(np.mean(values))
 
@@ -331,61 +341,50 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _show(about: dict[str, Any], rows: list[dict[str, Any]], answers: dict[str, Any], first: str) -> None:
-    """Prints the rows as one table, or as two where a line is short."""
-    ended = [row for row in rows if "failure" not in row]
-    splits = about["splits"]
-    where = (
-        f"{about['rows']['test']} test rows" if splits == 1 else f"{splits} splits of {about['rows']['test']} test rows"
-    )
-    if ended:
-        names = list(ended[0]["scores"])
-        heads = ("algorithm", *names, f"nll − {first}'s")
-        scores = [
+def _tables(rows: list[Document], first: str) -> tuple[Cells, Cells]:
+    """Returns the scores of algorithms, and what they cost, as they are shown: heads, then rows."""
+    names = list(rows[0]["scores"])
+    scores: Cells = [("algorithm", *names, f"nll − {first}'s")]
+    costs: Cells = [("algorithm", "evidence", "steps", "seconds", "MiB")]
+    for row in rows:
+        estimates = [Estimate(row["scores"][name], row["standard_errors"][name]) for name in names]
+        shown = [in_words(name, estimate) for name, estimate in zip(names, estimates, strict=True)]
+        scores.append((row["algorithm"], *shown, _difference(row, first)))
+        costs.append(
             (
                 row["algorithm"],
-                *(in_words(name, Estimate(row["scores"][name], row["standard_errors"][name])) for name in names),
-                _difference(row, first),
+                "-" if row["evidence"] is None else f"{row['evidence']:,.1f}",
+                f"{row['steps']}" if row["streams"] == 1 else f"{row['streams']} × {row['steps']}",
+                f"{row['seconds']:.1f}",
+                "-" if row["memory"] is None else f"{row['memory'] / 2**20:.0f}",
             )
-            for row in ended
-        ]
-        costs = [(_nats(row), _steps(row), f"{row['seconds']:.1f}", _mebibytes(row["memory"])) for row in ended]
-        cost_heads = ("evidence", "steps", "seconds", "MiB")
-        title = f"{about['target']} of {about['data']}, {where}"
-        if width() >= WIDE:
-            show_table(title, (*heads, *cost_heads), [(*a, *b) for a, b in zip(scores, costs, strict=True)])
-        else:
-            show_table(title, heads, scores)
-            costs = [(row["algorithm"], *cost) for row, cost in zip(ended, costs, strict=True)]
-            show_table("evidence, and what it cost", ("algorithm", *cost_heads), costs)
-        for line in _legend(about, first, splits, answers):
-            show_line(line)
-    for row in rows:
-        if "failure" in row:
-            show_line(f"{row['algorithm']} failed: {row['failure']}")
+        )
+    return scores, costs
 
 
-def _difference(row: dict[str, Any], first: str) -> str:
-    found = row["nll_difference"]
-    if row["algorithm"] == first or found is None:
+def _difference(row: Document, first: str) -> str:
+    difference = row["nll_difference"]
+    if row["algorithm"] == first or difference is None:
         return "-"
-    text = str(Estimate(found["value"], _number(found["standard_error"])))
+    text = str(Estimate(difference["value"], _number(difference["standard_error"])))
     return text if text.startswith("-") else f"+{text}"
 
 
-def _nats(row: dict[str, Any]) -> str:
-    return "-" if row["evidence"] is None else f"{row['evidence']:,.1f}"
+def _show(about: Document, tables: tuple[Cells, Cells], legend: list[str]) -> None:
+    """Prints scores and costs as one table, or as two where a line is short."""
+    (heads, *scores), (cost_heads, *costs) = tables
+    splits = "" if about["splits"] == 1 else f"{about['splits']} splits of "
+    title = f"{about['target']} of {about['data']}, {splits}{about['rows']['test']} test rows"
+    if width() >= WIDE:
+        show_table(title, (*heads, *cost_heads[1:]), [(*a, *b[1:]) for a, b in zip(scores, costs, strict=True)])
+    else:
+        show_table(title, heads, scores)
+        show_table("evidence, and what it cost", cost_heads, costs)
+    for line in legend:
+        show_line(line)
 
 
-def _steps(row: dict[str, Any]) -> str:
-    return f"{row['steps']}" if row["streams"] == 1 else f"{row['streams']} × {row['steps']}"
-
-
-def _mebibytes(memory: int | None) -> str:
-    return "-" if memory is None else f"{memory / 2**20:.0f}"
-
-
-def _legend(about: dict[str, Any], first: str, splits: int, answers: dict[str, Any]) -> list[str]:
+def _legend(about: Document, first: str, splits: int, answers: Document) -> list[str]:
     budget = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about["budget"].items())
     over = "test rows; the difference is taken row by row"
     if splits > 1:

@@ -82,15 +82,15 @@ def _machine() -> str:
     """Returns a name for processors that run the same programs: a home folder may be shared by several machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        known = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+        features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
-        known = platform.processor()
-    return f"{platform.machine()}-{hashlib.sha256(known.encode()).hexdigest()[:12]}"
+        features = platform.processor()
+    return f"{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"
 
 
 def _forget_oldest(folder: Path, most: int) -> None:
     """Removes the programs that were written first until half of what is allowed is left, where there is more."""
-    files = [(each.stat(), each.path) for each in os.scandir(folder) if each.is_file()]
+    files = [(entry.stat(), entry.path) for entry in os.scandir(folder) if entry.is_file()]
     total = sum(stat.st_size for stat, _ in files)
     if total <= most:
         return

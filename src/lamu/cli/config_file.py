@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["read_options", "refuse_untrusted"]
 
 
-def read_options(context: Any, path: Any) -> Path | None:
+def read_options(context: Any, path: Path | None) -> Path | None:
     """Takes the options of a file as the defaults of a command; the callback of an eager option."""
     if path is None or context.resilient_parsing:
         return path
@@ -16,7 +16,6 @@ def read_options(context: Any, path: Any) -> Path | None:
 
     from lamu.data.wording import quoted
 
-    path = Path(path)
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -32,7 +31,7 @@ def read_options(context: Any, path: Any) -> Path | None:
     return path
 
 
-def refuse_untrusted(context: Any, trust: Any) -> Any:
+def refuse_untrusted(context: Any, trust: list[str] | None) -> list[str] | None:
     """Refuses modules that a file of options names and that would be imported; the callback of `--trust`."""
     for name in ("algorithm", "algorithms", "likelihood", "reference"):
         source = context.get_parameter_source(name)  # None where its turn has not come
@@ -40,7 +39,7 @@ def refuse_untrusted(context: Any, trust: Any) -> Any:
             continue
         for word in str((context.default_map or {}).get(name, "")).split(","):
             module, colon, _ = word.strip().partition(":")
-            if colon and not any(f"{module}.".startswith(f"{each}.") for each in trust or ()):
+            if colon and not any(f"{module}.".startswith(f"{trusted}.") for trusted in trust or ()):
                 raise ValueError(
                     f"--config names {word.strip()!r}, and a module that a file names is imported only where the "
                     f"command line trusts it; if you trust its code, give --trust {module}"
@@ -54,10 +53,10 @@ def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, 
     for parameter in context.command.params:
         names = [parameter.name, *parameter.opts]
         parameters |= {str(name).lstrip("-").replace("-", "_"): parameter for name in names}
-    known = sorted(
-        {max(each.opts, key=len).lstrip("-") for each in context.command.params} - {"config", "help", "trust"}
+    allowed = sorted(
+        {max(parameter.opts, key=len).lstrip("-") for parameter in context.command.params} - {"config", "help", "trust"}
     )
-    found = {}
+    values = {}
     for name, value in given.items():
         parameter = parameters.get(name.replace("-", "_"))
         if parameter is not None and parameter.name == "trust":
@@ -67,18 +66,18 @@ def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, 
 
             raise ValueError(
                 f"--config {str(path)!r} has {name!r}, which is no option of `lamu {context.info_name}`; "
-                f"{nearest(name, known)}"
+                f"{nearest(name, allowed)}"
             )
-        found[str(parameter.name)] = _value(name, value, parameter.multiple)
-    return found
+        values[str(parameter.name)] = _value(name, value, parameter.multiple)
+    return values
 
 
 def _value(name: str, value: Any, multiple: bool) -> Any:
     """Returns a value as the command line would give it: settings as `key=value`, lists with commas."""
     if multiple:
         if isinstance(value, dict):
-            return [f"{key}={each}" for key, each in _flat(value)]
-        return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+            return [f"{key}={item}" for key, item in _flat(value)]
+        return [str(item) for item in value] if isinstance(value, list) else [str(value)]
     if isinstance(value, dict):
         raise ValueError(f"--config has a table [{name}], and --{name} takes one value; write {name} = ...")
     return ",".join(map(str, value)) if isinstance(value, list) else value
@@ -86,7 +85,7 @@ def _value(name: str, value: Any, multiple: bool) -> Any:
 
 def _flat(table: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
     """Returns the entries of a table and of the tables in it, whose names are joined by points."""
-    found: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for key, value in table.items():
-        found += _flat(value, f"{before}{key}.") if isinstance(value, dict) else [(f"{before}{key}", value)]
-    return found
+        entries += _flat(value, f"{before}{key}.") if isinstance(value, dict) else [(f"{before}{key}", value)]
+    return entries

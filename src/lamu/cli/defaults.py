@@ -1,10 +1,9 @@
-"""What the command line takes where it is not told: the algorithm, the model, and how long it learns."""
+"""The defaults of the command line: algorithm, model, and length of a fit."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
+from lamu.cli.request import Options
 from lamu.data import Encoding
 from lamu.data.wording import nearest
 from lamu.folds import folds_for, length_of_members
@@ -12,7 +11,7 @@ from lamu.likelihoods import Likelihood, RightCensored
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model
 from lamu.networks import MLP, Network
-from lamu.priors import LearnedNormal
+from lamu.priors import LearnedNormal, Normal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 from lamu.typing import Inputs, Targets
@@ -47,7 +46,7 @@ def default_algorithm() -> str:
     return "adam"
 
 
-def default_settings() -> dict[str, Any]:
+def default_settings() -> Options:
     """Returns the settings of that algorithm."""
     return {"learning_rate": Annealed(0.01)}
 
@@ -57,7 +56,7 @@ def default_folds(rows: int, algorithm: str | None) -> int:
     return 0 if algorithm is not None else folds_for(rows)
 
 
-def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
+def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
     """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`."""
     # Members of folds take three thousand steps, in thirty epochs at least and five hundred at most, and stop after a
     # fifth of them without a better validation. Any other run is as long as it takes (`lamu.fit` without epochs).
@@ -70,10 +69,16 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
 
 
 def model_for(
-    encoding: Encoding, x: Inputs, y: Targets, likelihood: str | None = None, algorithm: str | None = None
+    encoding: Encoding,
+    x: Inputs,
+    y: Targets,
+    likelihood: str | None = None,
+    algorithm: str | None = None,
+    prior_scale: float | None = None,
 ) -> tuple[Model, str]:
     """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most."""
-    model = Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5))
+    prior = LearnedNormal(0.5) if prior_scale is None else Normal(prior_scale)
+    model = Model(_network(encoding), likelihood_for(encoding, likelihood), prior)
     model, told = required_parts(algorithm or "", model, encoding, x, y)
     return model.standardised(x, y), told
 
@@ -89,27 +94,27 @@ def _network(encoding: Encoding) -> Network:
 
 def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
     """Returns the likelihood of a table's target."""
-    found = _named(encoding, name)
+    likelihood = _named(encoding, name)
     brought = dict(encoding.beside)
     if "censored" in brought:
-        return RightCensored(found)
-    if "trials" in brought and not found.takes_trials:
+        return RightCensored(likelihood)
+    if "trials" in brought and not likelihood.takes_trials:
         raise ValueError(
             f"--likelihood {name} takes no trials, and --trials is {brought['trials']}; leave one of them out"
         )
-    return found
+    return likelihood
 
 
 def _named(encoding: Encoding, name: str | None) -> Likelihood:
     """The likelihood of that name, or the task's own."""
     if name is not None and is_outside(name):
-        found = likelihood_of(name)
-        if found.task != encoding.task:
+        likelihood = likelihood_of(name)
+        if likelihood.task != encoding.task:
             raise ValueError(
-                f"--likelihood {name} is for the task {found.task}, and that of {encoding.target!r} is "
-                f"{encoding.task}; give --task {found.task} where the targets are so"
+                f"--likelihood {name} is for the task {likelihood.task}, and that of {encoding.target!r} is "
+                f"{encoding.task}; give --task {likelihood.task} where the targets are so"
             )
-        return found
+        return likelihood
     if name is not None and name not in LIKELIHOODS:
         raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
     task, make = LIKELIHOODS[name or _DEFAULTS[encoding.task]]

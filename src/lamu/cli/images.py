@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from lamu import plots
+from lamu import plots, store
 from lamu.algorithms import adam
-from lamu.cli.fingerprints import fingerprint
-from lamu.cli.output_dir import FORMAT, draft, keep_posterior, refuse_existing, refuse_unwritable, unfinished
+from lamu.cli.output_dir import (
+    FORMAT,
+    altered,
+    draft,
+    keep_posterior,
+    load_posterior,
+    read_config,
+    refuse_existing,
+    refuse_unwritable,
+    unfinished,
+)
 from lamu.cli.printing import dump, show_document, show_line
+from lamu.cli.request import Options, Request
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
+from lamu.data.sources import arrays_of
 from lamu.data.wording import nearest
 from lamu.latent import generate, impute, models, reconstruct
 from lamu.likelihoods import Bernoulli, Gaussian
 from lamu.loop import fit
 from lamu.networks import MLP
-from lamu.posterior import Posterior, load
+from lamu.posterior import Posterior
 from lamu.rate import Annealed
 from lamu.scores import mean_log_prob
+from lamu.typing import Rows
 
-__all__ = ["MODELS", "fill_images", "holds_images", "train_images"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["MODELS", "fill_images", "train_images"]
 
 MODELS = ("vae",)
 BLOCK = 256  # images that are filled at once
@@ -56,15 +69,10 @@ class Images:
 
 
 def train_images(
-    data: str,
+    request: Request,
     out: Path,
     model: str,
     settings: Sequence[str] = (),
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    test_size: float = 0.2,
-    samples: int | None = None,
     as_json: bool = False,
     force: bool = False,
     resume: bool = False,
@@ -73,6 +81,7 @@ def train_images(
     # Pixels that are zeros and ones have a `Bernoulli` likelihood; grey values have a `Gaussian` one with a noise of
     # 0.15, and are divided by 255 where they are above 1.
     refuse_existing(out, force)
+    data, seed, test_size, samples = request.data, request.seed, request.test_size, request.samples or _SAMPLES
     if model not in MODELS:
         raise ValueError(f"there is no model {model!r} of images; {nearest(model, MODELS)}")
     sizes = _settings(settings)
@@ -84,8 +93,8 @@ def train_images(
     if not 2 <= kept <= len(order) - 2:
         raise ValueError(f"{len(order)} images leave {kept} to score and {len(order) - kept} to learn from; give more")
     test, train = images.pixels[order[:kept]], images.pixels[order[kept:]]
-    batch = batch_size or 128
-    epochs = epochs or max(1, round(_STEPS * batch / len(train)))
+    batch = request.batch_size or 128
+    epochs = request.epochs or max(1, round(_STEPS * batch / len(train)))
     network = MLP((sizes["hidden"],))
     likelihood = Bernoulli() if images.bits else Gaussian(scale=_GREY_NOISE)
     graph = models.VAE(sizes["latents"], test.shape[1], network, network, likelihood=likelihood)
@@ -95,11 +104,11 @@ def train_images(
     with unfinished(out, {**asked, "test_size": test_size}, resume, force) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore", Unconverged)  # the density of images left out says how good it is
         algorithm = adam(Annealed(_RATE))
-        options: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "seed": seed}
+        options: Options = {"epochs": epochs, "batch_size": batch, "seed": seed}
         learned = fit(graph, {"y": train}, algorithm, **options, checkpoint=place, resume=resume)
         keep_posterior(learned.posterior, place)
         seconds, posterior = time.perf_counter() - begun, learned.posterior
-        density = mean_log_prob(posterior, {"y": test}, samples or _SAMPLES)
+        density = mean_log_prob(posterior, {"y": test}, samples)
         rows = {"train": len(train), "test": len(test)}
         scores = {"log_prob": density.value, "standard_error": density.error}
         metrics = {**scores, "rows": rows, "seconds": seconds, "remarks": list(learned.warnings)}
@@ -114,8 +123,8 @@ def train_images(
                 "shape": list(images.shape),
                 "unit": images.unit,
                 "likelihood": "bernoulli" if images.bits else "gaussian",
-                "samples": samples or _SAMPLES,
-                "posterior": fingerprint(folder / "posterior"),
+                "samples": samples,
+                "posterior": store.fingerprint(folder / "posterior"),
                 "versions": package_versions(),
             }
             (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
@@ -126,37 +135,22 @@ def train_images(
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
     show_line(f"a VAE of {sizes['latents']} latents on {data}: {len(train):,} images fitted in {seconds:.1f} s")
-    by = f"by {samples or _SAMPLES} importance samples"
+    by = f"by {samples} importance samples"
     show_line(f"log p(y) of {len(test):,} test images: {density} nats an image, {by}; written to {out}")
     for remark in metrics["remarks"]:
         show_line(remark)
 
 
-def holds_images(run: Path) -> bool:
-    """Returns whether a folder is one that `lamu fit --model` made."""
-    try:
-        config: Any = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and config.get("model") in MODELS
-
-
 def fill_images(
-    run: Path,
-    data: str,
-    out: Path | None,
-    as_json: bool = False,
-    samples: int | None = None,
-    trust: Sequence[str] = (),
+    run: Path, request: Request, out: Path | None, as_json: bool = False, trust: Sequence[str] = ()
 ) -> None:
     """Fills in the missing pixels of images, block by block, and writes their means and 90 % intervals."""
-    if samples is not None and samples < 1:
-        raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    _require_config(run, config)
-    posterior = load(run / "posterior", trust=trust)
-    if fingerprint(run / "posterior") != config["posterior"]:
-        raise ValueError(f"the posterior in {str(run)!r} is not the one that `lamu fit` wrote there; fit again")
+    data, config = request.data, read_config(run)
+    shape, unit = config.get("shape"), config.get("unit", 0.0)
+    whole = isinstance(shape, list) and all(type(size) is int and 0 < size < 2**31 for size in shape)
+    if not (whole and type(unit) in (float, int) and 0 < unit < float("inf")):
+        raise altered(run)
+    posterior = load_posterior(run, config, trust)
     images = _read(data, config["unit"])
     if images.shape != tuple(config["shape"]):
         raise ValueError(f"an image in {data!r} has the shape {images.shape}; {run} was fitted to {config['shape']}")
@@ -165,7 +159,7 @@ def fill_images(
         raise ValueError(f"no pixel in {data!r} is missing; write NaN where one is to be filled in")
     if out is not None and out.suffix.lower() != ".npz":
         raise ValueError(f"--out {str(out)!r} is no .npz file, and images are written as one; give FILE.npz")
-    arrays = _filled(posterior, images.pixels, samples or config["samples"])
+    arrays = _filled(posterior, images.pixels, request.samples or config["samples"])
     if out is not None:
         refuse_existing(out)
         with draft(out) as path:
@@ -184,18 +178,6 @@ def fill_images(
     )
 
 
-def _require_config(run: Path, config: dict[str, Any]) -> None:
-    """Raises a ValueError unless a folder's config.json says what `train_images` writes there."""
-    shape, unit, samples = (config.get(name) for name in ("shape", "unit", "samples"))
-    sizes = [*shape, samples] if isinstance(shape, list) else [None]
-    whole = all(type(size) is int and 0 < size < 2**31 for size in sizes)
-    scaled = isinstance(unit, float | int) and not isinstance(unit, bool) and 0 < unit < float("inf")
-    if not (whole and scaled and isinstance(config.get("posterior"), str)):
-        raise ValueError(
-            f"{str(run / 'config.json')!r} cannot be read: it was altered after `lamu fit` wrote it; fit again"
-        )
-
-
 def _filled(posterior: Posterior, pixels: np.ndarray, draws: int) -> dict[str, np.ndarray]:
     """Returns means and the ends of the intervals of 90 % by name, block by block: draws of all would not fit."""
     parts = []
@@ -209,10 +191,10 @@ def _filled(posterior: Posterior, pixels: np.ndarray, draws: int) -> dict[str, n
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _picture(posterior: Posterior, shown: np.ndarray, shape: tuple[int, ...]) -> Any:
+def _picture(posterior: Posterior, shown: np.ndarray, shape: tuple[int, ...]) -> Figure:
     lower = np.where(np.arange(shown.shape[1]) < shown.shape[1] // 2, shown, np.nan).astype(shown.dtype)
     keys = jax.random.split(jax.random.key(0), 3)
-    rows: Mapping[str, Any] = {
+    rows: Mapping[str, Rows] = {
         "left out": shown,
         "rebuilt": reconstruct(posterior, {"y": shown}, keys[0])["y"],
         "upper half": lower,
@@ -224,15 +206,15 @@ def _picture(posterior: Posterior, shown: np.ndarray, shape: tuple[int, ...]) ->
 
 
 def _settings(settings: Sequence[str]) -> dict[str, int]:
-    found = dict(_SETTINGS)
+    sizes = dict(_SETTINGS)
     for text in settings:
         name, _, value = text.partition("=")
-        if name not in found:
-            raise ValueError(f"--set {name} is no setting of images; {nearest(name, found)}")
+        if name not in sizes:
+            raise ValueError(f"--set {name} is no setting of images; {nearest(name, sizes)}")
         if not value.isdigit() or int(value) < 1:
             raise ValueError(f"--set {text} is no number of {name}; give a whole number from 1")
-        found[name] = int(value)
-    return found
+        sizes[name] = int(value)
+    return sizes
 
 
 def _read(data: str, unit: float | None = None) -> Images:
@@ -242,13 +224,9 @@ def _read(data: str, unit: float | None = None) -> Images:
         raise ValueError(f"{data!r} is no .npz file; write images with numpy.savez(file, X=images)")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {data!r}; give an .npz file with the array X")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if "X" not in archive.files:
-                raise ValueError(f"{data!r} has no array 'X'; write images with numpy.savez(file, X=images)")
-            values = np.asarray(archive["X"])
-    except (EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{data!r} is no .npz file of plain arrays; write it with numpy.savez") from error
+    values = arrays_of(path, ("X",))[0].get("X")
+    if values is None:
+        raise ValueError(f"{data!r} has no array 'X'; write images with numpy.savez(file, X=images)")
     if values.ndim < 2 or 0 in values.shape:
         raise ValueError(f"X in {data!r} has the shape {values.shape}; give [N, height, width] or [N, pixels]")
     if not (np.issubdtype(values.dtype, np.number) or values.dtype == bool) or np.iscomplexobj(values):

@@ -15,8 +15,10 @@ from lamu.data import Encoding
 from lamu.folds import fit_folds, fits_of, folds_for
 from lamu.likelihood_choice import compare_likelihoods
 from lamu.model import Model
+from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
+from lamu.running.result import Fit
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
 from lamu.tabular.truncated import Truncated
@@ -26,27 +28,33 @@ from lamu.validation_choice import MOST_SCALES, TEMPERATURES, fit_prior_scale
 __all__ = ["Candidates", "Chosen", "Learned", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
 
 
-def plan(model: Model, algorithm: Algorithm, rows: int, folds: int, temperature: float | None, epochs: Any) -> str:
+_GIVEN = {"temperatures": "--temperature", "scales of the prior": "--prior-scale"}  # the options by what they spare
+
+
+def plan(
+    model: Model, algorithm: Algorithm, rows: int, folds: int, temperature: float | None, epochs: int | None
+) -> str:
     """Returns a sentence: the number of fits, what they are for, and how long each is at most."""
     learned, traits = isinstance(model.prior, LearnedNormal), algorithm.traits
     length = f", each of {epochs} epochs at most" if epochs is not None and traits.length is None else ""
     if folds:
         count = fits_of(rows, folds, learned)
-        return f"{count} fits ({folds} folds{', 3 scales of the prior' if learned else ''}){length}"
+        given = f"; {_GIVEN['scales of the prior']} gives it" if learned else ""
+        return f"{count} fits ({folds} folds{', 3 scales of the prior' if learned else ''}){length}{given}"
     alone = traits.length is not None or traits.batching == "once"
     temperatures = len(TEMPERATURES) if temperature is None and model.has_classes and not alone else 0
     scales = MOST_SCALES if learned and not alone and not traits.chooses_prior_scale else 0
-    named = [("temperatures", temperatures), ("scales of the prior", scales)]
-    reasons = " and ".join(name for name, number in named if number)
-    if not reasons:
+    chosen = [name for name, number in zip(_GIVEN, (temperatures, scales), strict=True) if number]
+    if not chosen:
         return f"one fit{length.replace(', each', '')}"
     last = length or ", the last one until it has converged"
-    return f"up to {temperatures + scales + 1} fits ({reasons}){last}"
+    given = f"{' and '.join(_GIVEN[name] for name in chosen)} {'gives it' if len(chosen) == 1 else 'give them'}"
+    return f"up to {temperatures + scales + 1} fits ({' and '.join(chosen)}){last}; {given}"
 
 
 _MOST_ROWS = 2000
 _FEWEST_ROWS = 30
-_SKEWED, _HEAVY = 0.5, 2.0  # of residuals: what a Gaussian has not
+_SKEWED, _HEAVY = 0.5, 2.0  # skewness and excess kurtosis of residuals that a Gaussian does not have
 _TREES, _HALF = 60, 0.5  # trees enough that every row is unseen by some; of the variance that least squares leaves
 _LARGE = 5  # counts from here on that are not skewed are nearly Gaussian
 _ORDERED = 4  # classes from which whole-numbered labels may have an order that matters
@@ -102,14 +110,14 @@ def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> Chosen:
         return Chosen(None, "", {})
     order = np.random.default_rng(seed).permutation(len(y))[:_MOST_ROWS]
     inputs = _columns(np.asarray(x, float)[order], encoding)
-    found = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed)
-    means = {name: float(np.mean(values)) for name, values in found.items()}
+    densities = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed)
+    means = {name: float(np.mean(values)) for name, values in densities.items()}
     own = names[0]
     # Of two that are as good the simpler one, which comes first.
     best = search.choose({name: -mean for name, mean in means.items()}.__getitem__, search.all_of, means).best
-    gain = found[best] - found[own]
+    gain = densities[best] - densities[own]
     name = best if np.mean(gain) >= np.std(gain, ddof=1) / np.sqrt(len(gain)) else own
-    others = ", ".join(f"{each} {-mean:.3f}" for each, mean in means.items() if each != name)
+    others = ", ".join(f"{other} {-mean:.3f}" for other, mean in means.items() if other != name)
     why = (
         f"likelihood {name}: {encoding.target!r} is of {kind}, and rows held out from linear models have nll "
         f"{-means[name]:.3f} ({others}); --likelihood overrides"
@@ -170,10 +178,10 @@ def _columns(x: np.ndarray, encoding: Encoding) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned from the training rows."""
+    """The posterior of the training rows, and the choices that were made for it."""
 
-    posterior: Any
-    histories: tuple[Any, ...] = ()  # of each run that is part of it
+    posterior: Posterior
+    histories: tuple[Mapping[str, np.ndarray], ...] = ()  # of each run that is part of it
     steps: int = 0  # of all runs together, or of each member
     temperature: float = 1.0
     temperatures: Mapping[float, float] = field(default_factory=dict)  # the held-out nll of each that was tried
@@ -188,8 +196,8 @@ class Learned:
 class Candidates:
     """The candidates of `lamu.fit_table`, mixed."""
 
-    request: Request  # what was asked
-    encoding: Encoding  # what the columns and the target are
+    request: Request
+    encoding: Encoding
     likelihood: str | None  # its name; None for the task's own
     folds: int  # how many folds
     rows: int  # the training rows
@@ -199,17 +207,17 @@ class Candidates:
 
     @property
     def plan(self) -> str:
-        """What is said before the fit."""
+        """The sentence that is printed before the fit."""
         return plan_of(likelihood_for(self.encoding, self.likelihood), self.rows, self.folds)
 
     @property
     def ran(self) -> str:
-        """What is said after it."""
+        """The name of the method, printed after the fit."""
         return "candidates over folds"
 
     def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, Any]) -> Learned:
         """Returns the mixture."""
-        found = fit_table(
+        stacked = fit_table(
             x,
             y,
             likelihood_for(self.encoding, self.likelihood),
@@ -218,17 +226,17 @@ class Candidates:
             seed=seed,
             **options,
         )
-        held_out = {name: nll + self.encoding.log_unit for name, nll in found.nll.items()}
-        kept = sorted(((weight, name) for name, weight in found.weights.items() if weight > 0), reverse=True)
+        held_out = {name: nll + self.encoding.log_unit for name, nll in stacked.nll.items()}
+        kept = sorted(((weight, name) for name, weight in stacked.weights.items() if weight > 0), reverse=True)
         parts = ", ".join(f"{weight:.2f} {name} ({held_out[name]:.3f})" for weight, name in kept)
-        together = f"{found.stacked_nll + self.encoding.log_unit:.3f} together"
-        likelihood = found.posterior.model.likelihood
+        together = f"{stacked.stacked_nll + self.encoding.log_unit:.3f} together"
+        likelihood = stacked.posterior.model.likelihood
         share = likelihood.untruncated if isinstance(likelihood, Truncated) else 1.0
         above = f"; noise truncated at zero with probability {1 - share:.2f}" if share < 1.0 else ""
         return Learned(
-            posterior=found.posterior,
-            steps=found.steps,
-            candidates=found.weights,
+            posterior=stacked.posterior,
+            steps=stacked.steps,
+            candidates=stacked.weights,
             candidates_nll=held_out,
             told=f"mixture of {parts}: weight, candidate and held-out nll; {together}{above}",
         )
@@ -240,9 +248,9 @@ class Runs:
 
     # A single run is at the temperature and under the scale of the prior that training rows set aside choose.
 
-    request: Request  # what was asked
-    model: Model  # what is fitted
-    algorithm: Algorithm  # what fits it
+    request: Request
+    model: Model
+    algorithm: Algorithm
     name: str  # the algorithm's
     rows: int  # the training rows
     folds: int  # how many folds; 0 for a single run
@@ -250,28 +258,28 @@ class Runs:
 
     @property
     def plan(self) -> str:
-        """What is said before the fit."""
+        """The sentence that is printed before the fit."""
         return plan(
             self.model, self.algorithm, self.rows, self.folds, self.request.temperature, self.loop.get("epochs")
         )
 
     @property
     def ran(self) -> str:
-        """What is said after it."""
+        """The name of the method, printed after the fit."""
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
     def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, Any]) -> Learned:
-        """Returns the ensemble, or what the single run learned."""
+        """Returns the ensemble, or the result of the single run."""
         data, loop = (x, y), {**self.loop, **options}
         if self.folds:
             temperature, tried = self.request.temperature or 1.0, {}
-            found = fit_folds(
+            result = fit_folds(
                 self.model, data, self.algorithm, folds=self.folds, seed=seed, temperature=temperature, **loop
             )
-            return _of_runs(found, found.fits, temperature, tried)
+            return _of_runs(result, result.fits, temperature, tried)
         temperature, tried = self.request.temperature_for(self.model, data, self.algorithm, seed, loop)
-        found = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
-        return _of_runs(found, (found.fit,), temperature, tried)
+        result = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
+        return _of_runs(result, (result.fit,), temperature, tried)
 
 
 def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:
@@ -279,20 +287,20 @@ def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool
     # The candidates are fitted where nothing is said that they do not know: no algorithm, setting, length, batch or
     # temperature, and no trials or censored rows.
     request = runs.request
-    said = (request.epochs, request.batch_size, request.temperature)
-    if default and all(each is None for each in said) and request.folds != 0 and not encoding.beside:
+    said = (request.epochs, request.batch_size, request.temperature, request.prior_scale)
+    if default and all(option is None for option in said) and request.folds != 0 and not encoding.beside:
         return Candidates(request, encoding, likelihood, request.folds or folds_for(runs.rows), runs.rows)
     return runs
 
 
-def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
+def _of_runs(found: Any, fits: tuple[Fit, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
     # The loop returns what it has; a folder that holds less than it says would mislead.
-    if any(each.interrupted for each in fits):
+    if any(run.interrupted for run in fits):
         raise KeyboardInterrupt
     return Learned(
         posterior=found.posterior,
-        histories=tuple(each.history for each in fits),
-        steps=sum(len(each.history["loss"]) for each in fits),
+        histories=tuple(run.history for run in fits),
+        steps=sum(len(run.history["loss"]) for run in fits),
         temperature=temperature,
         temperatures=tried,
         scales=found.scales,

@@ -1,4 +1,4 @@
-"""`lamu algorithms` and `lamu verify`: what there is, and whether it does what it should."""
+"""`lamu algorithms`, `lamu cite`, `lamu doctor` and `lamu verify`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lamu.cli.compiled_programs import CACHE, compiled_folder
 from lamu.cli.printing import show_document, show_line, show_table
 from lamu.cli.recipes import find, recipes, settings_of
 from lamu.cli.versions import package_versions, version
+from lamu.protocol import Recipe
 
 __all__ = ["cite", "doctor", "entries_of", "findings", "list_algorithms", "show_algorithm", "verify"]
 
@@ -32,15 +33,15 @@ def entries_of(source: str) -> dict[str, str]:
     """Returns the BibTeX entries of a source by key, in its order."""
     # `source`: papers as authors and year, for instance "Zhang et al. 2018, section 3.3; Khan & Rue 2021".
     text = files("lamu").joinpath("references.bib").read_text(encoding="utf-8")
-    known = {re.split(r"[{,]", entry, maxsplit=2)[1]: entry for entry in re.split(r"\n\n(?=@)", text.strip())}
+    entries = {re.split(r"[{,]", entry, maxsplit=2)[1]: entry for entry in re.split(r"\n\n(?=@)", text.strip())}
     cited: dict[str, str] = {}
     for authors, year in _PAPER.findall(source):
         first = re.split(r",| & | et al\.", authors.strip(" ,"))[0]
         start = re.sub(r"\W", "", _plain(first)).lower() + year
-        key = next((key for key in known if key.startswith(start)), None)
+        key = next((key for key in entries if key.startswith(start)), None)
         if key is None:
             raise ValueError(f"there is no BibTeX entry for {first} {year}; the source is {source!r}")
-        cited[key] = known[key]
+        cited[key] = entries[key]
     return cited
 
 
@@ -49,13 +50,13 @@ def _plain(name: str) -> str:
     return unicodedata.normalize("NFKD", name.replace("ı", "i")).encode("ascii", "ignore").decode()
 
 
-# What an extra brings, by the extra.
+# The packages of each extra.
 _EXTRAS = {"mcmc": ("arviz", "blackjax"), "torch": ("torch",), "safetensors": ("safetensors",)}
 _ADAPTED = ("flax", "equinox")
 
 
 def findings() -> dict[str, Any]:
-    """Returns what there is, by topic."""
+    """Returns versions, devices, memory and the cache of compiled programs, by topic."""
     import jax
     import jax.numpy as jnp
 
@@ -66,7 +67,7 @@ def findings() -> dict[str, Any]:
     return {
         "versions": package_versions(),
         "extras": {name: version(name) for name in optional},
-        "devices": [f"{each.device_kind} ({each.platform} {each.id})" for each in jax.devices()],
+        "devices": [f"{device.device_kind} ({device.platform} {device.id})" for device in jax.devices()],
         "precision": "float64" if jnp.result_type(float) == jnp.float64 else "float32",
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory": {"free": free(), "limit": limit(), "prediction": budget()},
@@ -75,20 +76,20 @@ def findings() -> dict[str, Any]:
 
 
 def doctor(as_json: bool) -> None:
-    """Prints what there is."""
-    found = findings()
+    """Prints versions, devices, memory and the cache of compiled programs."""
+    about = findings()
     if as_json:
-        show_document(found)
+        show_document(about)
         return
     from lamu.memory import shown
 
     absent = lambda number: "not installed" if number == "unknown" else number
-    show_table("versions", ("package", "version"), found["versions"].items())
+    show_table("versions", ("package", "version"), about["versions"].items())
     owner = {name: f"pip install 'lamu[{extra}]'" for extra, names in _EXTRAS.items() for name in names}
-    rows = [(name, absent(number), owner.get(name, f"pip install {name}")) for name, number in found["extras"].items()]
+    rows = [(name, absent(number), owner.get(name, f"pip install {name}")) for name, number in about["extras"].items()]
     show_table("extras", ("package", "version", "install with"), rows)
-    memory, cache = found["memory"], found["cache"]
-    show_line(f"devices: {', '.join(found['devices'])}; {found['processors']} processors; {found['precision']}")
+    memory, cache = about["memory"], about["cache"]
+    show_line(f"devices: {', '.join(about['devices'])}; {about['processors']} processors; {about['precision']}")
     show_line(
         f"memory: {shown(memory['free'])} free, of which a command takes {shown(memory['limit'])} and a prediction "
         f"{shown(memory['prediction'])} at once (--max-memory)"
@@ -103,41 +104,41 @@ def _size(folder: str | None) -> int:
     """Returns the bytes of the files of a folder; none where there is none."""
     if folder is None or not Path(folder).is_dir():
         return 0
-    return sum(each.stat().st_size for each in os.scandir(folder) if each.is_file())
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
 
 
-_CHOICES = ("algorithm", "family", "expectation", "curvature", "departures", "source")
+def _described(name: str, recipe: Recipe) -> dict[str, Any]:
+    """Returns the choices of an algorithm inside the rule, with its source."""
+    choices = recipe.choices
+    chosen = {choice: getattr(choices, choice) for choice in ("family", "expectation", "curvature", "departures")}
+    return {"algorithm": name, **chosen, "source": recipe.source}
 
 
 def list_algorithms(as_json: bool = False) -> None:
     """Prints each algorithm with its belief and its expectation: the first two of its choices inside the rule."""
-    rows = []
-    for name, recipe in recipes().items():
-        choices = recipe.choices
-        rows.append((name, choices.family, choices.expectation, choices.curvature, choices.departures, recipe.source))
+    described = [_described(name, recipe) for name, recipe in recipes().items()]
     if as_json:
-        show_document([dict(zip(_CHOICES, row, strict=True)) for row in rows])
+        show_document(described)
         return
-    show_table("algorithms", _CHOICES[:3], [row[:3] for row in rows])
+    heads = ("algorithm", "family", "expectation")
+    show_table("algorithms", heads, [[row[head] for head in heads] for row in described])
     show_line("lamu algorithms NAME shows all choices of one, its source, and its options")
 
 
 def show_algorithm(name: str, as_json: bool = False) -> None:
-    """Prints one algorithm: what it is, its choices inside the rule, its source, and its options."""
+    """Prints one algorithm: its summary, its choices inside the rule, its source, and its options."""
     recipe = find(name)
-    choices = recipe.choices
-    values = (name, choices.family, choices.expectation, choices.curvature, choices.departures, recipe.source)
+    described = _described(name, recipe)
     options = {
-        option: None if each.default is each.empty else repr(each.default)
-        for option, each in settings_of(recipe).items()
+        option: None if parameter.default is parameter.empty else repr(parameter.default)
+        for option, parameter in settings_of(recipe).items()
     }
     summary = (inspect.getdoc(recipe.factory) or "").split("\n\n")[0].replace("\n", " ")
     if as_json:
-        show_document({**dict(zip(_CHOICES, values, strict=True)), "summary": summary, "options": options})
+        show_document({**described, "summary": summary, "options": options})
         return
-    departures = ", ".join(choices.departures) or "none"
-    rows = [("family", choices.family), ("expectation", choices.expectation), ("curvature", choices.curvature)]
-    rows += [("departures", departures), ("source", recipe.source)]
+    described["departures"] = ", ".join(described["departures"]) or "none"
+    rows = [pair for pair in described.items() if pair[0] != "algorithm"]
     rows += [(f"--set {option}=", "required" if default is None else default) for option, default in options.items()]
     show_line(summary)
     show_table(name, ("choice", "value"), rows)

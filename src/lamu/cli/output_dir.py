@@ -1,9 +1,8 @@
-"""What a command writes appears whole or not at all, and never over something that is not its own."""
+"""Output folders: written atomically, locked while a run is at work, and never over foreign content."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -12,68 +11,38 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from lamu.drafts import hidden_beside, is_alive
+from lamu import drafts
+from lamu.drafts import is_alive, reason
+
+if TYPE_CHECKING:
+    from lamu.posterior import Posterior
 
 __all__ = [
     "CONTENT",
     "FORMAT",
     "NAME",
+    "Document",
     "Interrupted",
     "RunLock",
+    "altered",
     "draft",
-    "exchange",
     "holder_of",
     "keep_posterior",
     "learned",
+    "load_posterior",
+    "read_config",
     "refuse_existing",
     "refuse_unwritable",
     "unfinished",
 ]
 
 
-_HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
-# What a kernel or a file system answers that does not know the swap.
-_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-
-
-def exchange(one: Path, other: Path) -> None:
-    """Lets two existing files or folders of one file system change places."""
-    # In one step where the system can (Linux): nobody ever sees either name without its content. Elsewhere in three
-    # renames; if one of them fails those before it are taken back.
-    if not _in_one_step(one, other):
-        _in_three(one, other)
-
-
-def _in_one_step(one: Path, other: Path) -> bool:
-    if sys.platform != "linux":
-        return False
-    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if swap is None:
-        return False
-    if swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _SWAP) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _UNKNOWN:
-        return False
-    raise OSError(number, os.strerror(number), str(other))
-
-
-def _in_three(one: Path, other: Path) -> None:
-    aside = one.with_name(f"{one.name}.aside")
-    os.rename(other, aside)
-    try:
-        os.rename(one, other)
-    except OSError:
-        os.rename(aside, other)
-        raise
-    os.rename(aside, one)
-
-
+Document: TypeAlias = dict[str, Any]  # of JSON
 NAME = "lock.json"
 _ATTEMPTS = 50
 
@@ -124,7 +93,7 @@ def holder_of(folder: Path) -> str | None:
     return f"process {about['process']}{where} since {since}"
 
 
-def _about(text: str) -> dict[str, Any] | None:
+def _about(text: str) -> Document | None:
     try:
         about = json.loads(text)
     except ValueError:
@@ -134,7 +103,7 @@ def _about(text: str) -> dict[str, Any] | None:
     return {"born": None, **about} if sound else None
 
 
-def _is_running(process: int, born: Any) -> bool:
+def _is_running(process: int, born: str | None) -> bool:
     return is_alive(process) and (born is None or _born(process) in (None, born))
 
 
@@ -146,7 +115,7 @@ def _born(process: int) -> str | None:
         return None
 
 
-def _try_to_lock(file: Any) -> bool | None:
+def _try_to_lock(file: IO[str]) -> bool | None:
     """Takes the system's lock on a file; None where there are none."""
     if sys.platform == "win32":
         return None
@@ -177,12 +146,61 @@ CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predi
 _OF_IMAGES = ("config.json", "images.png", "metrics.json", "posterior")
 
 
+def read_config(run: Path) -> Document:
+    """Returns the choices of a fit that a folder of `lamu fit` holds, as far as every folder has them."""
+    path = run / "config.json"
+    if not run.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(run)!r}; give one that `lamu fit` made with --out")
+    if not path.is_file():
+        raise FileNotFoundError(f"{str(run)!r} is not a folder that `lamu fit` made: config.json is missing")
+    try:
+        config: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise altered(run) from error
+    if not isinstance(config, dict) or "format" not in config:
+        raise altered(run)
+    if config["format"] != FORMAT:
+        raise ValueError(
+            f"{str(path)!r} has the format {config['format']!r} and this version reads {FORMAT}; fit again"
+        )
+    samples, rows = config.get("samples"), config.get("rows", {})
+    counts = [rows.get(part, 1) for part in ("train", "test")] if isinstance(rows, dict) else [None]
+    whole = all(type(count) is int and 0 < count < 2**31 for count in (samples, *counts))
+    if not whole or not isinstance(config.get("posterior"), str):
+        raise altered(run)
+    return config
+
+
+def altered(run: Path) -> ValueError:
+    """Returns the error of a folder whose choices no fit has made."""
+    path = run / "config.json"
+    return ValueError(f"{str(path)!r} cannot be read: it was altered after `lamu fit` wrote it; fit again")
+
+
+def load_posterior(run: Path, config: Document, trust: Sequence[str], task: str | None = None) -> Posterior:
+    """Returns the posterior of a folder, once it is the one that was written there, of a task where one is named."""
+    from lamu import store
+    from lamu.posterior import load
+
+    if trust:
+        from lamu.cli.recipes import add_current_folder
+
+        add_current_folder()
+    posterior = load(run / "posterior", trust=trust)
+    foreign = task is not None and posterior.model.likelihood.task != task
+    if foreign or store.fingerprint(run / "posterior") != config["posterior"]:
+        raise ValueError(
+            f"the posterior in {str(run)!r} is not the one that `lamu fit` wrote there; fit again or copy whole folders"
+        )
+    return posterior
+
+
 class Interrupted(Exception):
     """A command that was stopped from the keyboard, and what it kept, in one sentence."""
 
 
 @contextmanager
-def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> Iterator[Path]:
+def unfinished(out: Path, asked: Document, resume: bool, force: bool) -> Iterator[Path]:
     """Gives the folder of the checkpoints of a command, which stays if it is cut short with something to go on from."""
     # Any other error has a note where something is kept that `resume` goes on from.
     out = _plain(out)
@@ -223,7 +241,7 @@ def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> I
         lock.release()
 
 
-def keep_posterior(posterior: Any, place: Path) -> None:
+def keep_posterior(posterior: Posterior, place: Path) -> None:
     """Keeps a posterior beside the checkpoints while what comes after training is at work."""
     # Where it cannot be kept nothing is lost but the copy, and a warning says so.
     from lamu.running import Unsaved
@@ -254,22 +272,20 @@ def _kept(place: Path) -> str:
     return f"what was learned{there} is kept in {str(place)!r}, and the same command with --resume goes on"
 
 
-def _begun(place: Path, out: Path, asked: dict[str, Any]) -> RunLock:
+def _begun(place: Path, out: Path, asked: Document) -> RunLock:
     """Makes the folder of the checkpoints, which has its lock from the first moment that others see it."""
-    hidden = _hidden(out)
     lock = None
     try:
-        lock = RunLock(hidden)
-        (hidden / _ASKED).write_text(json.dumps(asked, indent=2), encoding="utf-8")
-        hidden.chmod(0o755)
-        os.rename(hidden, place)
-    except BaseException as error:
+        with drafts.draft(place) as folder:
+            folder.mkdir(mode=0o755)
+            lock = RunLock(folder)
+            (folder / _ASKED).write_text(json.dumps(asked, indent=2), encoding="utf-8")
+    except OSError as error:
         if lock is not None:
             lock.release()
-        shutil.rmtree(hidden, ignore_errors=True)
-        if not isinstance(error, OSError):
-            raise
         _refuse_held(place, out)  # which was faster
+        if error.errno is None:  # a sentence already
+            raise
         raise OSError(f"{str(place)!r} could not be made ({_reason(error)}), and nothing was begun") from error
     return lock
 
@@ -283,7 +299,7 @@ def _refuse_held(place: Path, out: Path) -> None:
         )
 
 
-def _asked_before(place: Path) -> dict[str, Any]:
+def _asked_before(place: Path) -> Document:
     try:
         before = json.loads((place / _ASKED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -293,7 +309,7 @@ def _asked_before(place: Path) -> dict[str, Any]:
     return before
 
 
-def _require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
+def _require_same(before: Document, now: Document) -> None:
     for name, value in now.items():
         if before.get(name) != value:
             shown = name.replace("_", "-")
@@ -321,7 +337,7 @@ def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> No
 
 def refuse_unwritable(out: Path) -> None:
     """Raises an error of one sentence if nothing can be made beside `out`; asked before hours of work, not after."""
-    shutil.rmtree(_hidden(_plain(out)))
+    shutil.rmtree(drafts.hidden_beside(_plain(out)))
 
 
 @contextmanager
@@ -330,39 +346,23 @@ def draft(out: Path, force: bool = False) -> Iterator[Path]:
     # `OSError`: if writing fails, for instance because the disk is full.
     out = _plain(out)
     refuse_existing(out, force)
-    hidden = _hidden(out)
     try:
-        yield hidden / out.name
-        refuse_existing(out, force)
-        if out.exists():
-            exchange(hidden / out.name, out)
-        else:
-            os.rename(hidden / out.name, out)
+        with drafts.draft(out, lambda: refuse_existing(out, force)) as path:
+            yield path
     except OSError as error:
         if error.errno is None:  # a sentence already
             raise
         raise OSError(f"{str(out)!r} could not be written ({_reason(error)}), and no part of it was") from error
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _reason(error: OSError) -> str:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{reason(error)}{'; free some space or choose another --out' if full else ''}"
 
 
 def _plain(out: Path) -> Path:
     """Returns a path that ends in a name: "." and ".." have none to put a draft beside."""
     return out if out.name not in ("", "..") else Path(os.path.abspath(out))
-
-
-def _hidden(out: Path) -> Path:
-    try:
-        return hidden_beside(out)
-    except OSError as error:
-        raise PermissionError(
-            f"the folder {str(out.parent)!r} cannot be written to ({_reason(error)}); choose another --out"
-        ) from error
-
-
-def _reason(error: OSError) -> str:
-    remedy = "; free some space or choose another --out" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return f"{(error.strerror or str(error)).lower()}{remedy}"
 
 
 def _foreign(out: Path) -> str:

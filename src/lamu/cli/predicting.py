@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,24 @@ import jax
 import numpy as np
 
 from lamu import scores
-from lamu.cli.fingerprints import fingerprint, table_fingerprint
-from lamu.cli.output_dir import FORMAT, draft, refuse_unwritable
+from lamu.cli.output_dir import Document, altered, draft, load_posterior, read_config, refuse_unwritable
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
-from lamu.cli.recipes import add_current_folder
+from lamu.cli.request import Options, Request
 from lamu.data import Arrays, Encoding
+from lamu.data.inputs import Selection
 from lamu.data.table import Table, match
-from lamu.posterior import Posterior, load
-from lamu.predictives import InputMixture
+from lamu.posterior import Posterior
+from lamu.predictives import InputMixture, Predictive
 from lamu.scores import Estimate
 from lamu.scores.calibration import FEWEST_ROWS, calibrated_gap, estimate, rows_of, verdict
 from lamu.supports import value_of
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Rows, Targets
 
 __all__ = [
     "LEVEL",
     "MEANING",
     "columns",
     "estimates",
-    "inputs",
     "known_rows",
     "meanings",
     "predict",
@@ -43,7 +41,7 @@ __all__ = [
 LEVEL = 0.9  # the probability of the intervals that are written
 
 # The scores that a support names as its own, and their options.
-_ALL: dict[str, Any] = {
+_ALL: dict[str, tuple[Callable[..., float], Options]] = {
     "accuracy": (scores.accuracy, {}),
     "rmse": (scores.rmse, {}),
     "nll": (scores.nll, {}),
@@ -60,7 +58,7 @@ MEANING = {
 }
 
 
-def columns(pred: Any, rows: Any, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
+def columns(pred: Predictive, rows: np.ndarray, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns a prediction as named columns, in the original units and labels."""
     table: dict[str, np.ndarray] = {"row": np.asarray(rows)}
     if y is not None:
@@ -81,7 +79,7 @@ def columns(pred: Any, rows: Any, y: Targets, encoding: Encoding) -> dict[str, n
     return table
 
 
-def score_rows(pred: Any, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
+def score_rows(pred: Predictive, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns what the scores that suit the task are made of, row by row, in the original units."""
     # Other scores compare with the target, of which censored rows know a bound.
     suitable = ("nll",) if "censored" in _brought(y) else pred.support.scores
@@ -94,19 +92,14 @@ def score_rows(pred: Any, y: Targets, encoding: Encoding) -> dict[str, np.ndarra
     return rows
 
 
-def inputs(x: Inputs, beside: Any) -> Any:
-    """Returns the rows to predict as `posterior.predict` takes them, their trials with them."""
-    trials = beside.get("trials") if isinstance(beside, Mapping) else None
-    return x if trials is None else {"x": x, "trials": trials}
-
-
-def predicted(posterior: Any, table: Table, rows: Any, **options: Any) -> Any:
+def predicted(posterior: Any, table: Table, rows: Selection, **options: Any) -> Predictive:
     """Returns the prediction of some rows of a table, averaged over draws of what they lack."""
     beside = {name: np.asarray(column)[rows] for name, column in table.beside.items()}
 
-    def predict(x: Inputs, row: Any) -> Any:
+    def predict(x: Inputs, row: np.ndarray) -> Predictive:
         x = Arrays.of((x, np.zeros(len(x)))).x
-        return posterior.predict(inputs(x, {name: column[row] for name, column in beside.items()}), **options)
+        trials = beside.get("trials")
+        return posterior.predict(x if trials is None else {"x": x, "trials": trials[row]}, **options)
 
     return InputMixture.of(predict, table.completions(rows))
 
@@ -117,30 +110,30 @@ def known_rows(y: Targets) -> np.ndarray:
     return rows[np.asarray(_brought(y).get("censored", np.zeros(len(rows)))) == 0]
 
 
-def _brought(y: Targets) -> dict[str, Any]:
+def _brought(y: Targets) -> dict[str, Rows]:
     return {name: part for name, part in y.items() if name != "value"} if isinstance(y, Mapping) else {}
 
 
 def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Returns the scores with their standard errors."""
     # `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
-    found = {name: estimate(_ALL[name][0], values, **_ALL[name][1]) for name, values in rows.items()}
-    if "ece" in found and len(rows["ece"]) < FEWEST_ROWS:
-        found["ece"] = Estimate(math.nan, math.nan)
-    return found
+    scores = {name: estimate(_ALL[name][0], values, **_ALL[name][1]) for name, values in rows.items()}
+    if "ece" in scores and len(rows["ece"]) < FEWEST_ROWS:
+        scores["ece"] = Estimate(math.nan, math.nan)
+    return scores
 
 
 def meanings(rows: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Returns how each score is read, of the calibration error beside what right probabilities would have."""
-    found = {name: MEANING[name] for name in rows}
+    readings = {name: MEANING[name] for name in rows}
     if "ece" in rows:
         count = len(rows["ece"])
         if count < FEWEST_ROWS:
-            found["ece"] = f"calibration error; {count} rows are too few to judge it"
+            readings["ece"] = f"calibration error; {count} rows are too few to judge it"
         else:
             right = calibrated_gap(rows["ece"][:, 0])
-            found["ece"] = f"{MEANING['ece']}; {verdict(estimates({'ece': rows['ece']})['ece'], right, count)}"
-    return found
+            readings["ece"] = f"{MEANING['ece']}; {verdict(estimates({'ece': rows['ece']})['ece'], right, count)}"
+    return readings
 
 
 MOST_ROWS = 20  # that are printed
@@ -149,23 +142,18 @@ COMPLETED = 512  # of a table whose rows lack something, each of which is predic
 
 
 def predict(
-    run: Path,
-    data: str,
-    out: Path | None = None,
-    as_json: bool = False,
-    samples: int | None = None,
-    separator: str | None = None,
-    trust: Sequence[str] = (),
+    run: Path, request: Request, out: Path | None = None, as_json: bool = False, trust: Sequence[str] = ()
 ) -> None:
     """Predicts the rows of a table, prints or writes them, and scores them where the target is there."""
     # Rows are predicted and written block by block, so that predictions of a long table need no more memory than those
     # of one block, its scores a few numbers a row.
-    if samples is not None and samples < 1:
-        raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
-    config = _config(run)
-    encoding = _encoding(run, config)
-    posterior = _posterior(run, config, encoding, trust)
-    table = match(data, encoding, separator)
+    config = read_config(run)
+    try:
+        encoding = Encoding.of(config)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise altered(run) from error
+    posterior = load_posterior(run, config, trust, encoding.task)
+    table = match(request.data, encoding, request.separator)
     rows = len(table.x)
     notes = [*table.notes, *_seen(table, config)]
     checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.targets))
@@ -174,15 +162,17 @@ def predict(
         if out.suffix.lower() != ".csv":
             raise ValueError(f"--out {str(out)!r} is no .csv file, and predictions are written as CSV; give FILE.csv")
         refuse_unwritable(out)
-    parts = _blocks(posterior, table, y, encoding, samples or config["samples"])
+    parts = _blocks(posterior, table, y, encoding, request.samples or config["samples"])
     kept: list[dict[str, np.ndarray]] = []
     scored: list[dict[str, np.ndarray]] = []
     with nullcontext() if out is None else draft(out) as path:
-        for found, values in parts:
+        for predictions, values in parts:
             if path is not None:
-                _append_csv(path, found)
+                _append_csv(path, predictions)
             if as_json or not kept:
-                kept.append(found if as_json else {name: column[:MOST_ROWS] for name, column in found.items()})
+                kept.append(
+                    predictions if as_json else {name: column[:MOST_ROWS] for name, column in predictions.items()}
+                )
             scored.append(values)
     first = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
     row_scores = {name: np.concatenate([part[name] for part in scored]) for name in scored[0]}
@@ -192,8 +182,8 @@ def predict(
             {
                 "task": encoding.task,
                 "rows": rows,
-                "scores": {name: each.value for name, each in scores.items()} or None,
-                "standard_errors": {name: each.error for name, each in scores.items()} or None,
+                "scores": {name: estimate.value for name, estimate in scores.items()} or None,
+                "standard_errors": {name: estimate.error for name, estimate in scores.items()} or None,
                 "notes": notes,
                 "predictions": [dict(zip(first, values, strict=True)) for values in zip(*first.values(), strict=True)],
             }
@@ -212,9 +202,9 @@ def predict(
         show_line(f"{rows:,} predictions written to {out}")
 
 
-def _seen(table: Table, config: dict[str, Any]) -> list[str]:
+def _seen(table: Table, config: Document) -> list[str]:
     """Returns the note on scores of rows that were learned from, where the table is the one that was fitted."""
-    if table.y is None or config.get("table") != table_fingerprint(table) or "rows" not in config:
+    if table.y is None or config.get("table") != table.fingerprint() or "rows" not in config:
         return []
     train, test = config["rows"]["train"], config["rows"]["test"]
     return [
@@ -232,55 +222,8 @@ def _blocks(
         rows = slice(start, min(start + block, len(table.x)))
         targets = jax.tree.map(lambda leaf, rows=rows: leaf[rows], y)
         pred = predicted(posterior, table, rows, samples=samples)
-        found = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
-        yield found, {} if targets is None else score_rows(pred, targets, encoding)
-
-
-def _config(run: Path) -> dict[str, Any]:
-    path = run / "config.json"
-    if not run.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(run)!r}; give one that `lamu fit` made with --out")
-    if not path.is_file():
-        raise FileNotFoundError(f"{str(run)!r} is not a folder that `lamu fit` made: config.json is missing")
-    try:
-        config: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise _altered(path) from error
-    if not isinstance(config, dict) or "format" not in config:
-        raise _altered(path)
-    if config["format"] != FORMAT:
-        raise ValueError(
-            f"{str(path)!r} has the format {config['format']!r} and this version reads {FORMAT}; fit again"
-        )
-    samples, rows = config.get("samples"), config.get("rows", {})
-    counts = [rows.get(part, 1) for part in ("train", "test")] if isinstance(rows, dict) else [None]
-    whole = all(type(count) is int and 0 < count < 2**31 for count in (samples, *counts))
-    if not whole or not isinstance(config.get("posterior"), str):
-        raise _altered(path)
-    return config
-
-
-def _encoding(run: Path, config: dict[str, Any]) -> Encoding:
-    try:
-        return Encoding.of(config)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise _altered(run / "config.json") from error
-
-
-def _altered(path: Path) -> ValueError:
-    return ValueError(f"{str(path)!r} cannot be read: it was altered after `lamu fit` wrote it; fit again")
-
-
-def _posterior(run: Path, config: dict[str, Any], encoding: Encoding, trust: Sequence[str]) -> Posterior:
-    if trust:
-        add_current_folder()
-    posterior = load(run / "posterior", trust=trust)
-    task = posterior.model.likelihood.task
-    if fingerprint(run / "posterior") != config["posterior"] or task != encoding.task:
-        raise ValueError(
-            f"the posterior in {str(run)!r} is not the one that `lamu fit` wrote there; fit again or copy whole folders"
-        )
-    return posterior
+        predictions = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
+        yield predictions, {} if targets is None else score_rows(pred, targets, encoding)
 
 
 def _digits(table: dict[str, np.ndarray]) -> int:
@@ -291,7 +234,7 @@ def _digits(table: dict[str, np.ndarray]) -> int:
     return int(np.clip(3 + np.ceil(np.log10(largest / width)), 4, 17)) if 0 < width < largest else 4
 
 
-def _shown(name: str, column: np.ndarray, digits: int) -> list[Any]:
+def _shown(name: str, column: np.ndarray, digits: int) -> Sequence[object]:
     """Returns the values of a column for a person: probabilities and their logarithms with one number of digits."""
     if name.startswith("p_") or name == "log_prob":
         return [f"{value:.4f}" for value in column]

@@ -1,21 +1,18 @@
-"""What the commands print: tables for people, JSON for programs."""
+"""Output of the commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from lamu.data.wording import figure
 from lamu.scores import Estimate
 from lamu.scores.calibration import in_words
 
 __all__ = [
     "dump",
-    "figure",
     "plain",
     "show_document",
     "show_line",
@@ -27,28 +24,14 @@ __all__ = [
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as JSON knows it: NumPy numbers as Python's, and None for a number that is not finite."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    """Returns a value as JSON has it: NumPy's numbers as Python's, and None for a number that is not finite."""
+    text = json.dumps(value, ensure_ascii=False, default=lambda part: part.tolist())
+    return json.loads(text, parse_constant=lambda name: None)
 
 
 def dump(value: Any) -> str:
     """Returns a value as JSON text that ends in a line break."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def figure(value: Any) -> str:
-    """Returns a number for a person, to four digits."""
-    return f"{float(value):.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def show_document(value: Any) -> None:
@@ -69,7 +52,7 @@ def show_notes(notes: Iterable[str]) -> None:
 
 def show_scores(title: str, scores: Mapping[str, Estimate], meanings: Mapping[str, str]) -> None:
     """Prints scores with their standard errors, and how each is to be read."""
-    rows = [(name, in_words(name, each), meanings[name]) for name, each in scores.items()]
+    rows = [(name, in_words(name, estimate), meanings[name]) for name, estimate in scores.items()]
     show_table(title, ("score", "± standard error", "in words"), rows)
 
 

@@ -8,19 +8,22 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from lamu import algorithms, mcmc
+from lamu import algorithms, mcmc, operators
+from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, LargestVariance, Matching
+from lamu.cli.request import Options
 from lamu.data import Encoding
 from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood
 from lamu.model import Model
 from lamu.networks import Linear
 from lamu.networks.dropout import Dropout
+from lamu.objective import curvature
 from lamu.priors import ARD
-from lamu.protocol import Recipe
+from lamu.protocol import Algorithm, Recipe
 from lamu.rate import Annealed, PolynomialAverage
 from lamu.typing import Inputs, Targets
 from lamu.update_rules import ByFanIn
@@ -33,84 +36,51 @@ __all__ = [
     "likelihood_of",
     "named_object",
     "parse",
-    "part",
-    "parts",
     "recipe_of",
     "recipes",
     "require_algorithm",
     "required_parts",
     "settings_of",
-    "takes_words",
 ]
 
 
-def takes_words(setting: str) -> bool:
-    """Returns whether a setting is chosen by a word."""
-    return setting in _TABLES
+# The parts of an algorithm that are chosen by a word, by the setting.
+_PARTS: dict[str, Options] = {
+    "weights": {"all": AllWeights(), "last_layer": HeadWeights()},
+    "structure": {
+        "dense": operators.Dense,
+        "diagonal": operators.Diagonal,
+        "blocks": operators.DenseBlocks,
+        "kronecker": operators.KroneckerFactored(),
+        "low_rank": operators.LowRankStructure(20),
+        "matrix_free": operators.MatrixFreeStructure(),
+        "per_class": operators.OutputBlocks,
+        "shared_basis": operators.OutputEigen,
+    },
+    "curvature": {
+        "ggn": curvature.GaussNewton(),
+        "sampled": curvature.SampledGaussNewton(1),
+        "fisher": curvature.SquaredGradients(),
+        "hessian": curvature.Hessian(),
+    },
+}
 
 
-def parts(setting: str) -> dict[str, Any]:
-    """Returns the words of a setting and what they stand for."""
-    return _TABLES[setting]()
-
-
-def part(setting: str, word: str) -> Any:
-    """Returns what a word stands for."""
-    from lamu.algorithms.post_hoc.subnetwork import LargestVariance, Matching
-
-    known = parts(setting)
-    if word in known:
-        return known[word]
+def _part(setting: str, word: str) -> Any:
+    """Returns the part that a word stands for."""
+    if word in _PARTS[setting]:
+        return _PARTS[setting][word]
     if setting == "weights" and ("/" in word or "*" in word):
         return Matching(word)
     if setting == "weights" and word.isdigit():
         return LargestVariance(int(word))
-    raise ValueError(f"there is no {setting} {word!r}; {nearest(word, known)}")
-
-
-def _weights() -> dict[str, Any]:
-    from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights
-
-    return {"all": AllWeights(), "last_layer": HeadWeights()}
-
-
-def _structures() -> dict[str, Any]:
-    from lamu import operators as known
-
-    return {
-        "dense": known.Dense,
-        "diagonal": known.Diagonal,
-        "blocks": known.DenseBlocks,
-        "kronecker": known.KroneckerFactored(),
-        "low_rank": known.LowRankStructure(20),
-        "matrix_free": known.MatrixFreeStructure(),
-        "per_class": known.OutputBlocks,
-        "shared_basis": known.OutputEigen,
-    }
-
-
-def _curvatures() -> dict[str, Any]:
-    from lamu.objective import curvature as known
-
-    return {
-        "ggn": known.GaussNewton(),
-        "sampled": known.SampledGaussNewton(1),
-        "fisher": known.SquaredGradients(),
-        "hessian": known.Hessian(),
-    }
-
-
-_TABLES: dict[str, Callable[[], dict[str, Any]]] = {
-    "weights": _weights,
-    "structure": _structures,
-    "curvature": _curvatures,
-}
+    raise ValueError(f"there is no {setting} {word!r}; {nearest(word, _PARTS[setting])}")
 
 
 _MEMBERS = ("traits", "choices", "init", "step", "posterior")
 
 
-def is_outside(name: Any) -> bool:
+def is_outside(name: str | None) -> bool:
     """Returns whether a name is that of an object in a module, `package.module:name`."""
     return isinstance(name, str) and ":" in name
 
@@ -129,7 +99,7 @@ def named_object(name: str, option: str) -> Any:
         raise ValueError(f"{option} is {name!r}; give a name of `lamu algorithms`, or package.module:name")
     add_current_folder()
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):  # the module is there, and something that it needs is not
             raise
@@ -137,24 +107,24 @@ def named_object(name: str, option: str) -> Any:
             f"{option} is {name!r}, and there is no module {error.name!r} in {os.getcwd()!r} or on the path; run the "
             "command where the module is, or put its folder into PYTHONPATH"
         ) from None
-    if not hasattr(found, attribute):
-        public = [each for each in vars(found) if not each.startswith("_")]
+    if not hasattr(imported, attribute):
+        public = [member for member in vars(imported) if not member.startswith("_")]
         hint = nearest(attribute, public) if public else "it is empty"
         raise ValueError(f"{option} is {name!r}, and the module {module!r} has no {attribute!r}; {hint}")
-    return getattr(found, attribute)
+    return getattr(imported, attribute)
 
 
 def recipe_of(name: str) -> Recipe:
     """Returns an algorithm of a module as a recipe: a factory whose arguments have defaults, or an algorithm itself."""
-    found = named_object(name, "--algorithm")
-    if not inspect.isclass(found) and all(hasattr(found, member) for member in _MEMBERS):
-        return Recipe(name=name, factory=lambda: found, source=name)
-    if not callable(found):
-        require_algorithm(name, found)
-    return Recipe(name=name, factory=found, source=name)
+    algorithm = named_object(name, "--algorithm")
+    if not inspect.isclass(algorithm) and all(hasattr(algorithm, member) for member in _MEMBERS):
+        return Recipe(name=name, factory=lambda: algorithm, source=name)
+    if not callable(algorithm):
+        require_algorithm(name, algorithm)
+    return Recipe(name=name, factory=algorithm, source=name)
 
 
-def require_algorithm(name: str, value: Any) -> None:
+def require_algorithm(name: str, value: object) -> None:
     """Raises a ValueError where a value is no algorithm, with the members that it lacks."""
     lacking = [member for member in _MEMBERS if not hasattr(value, member)]
     if lacking:
@@ -166,23 +136,26 @@ def require_algorithm(name: str, value: Any) -> None:
 
 def likelihood_of(name: str) -> Likelihood:
     """Returns a likelihood of a module: an object, or what a class or a function gives without arguments."""
-    found = named_object(name, "--likelihood")
-    if callable(found) and not isinstance(found, Likelihood):
-        if any(each.default is each.empty and each.kind not in _REST for each in _parameters(found)):
+    likelihood = named_object(name, "--likelihood")
+    if callable(likelihood) and not isinstance(likelihood, Likelihood):
+        if any(
+            parameter.default is parameter.empty and parameter.kind not in _REST
+            for parameter in _parameters(likelihood)
+        ):
             raise ValueError(f"--likelihood is {name!r}, which needs arguments; give one whose arguments have defaults")
-        found = found()
-    if not isinstance(found, Likelihood):
+        likelihood = likelihood()
+    if not isinstance(likelihood, Likelihood):
         raise ValueError(
-            f"--likelihood is {name!r}, which gives a {type(found).__name__}; give a class that inherits from "
+            f"--likelihood is {name!r}, which gives a {type(likelihood).__name__}; give a class that inherits from "
             "lamu.likelihoods.Likelihood"
         )
-    return found
+    return likelihood
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _parameters(function: Any) -> tuple[inspect.Parameter, ...]:
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     try:
         return tuple(inspect.signature(function).parameters.values())
     except ValueError:  # of a builtin that tells nothing
@@ -193,6 +166,7 @@ def _listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+Setting: TypeAlias = bool | int | float | str | None
 _OF_GRAPHS = ("em", "vmp", "ncvmp", "svi", "cvi")
 _RATE = 0.1  # the share of units that are dropped, Gal & Ghahramani's smallest
 
@@ -257,11 +231,11 @@ def _noise(x: np.ndarray, y: np.ndarray) -> float:
     free, spread = len(y) - int(rank), float(y.std())
     if free < 1 or spread == 0.0:
         return 1.0
-    found = float(np.sqrt(np.sum((y - design @ coefficients) ** 2) / free) / spread)
-    return max(found, 1e-3)  # a target that is exactly linear has no noise, and a density that is not finite
+    noise = float(np.sqrt(np.sum((y - design @ coefficients) ** 2) / free) / spread)
+    return max(noise, 1e-3)  # a target that is exactly linear has no noise, and a density that is not finite
 
 
-_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None}
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
 def recipes() -> dict[str, Recipe]:
@@ -273,16 +247,16 @@ def find(name: str) -> Recipe:
     """Returns the recipe of an algorithm."""
     if is_outside(name):
         return recipe_of(name)
-    known = recipes()
-    if name not in known:
-        raise ValueError(f"there is no algorithm {name!r}; {nearest(name, known)}")
-    return known[name]
+    by_name = recipes()
+    if name not in by_name:
+        raise ValueError(f"there is no algorithm {name!r}; {nearest(name, by_name)}")
+    return by_name[name]
 
 
-def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
+def parse(words: Sequence[str], recipe: Recipe) -> Options:
     """Returns settings as values: numbers, true, false, none, text, or the part that a word stands for."""
     parameters = settings_of(recipe)
-    settings: dict[str, Any] = {}
+    settings: Options = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
@@ -292,18 +266,18 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
             raise ValueError(f"{recipe.name} has no setting {key!r}; {hint}")
         if key in settings:
             raise ValueError(f"the setting {key!r} is given twice; give it once")
-        if takes_words(key) and not isinstance(parameters[key].default, bool | int | float | str):
-            settings[key] = part(key, text)
+        if key in _PARTS and not isinstance(parameters[key].default, bool | int | float | str):
+            settings[key] = _part(key, text)
             continue
         value = _value(text)
         _check_kind(recipe.name, parameters[key], value, text)
         real = isinstance(parameters[key].default, float | Annealed | ByFanIn)
-        whole_for_real = (real or "float" in str(parameters[key].annotation)) and isinstance(value, int)
-        settings[key] = float(value) if whole_for_real else value
+        real = real or "float" in str(parameters[key].annotation)
+        settings[key] = float(value) if real and isinstance(value, int) else value
     return settings
 
 
-def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
+def build(recipe: Recipe, settings: Options) -> Algorithm:
     """Returns the algorithm with these settings."""
     needed = [
         name
@@ -328,13 +302,13 @@ def settings_of(recipe: Recipe) -> dict[str, inspect.Parameter]:
             f"{recipe.name!r} is a {type(recipe.factory).__name__} whose arguments cannot be known; give a function of "
             "Python's"
         ) from None
-    for name, each in parameters.items():
-        if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
+    for name, option in parameters.items():
+        if option.kind is option.POSITIONAL_ONLY and option.default is option.empty:
             raise ValueError(f"{recipe.name!r} takes {name!r} by position alone, and --set gives arguments by name")
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> Setting:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):
@@ -345,21 +319,24 @@ def _value(text: str) -> Any:
     return text
 
 
-def _check_kind(algorithm: str, parameter: inspect.Parameter, value: Any, text: str) -> None:
+# The kinds of settings, by what the default is, with the types that a given value may have.
+_KINDS = {
+    "true or false": ((bool,), (bool,)),
+    "a whole number": ((), (int,)),  # where the annotation says so
+    "a number": ((int, float, Annealed, PolynomialAverage, ByFanIn), (int, float)),
+    "a word": ((str,), (str,)),
+}
+
+
+def _check_kind(algorithm: str, parameter: inspect.Parameter, value: Setting, text: str) -> None:
     """Raises a ValueError where the kind of the default, or the annotation, shows that a value cannot be meant."""
     default = parameter.default
-    number = isinstance(value, int | float) and not isinstance(value, bool)
     if default is inspect.Parameter.empty or default is None:
         return
-    if isinstance(default, bool):
-        wanted = None if isinstance(value, bool) else "true or false"
-    elif parameter.annotation in (int, "int"):
-        wanted = None if number and isinstance(value, int) else "a whole number"
-    elif isinstance(default, int | float | Annealed | PolynomialAverage | ByFanIn):
-        wanted = None if number else "a number"
-    elif isinstance(default, str):
-        wanted = None if isinstance(value, str) else "a word"
-    else:
+    kind = next((kind for kind, (defaults, _) in _KINDS.items() if isinstance(default, defaults)), None)
+    if kind != "true or false" and parameter.annotation in (int, "int"):
+        kind = "a whole number"
+    if kind is None:
         raise ValueError(f"the setting {parameter.name!r} of {algorithm} is an object, which only Python can set")
-    if wanted:
-        raise ValueError(f"the setting {parameter.name!r} of {algorithm} is {wanted}, not {text!r}")
+    if type(value) not in _KINDS[kind][1]:
+        raise ValueError(f"the setting {parameter.name!r} of {algorithm} is {kind}, not {text!r}")

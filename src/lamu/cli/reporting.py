@@ -1,4 +1,4 @@
-"""The reports of the commands: what they measured beside the baselines, handed to `lamu.report`."""
+"""The reports of `lamu fit` and `lamu compare`, with the baselines that they compare with."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from lamu import scores
 from lamu.cli.learning import Learned
-from lamu.cli.output_dir import draft
+from lamu.cli.output_dir import Document, draft
 from lamu.cli.predicting import LEVEL, MEANING, estimates, score_rows
+from lamu.cli.request import Options
 from lamu.data import Encoding
-from lamu.predictives import MixturePredictive
+from lamu.predictives import MixturePredictive, Predictive
 from lamu.report import Run, comparison_report, fit_report
 from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
 from lamu.typing import Data, Inputs, Targets
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["NAME", "baselines", "report_of_comparison", "report_of_fit"]
 
@@ -33,7 +37,7 @@ _BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "consta
 
 @contextmanager
 def baselines(
-    x: Inputs, y: Targets, x_test: Any, encoding: Encoding, counts: bool
+    x: Inputs, y: Targets, x_test: Inputs, encoding: Encoding, counts: bool
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
     """Fits the baselines in a thread beside work inside a `with` block, on what processors that work leaves idle."""
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
@@ -60,15 +64,15 @@ def baselines(
 
 def report_of_fit(
     learned: Learned,
-    pred: Any,
+    pred: Predictive,
     predictions: Mapping[str, np.ndarray],
     encoding: Encoding,
     data: Data,
-    split: tuple[Any, Any],
-    calibration: Any,
-    config: Mapping[str, Any],
+    split: tuple[np.ndarray, np.ndarray],
+    calibration: Figure,
+    config: Document,
     seconds: float,
-    prediction: Mapping[str, Any],
+    prediction: Options,
     out: Path,
     baselines: Mapping[str, MixturePredictive],
 ) -> str:
@@ -110,13 +114,14 @@ def report_of_fit(
 
 def report_of_comparison(
     path: Path,
-    about: Mapping[str, Any],
-    rows: Sequence[Mapping[str, Any]],
+    about: Document,
+    rows: Sequence[Document],
     first: str,
+    tables: tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]],
     legend: Sequence[str],
     versions: Mapping[str, str],
 ) -> None:
     """Writes the report of a comparison to a file."""
-    text = comparison_report(about, rows, first, MEANING, legend, versions)
+    text = comparison_report(about, rows, first, tables, MEANING, legend, versions)
     with draft(path) as file:
         file.write_text(text, encoding="utf-8")

@@ -1,52 +1,108 @@
-"""What was asked of `lamu fit` and `lamu compare`, with the defaults of what was not."""
+"""The options that `lamu fit`, `lamu predict` and `lamu compare` share, as one record."""
 
-# Algorithms and likelihoods are imported where they are used, so that a table is read, and said, before them.
+# Nothing heavy is imported before it is used, so that `--help` answers at once, and a table is read, and said, before
+# algorithms are imported.
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
-from lamu.data import Encoding, split
-from lamu.data.table import Table, read
-from lamu.data.wording import nearest
-from lamu.memory import parse as parse_size
-from lamu.typing import Data, Inputs, Targets
+import typer
 
 if TYPE_CHECKING:
-    from lamu.cli.learning import Chosen
+    import numpy as np
 
-__all__ = ["Request", "learning_rows"]
+    from lamu.cli.learning import Chosen
+    from lamu.data import Encoding
+    from lamu.data.table import Table
+    from lamu.model import Model
+    from lamu.protocol import Algorithm
+    from lamu.typing import Data, Inputs, Targets
+
+__all__ = ["FLAG", "OF_IMAGES", "Options", "Request", "learning_rows", "takes_request"]
+
+Options: TypeAlias = dict[str, Any]  # of a function, by name
+FLAG = ""  # in the help: a flag takes no value, and Typer would write <bool>
+OF_IMAGES = ("data", "epochs", "batch_size", "seed", "test_size", "samples", "max_memory")  # options of `--model`, too
+
+
+def _option(metavar: str, help: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of `lamu fit` and `lamu compare`."""
+    """The options that commands share; None is the default, which the table or the training rows decide."""
 
-    data: str  # a file, or the name of a bundled set
-    target: str | None = None  # the target's column; None where the data fix it
-    task: str | None = None  # "regression", "binary" or "classes"; None where the target's type decides
-    epochs: int | None = None  # passes over the training rows; None for the default
-    batch_size: int | None = None  # rows of a step; None for the default
-    seed: int = 0  # of the split and of the algorithm
-    test_size: float = 0.2  # the share of the rows kept for the scores
-    samples: int | None = None  # draws of a prediction, where it needs draws; None for the default
-    impute: bool = False  # whether missing values are filled
-    folds: int | None = None  # how many folds an ensemble is made over, zero for one run; None for the default
-    max_memory: str | None = None  # how much may be held at once, for instance "2GB"; None for half of what is free
-    temperature: float | None = None  # T of the posterior; None for the one that training rows set aside choose
-    # One of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the one that training rows
-    # choose.
-    likelihood: str | None = None
-    trials: str | None = None  # the column of the trials, where the target counts successes; None where it does not
-    # The column that is 1 where the target is only known to be above its value; None where all are known.
-    censored: str | None = None
-    separator: str | None = None  # what stands between the fields of a CSV file; None where its first line decides
-    dates: bool = False  # whether columns of dates become numbers
-    # Texts and numbers that stand for missing values, with commas between them, or "none"; None where the table
-    # decides.
-    missing: str | None = None
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="A .csv, .parquet, .arrow or .npz file (X and y), or the name of a bundled set."
+        ),
+    ]
+    target: Annotated[str | None, _option("COLUMN", "The column to predict.")] = None
+    task: Annotated[
+        str | None,
+        _option("TASK", "Kind of target: regression, binary or classes. Read off its values if left out."),
+    ] = None
+    epochs: Annotated[int | None, _option("N", "Passes over the training rows.")] = None
+    batch_size: Annotated[int | None, _option("N", "Rows of each gradient step.")] = None
+    seed: Annotated[int, _option("N", "Seed of the split into training and test rows, and of the algorithm.")] = 0
+    test_size: Annotated[float, _option("F", "Share of the rows that are held out for the scores.")] = 0.2
+    samples: Annotated[int | None, _option("N", "Posterior draws of a prediction, where it needs draws.")] = None
+    impute: Annotated[
+        bool, _option(FLAG, "Draw missing values given the rest of their row, and mark where they were.", "--impute")
+    ] = False
+    folds: Annotated[
+        int | None, _option("K", "Ensemble over K folds; 0 for one run. Five unless an algorithm is named.")
+    ] = None
+    max_memory: Annotated[
+        str | None, _option("SIZE", "Memory to use at most, for instance 2GB; half of what is free if left out.")
+    ] = None
+    temperature: Annotated[
+        float | None,
+        _option("T", "Temperature of the posterior; 1 is Bayes' rule. Chosen on rows set aside if left out."),
+    ] = None
+    prior_scale: Annotated[
+        float | None,
+        _option("S", "Standard deviation of the prior of weights. Chosen on rows set aside if left out."),
+    ] = None
+    likelihood: Annotated[
+        str | None,
+        _option(
+            "NAME",
+            "Distribution of the target: gaussian, poisson, ..., or PACKAGE.MODULE:NAME. "
+            "Held-out rows choose if left out.",
+        ),
+    ] = None
+    trials: Annotated[
+        str | None, _option("COLUMN", "Number of trials of each row, where the target counts successes.")
+    ] = None
+    censored: Annotated[
+        str | None, _option("COLUMN", "1 where the target is only known to be above its value, else 0.")
+    ] = None
+    separator: Annotated[
+        str | None, _option("CHAR", "Separator of a CSV file's fields, or tab. Read off its first line if left out.")
+    ] = None
+    dates: Annotated[bool, _option(FLAG, "Turn dates into ages, and phases of year, week and day.", "--dates")] = False
+    missing: Annotated[
+        str | None,
+        _option(
+            "VALUES",
+            "What stands for a missing value, for instance -999,unknown; or none. Read off the table if left out.",
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """Returns the options that differ from their defaults, by name."""
+        return {
+            option.name: value for option in fields(self) if (value := getattr(self, option.name)) != option.default
+        }
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -62,12 +118,18 @@ class Request:
                 )
         if self.folds == 1:
             raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
-        if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise ValueError(f"--temperature is {self.temperature:g}; give a positive number, 1 for Bayes' rule itself")
+        for name, value, remark in (
+            ("temperature", self.temperature, ", 1 for Bayes' rule itself"),
+            ("prior-scale", self.prior_scale, ""),
+        ):
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"--{name} is {value:g}; give a positive number{remark}")
         if self.likelihood is not None:
             _require_likelihood(self.likelihood)
         if self.max_memory is not None:
-            parse_size(self.max_memory)
+            from lamu.memory import parse
+
+            parse(self.max_memory)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed is {self.seed}; give a whole number from 0 to {2**32 - 1}")
         if self.trials is not None and self.censored is not None:
@@ -77,13 +139,15 @@ class Request:
 
     def read(self) -> Table:
         """Returns the table."""
+        from lamu.data.table import read
+
         columns = {"trials": self.trials, "censored": self.censored}
         beside = {name: column for name, column in columns.items() if column is not None}
         marks = None if self.missing is None else [mark.strip() for mark in self.missing.split(",")]
         declared = [] if marks == ["none"] else marks
         return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates, declared)
 
-    def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
+    def loop(self, algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
         """Returns the options of the loop: what was asked, and the defaults where nothing was."""
         asked = {"epochs": self.epochs, "batch_size": self.batch_size}
         given = {name: value for name, value in asked.items() if value is not None}
@@ -103,7 +167,7 @@ class Request:
         return told_beside(encoding, y) if encoding.beside else choose(encoding, x, y, seed)
 
     def temperature_for(
-        self, model: Any, data: Data, learner: Any, seed: int, loop: dict[str, Any]
+        self, model: Model, data: Data, learner: Algorithm, seed: int, loop: Options
     ) -> tuple[float, dict[float, float]]:
         """Returns the temperature, and those that were tried with the loss of the rows set aside."""
         from lamu.validation_choice import choose_temperature
@@ -113,13 +177,47 @@ class Request:
         options = {name: value for name, value in loop.items() if name != "validation"}
         return choose_temperature(model, data, learner, seed=seed, **options)
 
-    def prediction(self) -> dict[str, Any]:
+    def prediction(self) -> Options:
         """Returns the options of a prediction."""
         return {} if self.samples is None else {"samples": self.samples}
 
 
+def takes_request(
+    only: Collection[str] | None = None, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns a decorator that gives a command the options of a `Request` in the place of its argument `request`."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(Request, include_extras=True)
+        shared = [
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if option.default is MISSING else option.default,
+                annotation=hints[option.name],
+            )
+            for option in fields(Request)
+            if (only is None or option.name in only) and option.name not in without
+        ]
+        own = inspect.signature(command, eval_str=True)
+        parameters = []
+        for name, parameter in own.parameters.items():
+            parameters += shared if name == "request" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+        @wraps(command)
+        def run(**options: Any) -> None:
+            asked = {parameter.name: options.pop(parameter.name) for parameter in shared}
+            return command(request=Request(**asked), **options)
+
+        vars(run)["__signature__"] = own.replace(parameters=parameters)
+        return run
+
+    return decorated
+
+
 def _require_likelihood(name: str) -> None:
     from lamu.cli.recipes import is_outside, likelihood_of
+    from lamu.data.wording import nearest
     from lamu.likelihoods.table import LIKELIHOODS
 
     if is_outside(name):
@@ -128,8 +226,10 @@ def _require_likelihood(name: str) -> None:
         raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
 
 
-def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, Any, Any]:
+def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.ndarray, np.ndarray]:
     """Returns the table as its training rows encode it, and the numbers of the training and of the test rows."""
+    from lamu.data import split
+
     classes = table.encoding.task != "regression"
     # By their own names, which a message about a class quotes; sorted, as their numbers are.
     targets = table.encoding.decode(table.y) if classes else table.y

@@ -10,17 +10,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from lamu import plots
+from lamu import plots, store
 from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
-from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
-from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
+from lamu.cli.output_dir import FORMAT, Document, draft, keep_posterior, unfinished
 from lamu.cli.predicting import columns, estimates, known_rows, meanings, predicted, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
@@ -34,17 +33,23 @@ from lamu.data.leaks import leaks
 from lamu.data.table import Table
 from lamu.families import Gaussian, Product
 from lamu.plots.style import literal, shortened
+from lamu.posterior import Posterior
+from lamu.predictives import Predictive
+from lamu.protocol import Recipe
 from lamu.rate import Annealed, PolynomialAverage
 from lamu.scores.calibration import calibrated_gap
 from lamu.supports import value_of
-from lamu.typing import Targets
+from lamu.typing import Inputs, Targets
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["train"]
 
 
 def train(
     request: Request,
-    rows: tuple[Table, Any, Any],
+    rows: tuple[Table, np.ndarray, np.ndarray],
     out: Path,
     algorithm: str | None = None,
     settings: tuple[str, ...] = (),
@@ -87,7 +92,7 @@ def train(
             sys.stdout.flush()  # before minutes of work, not after
         watch.lap("seconds_reading")
         chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
-        model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm)
+        model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale)
         loop = request.loop(learner, len(x), folds)
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
         way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
@@ -108,7 +113,7 @@ def train(
         watch.lap("seconds_choosing")
         seconds_compiled = compiling.seconds
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
-            # What is foreseen is said before it runs to who asked about memory.
+            # With --max-memory, the library's own messages about memory are printed.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
             options = {"checkpoint": place, "resume": resume, "progress": False if as_json else None}
             learned = way.learn(x, y, request.seed, options)
@@ -119,21 +124,21 @@ def train(
         pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence
         row_scores = score_rows(pred, y_test, encoding)
-        found = estimates(row_scores)
+        scores = estimates(row_scores)
         noise = float(pred.monte_carlo_error(y_test))
         watch.lap("seconds_scoring")
         metrics = {
             "task": encoding.task,
             "rows": {"train": len(train_rows), "test": len(test_rows)},
-            "scores": {name: each.value for name, each in found.items()},
-            "standard_errors": {name: each.error for name, each in found.items()},
+            "scores": {name: estimate.value for name, estimate in scores.items()},
+            "standard_errors": {name: estimate.error for name, estimate in scores.items()},
             "monte_carlo_errors": {"nll": noise},
             "temperature": learned.temperature,
             "convergence": None if convergence is None else convergence.describe(),
             "seconds_compiling": seconds_compiling,
             "programs": compiling.programs,
         }
-        if "ece" in row_scores and not np.isnan(found["ece"].value):
+        if "ece" in row_scores and not np.isnan(scores["ece"].value):
             metrics["ece_if_calibrated"] = calibrated_gap(row_scores["ece"][:, 0]).value
         precision, samples = _precision(posterior), request.samples or _default_samples(posterior)
         if not as_json:  # before the pictures, which take seconds
@@ -150,16 +155,19 @@ def train(
                 show_line(f"temperature {learned.temperature:g}, {chosen_by}")
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
-            show_scores(f"{len(test_rows)} test rows", found, meanings(row_scores))
+            show_scores(f"{len(test_rows)} test rows", scores, meanings(row_scores))
             if noise > 0.0:
                 show_line(f"another {samples} draws would move nll by about {noise:.1g}; --samples takes more")
             sys.stdout.flush()
         predictions = columns(pred, test_rows, y_test, encoding)
-        known, shown, certain = test, pred, known_rows(y_test)
+        uncensored, shown, certain = test, pred, known_rows(y_test)
         if len(certain) < test.count:
-            known, shown = test.take(certain), predicted(posterior, table, test_rows[certain], **request.prediction())
+            uncensored, shown = (
+                test.take(certain),
+                predicted(posterior, table, test_rows[certain], **request.prediction()),
+            )
         watch.lap("seconds_scoring")
-        figure = picture(shown, value_of(known.y), encoding) if calibrated else None
+        figure = picture(shown, value_of(uncensored.y), encoding) if calibrated else None
         watch.lap("seconds_report")
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
@@ -185,12 +193,12 @@ def train(
                 "prior_as_used": repr(posterior.model.prior),
                 "precision": precision,
                 "temperature": learned.temperature,
-                "temperatures_tried": {f"{each:g}": nll for each, nll in learned.temperatures.items()},
+                "temperatures_tried": {f"{temperature:g}": nll for temperature, nll in learned.temperatures.items()},
                 "prior_scales_tried": {f"{scale:g}": nll + encoding.log_unit for scale, nll in learned.scales.items()},
                 "standardised": True,
                 "notes": list(table.notes),
-                "posterior": fingerprint(folder / "posterior"),
-                "table": table_fingerprint(table),
+                "posterior": store.fingerprint(folder / "posterior"),
+                "table": table.fingerprint(),
                 "rows": metrics["rows"],
                 "versions": package_versions(),
             }
@@ -198,7 +206,7 @@ def train(
             _write_csv(folder / "predictions.csv", predictions)
             if figure is not None:
                 figure.savefig(folder / "calibration.png")
-            if beside is not None:
+            if beside is not None and figure is not None:
                 watch.lap("seconds_writing")
                 split = train_rows, test_rows
                 (folder / NAME).write_text(
@@ -219,7 +227,9 @@ def train(
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
 
 
-def _with_medians(table: Table, training: Arrays, test: Arrays, rows: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+def _with_medians(
+    table: Table, training: Arrays, test: Arrays, rows: tuple[np.ndarray, np.ndarray]
+) -> tuple[Inputs, Targets, Inputs]:
     """Returns training inputs, targets and test inputs for models that average no draws of what is missing."""
     if table.encoding.joint is None:
         return training.x, training.y, test.x
@@ -234,14 +244,14 @@ def _compilation(seconds: float) -> str:
     return f"compilation took {seconds:.1f} s of that{kept}"
 
 
-def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]) -> dict[str, Any]:
+def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]) -> Document:
     """Returns what a command must share with an interrupted one to go on from it."""
     asked = {**asdict(request), "algorithm": algorithm, "set": list(settings)}
     return {name: value for name, value in asked.items() if name != "max_memory"}
 
 
 def _listed(temperatures: Mapping[float, float]) -> str:
-    return ", ".join(f"nll {nll:.3f} at {each:g}" for each, nll in temperatures.items())
+    return ", ".join(f"nll {nll:.3f} at {temperature:g}" for temperature, nll in temperatures.items())
 
 
 @contextmanager
@@ -258,7 +268,7 @@ def _told() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def picture(pred: Any, y: Targets, encoding: Encoding) -> Any:
+def picture(pred: Predictive, y: Targets, encoding: Encoding) -> Figure:
     """Returns the figure that shows whether a prediction can be trusted: a reliability or a coverage plot."""
     # At its first use on a machine matplotlib says that it looks for fonts, which is nobody's concern here.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
@@ -268,7 +278,7 @@ def picture(pred: Any, y: Targets, encoding: Encoding) -> Any:
     return plots.reliability(pred, y, event=event)[0].figure
 
 
-def _precision(posterior: Any) -> str | None:
+def _precision(posterior: Posterior) -> str | None:
     """Returns the structure of a Gaussian's precision by the name of its operator; None for any other belief."""
     belief = posterior.belief
     gaussian = belief.factors.get("network") if isinstance(belief, Product) else None
@@ -283,8 +293,8 @@ def _described(encoding: Encoding) -> str:
     return f"{len(encoding.labels)} classes of {encoding.target!r}"
 
 
-def _defaults(recipe: Any) -> dict[str, Any]:
-    """Returns the settings that nobody gave."""
+def _defaults(recipe: Recipe) -> dict[str, Any]:
+    """Returns the settings with their defaults."""
     return {
         name: parameter.default
         for name, parameter in inspect.signature(recipe.factory).parameters.items()
@@ -298,17 +308,17 @@ def _written(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a setting as JSON knows it: what is an object in Python as it would be written there."""
+    """Returns a setting for JSON: objects as their representation in Python."""
     if isinstance(value, type):
         return value.__name__
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
-def _default_samples(posterior: Any) -> int:
+def _default_samples(posterior: Posterior) -> int:
     return inspect.signature(posterior.predict).parameters["samples"].default
 
 
-def _write_csv(path: Path, table: dict[str, Any]) -> None:
+def _write_csv(path: Path, table: Mapping[str, np.ndarray]) -> None:
     import pandas as pd
 
     pd.DataFrame(table).to_csv(path, index=False)

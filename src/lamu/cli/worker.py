@@ -8,30 +8,33 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lamu.cli.defaults import DEFAULT, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.learning import Runs, candidates, way_of
+from lamu.cli.output_dir import Document
 from lamu.cli.predicting import estimates, predicted, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.request import Request, learning_rows
-from lamu.data import Arrays
+from lamu.cli.request import Options, Request, learning_rows
+from lamu.data import Arrays, Encoding
 from lamu.folds import epochs_of
 from lamu.memory import most_held
+from lamu.posterior import Posterior
+from lamu.predictives import Predictive
 from lamu.priors import LearnedNormal
+from lamu.protocol import Algorithm
 from lamu.scores import evidence
 from lamu.tabular.peers import PEERS, peer, quiet
-from lamu.typing import Data
+from lamu.typing import Data, Targets
 
 __all__ = ["contest", "equal_budget", "main", "peer_contest"]
 
 
-def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
+def peer_contest(request: Request, name: str, splits: int) -> Document:
     """Returns what `lamu.cli.worker.contest` returns, of one of scikit-learn's models."""
-    whole, found = request.read(), []
+    whole, answers = request.read(), []
     for seed in range(request.seed, request.seed + splits):
         table, train, test = learning_rows(whole, request, seed)
         table = table.with_medians()
@@ -42,21 +45,9 @@ def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
         with quiet():
             pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels)
         seconds = time.perf_counter() - start
-        rows = score_rows(pred, y[test], encoding)
-        scores = estimates(rows)
-        found.append(
-            {
-                "scores": {score: each.value for score, each in scores.items()},
-                "standard_errors": {score: each.error for score, each in scores.items()},
-                "nll": rows["nll"],
-                "steps": 0,
-                "seconds": seconds,
-                "prior_scales_tried": {},
-                "temperature": 1.0,
-                "evidence": None,
-            }
-        )
-    return {"splits": found, "streams": 1, "epochs": None, "memory": most_held()}
+        about = {"steps": 0, "seconds": seconds, "prior_scales_tried": {}, "temperature": 1.0, "evidence": None}
+        answers.append(_scored(pred, y[test], encoding) | about)
+    return {"splits": answers, "streams": 1, "epochs": None, "memory": most_held()}
 
 
 # A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
@@ -65,7 +56,7 @@ def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
 
 def contest(
     request: Request, algorithm: str, settings: tuple[str, ...], splits: int, keep: str | None = None
-) -> dict[str, Any]:
+) -> Document:
     """Fits an algorithm on each split and scores it on the rest."""
     # `keep`: a folder for the posterior of each split, for a comparison with a reference: all then have the prior that
     # the model begins with, since posteriors under two priors are not to be the same. None keeps nothing.
@@ -73,15 +64,15 @@ def contest(
         return peer_contest(request, algorithm, splits)
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
     learner = build(recipe, default_settings() if algorithm == DEFAULT else parse(settings, recipe))
-    loop: dict[str, Any] = {}
+    loop: Options = {}
     whole = request.read()
-    found = []
+    answers = []
     for seed in range(request.seed, request.seed + splits):
         table, train, test = learning_rows(whole, request, seed)
         data = Arrays.of((table.x, table.y))
         x, y = data.x[train], data.y[train]
         likelihood = request.likelihood_for(table.encoding, x, y, seed).name
-        model, _ = model_for(table.encoding, x, y, likelihood, algorithm)
+        model, _ = model_for(table.encoding, x, y, likelihood, algorithm, request.prior_scale)
         folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
         loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()
@@ -92,28 +83,33 @@ def contest(
         learned = way.learn(x, y, seed, {})
         seconds = time.perf_counter() - start
         pred = predicted(learned.posterior, table, test, **request.prediction())
-        rows = score_rows(pred, data.y[test], table.encoding)
-        scores = estimates(rows)
         if keep is not None:
             Path(keep).mkdir(exist_ok=True)
             learned.posterior.save(Path(keep) / f"{seed}")
-        found.append(
-            {
-                "scores": {name: each.value for name, each in scores.items()},
-                "standard_errors": {name: each.error for name, each in scores.items()},
-                "nll": rows["nll"],
-                "steps": learned.steps,
-                "seconds": seconds,
-                "prior_scales_tried": {scale: nll + table.encoding.log_unit for scale, nll in learned.scales.items()},
-                "temperature": learned.temperature,
-                "evidence": _evidence(learned.posterior, (x, y), table.encoding.log_unit),
-            }
-        )
+        about = {
+            "steps": learned.steps,
+            "seconds": seconds,
+            "prior_scales_tried": {scale: nll + table.encoding.log_unit for scale, nll in learned.scales.items()},
+            "temperature": learned.temperature,
+            "evidence": _evidence(learned.posterior, (x, y), table.encoding.log_unit),
+        }
+        answers.append(_scored(pred, data.y[test], table.encoding) | about)
     epochs = None if algorithm == DEFAULT else loop.get("epochs")
-    return {"splits": found, "streams": learner.traits.streams, "epochs": epochs, "memory": most_held()}
+    return {"splits": answers, "streams": learner.traits.streams, "epochs": epochs, "memory": most_held()}
 
 
-def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
+def _scored(pred: Predictive, y: Targets, encoding: Encoding) -> Document:
+    """Returns the scores of a prediction, with the nll of every row."""
+    rows = score_rows(pred, y, encoding)
+    scores = estimates(rows)
+    return {
+        "scores": {name: estimate.value for name, estimate in scores.items()},
+        "standard_errors": {name: estimate.error for name, estimate in scores.items()},
+        "nll": rows["nll"],
+    }
+
+
+def equal_budget(request: Request, learner: Algorithm, rows: int) -> Document:
     """Returns the options of the loop under which algorithms are compared: no early stop, hence equal steps for all."""
     kept = set(budget(learner, rows))
     if learner.traits.length is None and learner.traits.batching != "once":
@@ -122,14 +118,14 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
     return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
 
 
-def _evidence(posterior: Any, data: Data, log_unit: float) -> float | None:
+def _evidence(posterior: Posterior, data: Data, log_unit: float) -> float | None:
     """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
     # It is that of the original targets, whose density is smaller by their unit, row by row.
     try:
-        found = evidence(posterior, data).value
+        log_evidence = evidence(posterior, data).value
     except TypeError:
         return None
-    return found - log_unit * len(data[1]) if math.isfinite(found) else None
+    return log_evidence - log_unit * len(data[1]) if math.isfinite(log_evidence) else None
 
 
 def main(task: str, answer: str) -> int:
@@ -137,14 +133,14 @@ def main(task: str, answer: str) -> int:
     asked = json.loads(Path(task).read_text(encoding="utf-8"))
     try:
         request, settings = Request(**asked["request"]), tuple(asked["settings"])
-        found = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
+        answered = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # whatever it is, it is this algorithm's row of the table
         reason = " ".join(str(error).split())
         ours = isinstance(error, ValueError | TypeError | RuntimeError) and "\n" not in str(error) and reason
-        found = {"failure": reason if ours else f"{type(error).__name__}: {reason}"}
-    Path(answer).write_text(dump(found), encoding="utf-8")
+        answered = {"failure": reason if ours else f"{type(error).__name__}: {reason}"}
+    Path(answer).write_text(dump(answered), encoding="utf-8")
     return 0
 
 

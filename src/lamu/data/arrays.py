@@ -20,7 +20,7 @@ from lamu.data.precision import refuse_lost
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, counted, listed, nearest, plural
 from lamu.record import record
-from lamu.typing import Array, Data, DTypeLike, Targets
+from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 
 __all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "refuse_missing", "split", "warn_of_scale"]
 
@@ -53,8 +53,10 @@ class Incomplete:
         Args:
             array: numbers.
         """
-        known = ~np.isnan(array) if np.issubdtype(np.asarray(array).dtype, np.floating) else np.ones(array.shape, bool)
-        return cls(np.where(known, array, np.zeros((), array.dtype)), known)
+        observed = (
+            ~np.isnan(array) if np.issubdtype(np.asarray(array).dtype, np.floating) else np.ones(array.shape, bool)
+        )
+        return cls(np.where(observed, array, np.zeros((), array.dtype)), observed)
 
 
 def refuse_missing(source: Source, columns: Sequence[str], target: str | None, advice: str) -> None:
@@ -62,7 +64,7 @@ def refuse_missing(source: Source, columns: Sequence[str], target: str | None, a
     # `target`: the target, which is never filled; None where there is none.
     asked = [*columns, *([target] if target else [])]
     counts = source.frame[asked].isna().sum()
-    missing = [(str(column), _remark(source, column, int(count))) for column, count in counts.items() if count]
+    missing = [(str(column), _remark(source, str(column), int(count))) for column, count in counts.items() if count]
     if missing:
         way = advice
         if missing[-1][0] == target:
@@ -73,7 +75,7 @@ def refuse_missing(source: Source, columns: Sequence[str], target: str | None, a
         )
 
 
-def _remark(source: Source, column: Any, count: int) -> str:
+def _remark(source: Source, column: str, count: int) -> str:
     """Returns how many values are missing, and what stands in their place where they are not empty."""
     return f"{count}" + (f", among them {source.marked[column]}" if column in source.marked else "")
 
@@ -89,7 +91,7 @@ class FewRows(UserWarning):
     """So few rows that a noise which is learned as a point, beside a belief about weights, is probably too small."""
 
 
-def warn_of_scale(weight: Any, name: str = "weight", stacklevel: int = 3) -> None:
+def warn_of_scale(weight: Rows, name: str = "weight", stacklevel: int = 3) -> None:
     """Warns of weights by which the rows count as far fewer or far more than they are."""
     # Rows without weight are none. A sum above twice the number of rows is no cause where all weights are whole
     # numbers, which count repeated rows.
@@ -289,7 +291,7 @@ class Arrays:
         """The number of rows N."""
         return self.weight.shape[0]
 
-    def take(self, chosen: Any) -> Arrays:
+    def take(self, chosen: Rows) -> Arrays:
         """Returns some of the rows, by their indices `[n]`."""
         return _taken(replace(self, held_out=None), jnp.asarray(chosen))
 
@@ -333,7 +335,7 @@ def _taken(rows: Arrays, chosen: Array) -> Arrays:
     return jax.tree.map(lambda leaf: leaf[chosen], rows)
 
 
-def _is_in_memory(leaf: Any) -> bool:
+def _is_in_memory(leaf: object) -> bool:
     """Whether an array lies where NumPy reads it: uncommitted, on the only device there is, a processor."""
     if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array):
         return False
@@ -447,8 +449,8 @@ def _target(name: str, part: Any, dtype: DTypeLike, missing: bool) -> Any:
     dtype = dtype if jnp.issubdtype(part.dtype, jnp.floating) else _whole(name, part)
     if not missing:
         return _on_device(name, part, dtype)
-    known = Incomplete.of(np.asarray(part))
-    return Incomplete(_on_device(name, known.value, dtype), jax.device_put(known.observed))
+    incomplete = Incomplete.of(np.asarray(part))
+    return Incomplete(_on_device(name, incomplete.value, dtype), jax.device_put(incomplete.observed))
 
 
 def _no_inputs(y: Targets) -> np.ndarray:
@@ -461,7 +463,7 @@ def _named() -> str:
     return f"x, y and, optionally, {', '.join(_KEYS[2:-1])} and {_KEYS[-1]}"
 
 
-def _real_rows(mask: Any, rows: int) -> np.ndarray:
+def _real_rows(mask: Rows, rows: int) -> np.ndarray:
     """Returns the indices of the rows that are data."""
     if mask.shape != (rows,):
         raise ValueError(f"mask has the shape {mask.shape}; pass one truth value a row, the shape ({rows},)")
@@ -527,7 +529,7 @@ def _read_in_blocks(name: str, values: np.ndarray, dtype: DTypeLike) -> Array:
 
 def _on_device(name: str, values: Any, dtype: DTypeLike) -> Array:
     """Returns the array in the dtype, once nothing in it is NaN, infinite, or too large for the dtype."""
-    # What comes from the host is looked at there: JAX would compile a program for every shape of it.
+    # Arrays of the host are checked there: JAX would compile a program for every shape.
     there = isinstance(values, jax.Array)
     if is_mapped(values):
         return _read_in_blocks(name, values, jax.dtypes.canonicalize_dtype(dtype))
@@ -540,7 +542,7 @@ def _on_device(name: str, values: Any, dtype: DTypeLike) -> Array:
     return array if there else jax.device_put(array)
 
 
-def _refuse_infinite(name: str, array: Any, values: Any, start: int = 0) -> None:
+def _refuse_infinite(name: str, array: Rows, values: Rows, start: int = 0) -> None:
     """Raises the error of numbers that are NaN or infinite, in rows from `start` on."""
     bad = np.argwhere(~np.isfinite(np.asarray(array)))
     first = tuple(bad[0].tolist())

@@ -1,11 +1,11 @@
-"""What a column holds: numbers, or words that are levels, or what a person must first turn into one of them."""
+"""Kinds of columns: numbers, categories, dates and identifiers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from lamu.data.precision import crowded_from
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, quoted
 from lamu.data.written_numbers import is_code, written
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "ADVICE",
@@ -68,23 +71,23 @@ _LEVELS = ("boolean", "categorical")
 NEARLY_ALL = 0.9
 
 
-def kind(values: Any) -> str:
+def kind(values: pd.Series) -> str:
     """Returns what a column of a frame holds: "numbers", "text", "levels", "dates" or the name of something else."""
     # Text may turn out to be numbers or dates; truth values and pandas categories are levels, whatever they look like.
     from pandas.api.types import infer_dtype
 
-    found = infer_dtype(values, skipna=True)
-    if found == "categorical" and kind(values.cat.categories.to_series()) == "dates":
+    inferred = infer_dtype(values, skipna=True)
+    if inferred == "categorical" and kind(values.cat.categories.to_series()) == "dates":
         return "dates"
-    if found == "mixed" and not all(isinstance(value, str | bool | int | float) for value in values.dropna()):
+    if inferred == "mixed" and not all(isinstance(value, str | bool | int | float) for value in values.dropna()):
         return "mixed objects"
     for name, kinds in (("numbers", _NUMBERS), ("text", _TEXT), ("levels", _LEVELS), ("dates", TYPES)):
-        if found in kinds:
+        if inferred in kinds:
             return name
-    return found
+    return inferred
 
 
-def numbers(values: Any) -> np.ndarray:
+def numbers(values: pd.Series) -> np.ndarray:
     """Returns a column of numbers as float64, NaN where a value is missing."""
     if getattr(values.dtype, "kind", "") in "iu":
         origin = crowded_from(values.dropna().to_numpy())
@@ -150,13 +153,13 @@ class Words:
         places[kept] = np.arange(len(kept))
         return Words(tuple(self.levels[index] for index in kept), places[self.codes])
 
-    def spread(self, numbers: np.ndarray) -> Any:
+    def spread(self, numbers: np.ndarray) -> pd.Series:
         """Returns numbers of the levels row by row, as a pandas Series, NaN where a word is missing."""
         import pandas as pd
 
         return pd.Series(np.append(np.asarray(numbers, float), np.nan)[self.codes])
 
-    def series(self, values: Any) -> Any:
+    def series(self, values: pd.Series) -> pd.Series:
         """Returns the words as a pandas Series."""
         import pandas as pd
 
@@ -168,7 +171,7 @@ class Words:
 
     def stray(self) -> tuple[str, int] | None:
         """Returns the first word, and its row, of a column that is nearly all numbers; None for another column."""
-        # What a person reads as a number and a program does not (1,5 or 12 % or $5) is a number here.
+        # Numbers as people write them (1,5 or 12 % or $5) count as numbers.
         number = self.readable
         return self.first(number) if self._share(number) >= NEARLY_ALL and not number.all() else None
 
@@ -181,7 +184,7 @@ class Words:
         return float(self.counts[chosen].sum()) / max(1, int(self.counts.sum()))
 
 
-def words(values: Any) -> Words:
+def words(values: pd.Series) -> Words:
     """Returns a column as words: truth values are "True" and "False", whole numbers have no point."""
     import pandas as pd
 
@@ -201,7 +204,7 @@ def refuse_word(source: str, column: str, word: str, row: int) -> DataError:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
@@ -216,22 +219,22 @@ def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
     # Text does with more than fifty levels, more than one for every two rows; whole numbers do where no two rows share
     # one and the column is called an identifier (`id`, `row`, `index`, `customer_id`, `Unnamed: 0`). A column of text
     # that is mostly numbers, or of dates, is none: it is an error of its own.
-    found = {}
+    reasons = {}
     for name in columns:
-        values, of = source.frame[name], kind(source.frame[name])
+        values, of = source[name], kind(source[name])
         if of == "numbers":
             if _NAMED.fullmatch(name) and values.dtype.kind in "iu" and MOST_LEVELS < len(values) == values.nunique():
-                found[name] = f"the column {name!r} numbers the rows, left out as an identifier"
+                reasons[name] = f"the column {name!r} numbers the rows, left out as an identifier"
         elif of == "text":
             column = words(values)
             levels, present = len(column.levels), int(column.counts.sum())
             number = column.counts[column.readable].sum()
             if names_rows(levels, present) and not column.dated() and 2 * number <= present:
-                found[name] = (
+                reasons[name] = (
                     f"the column {name!r} has {levels} different texts in {present} rows, such as "
                     f"{quoted(column.levels[0])}, left out as an identifier"
                 )
-    return found
+    return reasons
 
 
 def names_rows(levels: int, present: int) -> bool:
@@ -268,32 +271,32 @@ class DateColumn:
 
 def found_dates(source: Source, columns: Sequence[str]) -> tuple[DateColumn, ...]:
     """Returns the columns of dates among some columns, and how each is read."""
-    found = []
+    dated = []
     for name in columns:
-        values = source.frame[name]
+        values = source[name]
         of = kind(values)
         if of != "dates" and not (of == "text" and words(values).dated()):
             continue
         day_first = _day_first(source, name) if of == "text" else None
         days = _days(source, name, day_first)
         times = bool((days[~np.isnan(days)] % 1 > 0).any())
-        found.append(DateColumn(name, float(np.floor(np.nanmin(days))), times, day_first))
-    return tuple(found)
+        dated.append(DateColumn(name, float(np.floor(np.nanmin(days))), times, day_first))
+    return tuple(dated)
 
 
 def expanded(source: Source, dates: Sequence[DateColumn]) -> Source:
     """Returns the table with numbers in the place of its columns of dates."""
     import pandas as pd
 
-    by_name = {each.name: each for each in dates}
+    by_name = {date.name: date for date in dates}
     if not by_name:
         return source
-    columns: dict[str, Any] = {}
+    columns: dict[str, pd.Series | np.ndarray] = {}
     for name in source.names:
         if name in by_name:
             columns |= zip(by_name[name].columns, _numbers(source, by_name[name]), strict=True)
         else:
-            columns[name] = source.frame[name]
+            columns[name] = source[name]
     return replace(source, frame=pd.DataFrame(columns, index=source.frame.index))
 
 
@@ -311,7 +314,7 @@ def _days(source: Source, name: str, day_first: bool | None) -> np.ndarray:
     """Days since 1970-01-01, with their fractions, NaN where one is missing."""
     import pandas as pd
 
-    values = source.frame[name]
+    values = source[name]
     if isinstance(values.dtype, pd.PeriodDtype):
         values = values.dt.to_timestamp()
     if kind(values) == "text":
@@ -330,8 +333,8 @@ def _stamp(source: Source, name: str, text: str, day_first: bool | None) -> floa
     import pandas as pd
 
     written, last = text, _YEAR_LAST.fullmatch(text)
-    if found := _YEAR_FIRST.fullmatch(text):
-        written = f"{found[1]}-{int(found[2]):02d}-{int(found[3]):02d}{found[4]}"
+    if first := _YEAR_FIRST.fullmatch(text):
+        written = f"{first[1]}-{int(first[2]):02d}-{int(first[3]):02d}{first[4]}"
     elif last:
         day, month = (last[1], last[2]) if day_first else (last[2], last[1])
         written = f"{last[3]}-{int(month):02d}-{int(day):02d}{last[4]}"
@@ -345,13 +348,13 @@ def _stamp(source: Source, name: str, text: str, day_first: bool | None) -> floa
 
 def _day_first(source: Source, name: str) -> bool | None:
     """Whether dates that end in their year begin with the day; None where there are none."""
-    found = [match for text in words(source.frame[name]).levels if (match := _YEAR_LAST.fullmatch(text))]
-    if not found:
+    matches = [match for text in words(source[name]).levels if (match := _YEAR_LAST.fullmatch(text))]
+    if not matches:
         return None
-    day_first, month_first = any(int(each[1]) > 12 for each in found), any(int(each[2]) > 12 for each in found)
+    day_first, month_first = any(int(match[1]) > 12 for match in matches), any(int(match[2]) > 12 for match in matches)
     if day_first == month_first:
         raise DataError(
-            f"{source.name} has dates such as {quoted(found[0][0])} in the column {name!r}, of which day and month "
+            f"{source.name} has dates such as {quoted(matches[0][0])} in the column {name!r}, of which day and month "
             "cannot be told apart; write them as year-month-day"
         )
     return day_first

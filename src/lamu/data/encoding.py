@@ -1,23 +1,26 @@
-"""What a fitted table's numbers mean: enough to read another table the same way, and to name its predictions."""
+"""The encoding of a table: how columns become numbers, and how predictions get their names and units back."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from lamu.data.columns import DateColumn
-from lamu.data.imputation import Joint
+from lamu.data.imputation import Joint, as_lists
 from lamu.data.reading import Reading
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
 from lamu.typing import Targets
 
-__all__ = ["Encoding"]
+__all__ = ["Encoding", "Label"]
 
+Label: TypeAlias = str | int | float | bool  # of a class, as the file has it
 TASKS = ("regression", "binary", "classes")
+_DESCRIBED = {"dates": "date_columns", "missing": "missing_values"}  # the fields that have another name there
 
 
 @record
@@ -61,7 +64,7 @@ class Encoding:
 
     target: str = static()
     task: str = static()
-    labels: tuple[Any, ...] = static()
+    labels: tuple[Label, ...] = static()
     columns: tuple[str, ...] = static()
     levels: tuple[tuple[str, ...], ...] = static(default=())
     fills: tuple[float | None, ...] = static(default=())
@@ -102,25 +105,23 @@ class Encoding:
             >>> Encoding.of({"target": "y", "task": "regression", "labels": [], "columns": ["a"], "seed": 0}).columns
             ('a',)
         """
-        levels = tuple(tuple(map(_text, known)) for known in described.get("levels", ()))
-        fills = tuple(None if fill is None else float(fill) for fill in described.get("fills", ()))
-        units = tuple((_text(name), float(origin), float(unit)) for name, origin, unit in described.get("units", ()))
         task = _text(described["task"])
         if task not in TASKS:
             raise ValueError(f"there is no task {task!r}; choose one of {listed(TASKS)}")
+        listed_under = lambda name: described.get(name, ())
         return cls(
             target=_text(described["target"]),
             task=task,
             labels=tuple(described["labels"]),
             columns=tuple(map(_text, described["columns"])),
-            levels=levels,
-            fills=fills,
-            indicators=tuple(map(_text, described.get("indicators", ()))),
-            units=units,
-            beside=tuple((_text(name), _text(column)) for name, column in described.get("beside", ())),
+            levels=tuple(tuple(map(_text, column)) for column in listed_under("levels")),
+            fills=tuple(None if fill is None else float(fill) for fill in listed_under("fills")),
+            indicators=tuple(map(_text, listed_under("indicators"))),
+            units=tuple((_text(name), float(origin), float(unit)) for name, origin, unit in listed_under("units")),
+            beside=tuple((_text(name), _text(column)) for name, column in listed_under("beside")),
             joint=None if described.get("joint") is None else Joint.of(described["joint"]),
-            dates=tuple(_date(*each) for each in described.get("date_columns", ())),
-            readings=tuple(_reading(*each) for each in described.get("readings", ())),
+            dates=tuple(_date(*date) for date in listed_under("date_columns")),
+            readings=tuple(_reading(*reading) for reading in listed_under("readings")),
             missing=_texts(described.get("missing_values")),
         )
 
@@ -133,21 +134,7 @@ class Encoding:
             >>> Encoding.of(encoding.describe()) == encoding
             True
         """
-        return {
-            "target": self.target,
-            "task": self.task,
-            "labels": list(self.labels),
-            "columns": list(self.columns),
-            "levels": [list(known) for known in self.levels],
-            "fills": list(self.fills),
-            "indicators": list(self.indicators),
-            "units": [list(each) for each in self.units],
-            "beside": [list(each) for each in self.beside],
-            "joint": None if self.joint is None else self.joint.describe(),
-            "date_columns": [[each.name, each.origin, each.times, each.day_first] for each in self.dates],
-            "readings": [[each.name, each.unit, each.decimal, list(each.missing)] for each in self.readings],
-            "missing_values": None if self.missing is None else list(self.missing),
-        }
+        return {_DESCRIBED.get(part.name, part.name): as_lists(getattr(self, part.name)) for part in fields(self)}
 
     @property
     def imputes(self) -> bool:
@@ -162,7 +149,12 @@ class Encoding:
     @property
     def cardinalities(self) -> tuple[int, ...]:
         """The number of levels of each column of x, whose codes go from 0, the unknown, to it; 0 for numbers."""
-        return (*(len(known) for known in self.levels), *(0 for _ in self.indicators))
+        return (*(len(levels) for levels in self.levels), *(0 for _ in self.indicators))
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the labels of the target are texts."""
+        return any(isinstance(label, str) for label in self.labels)
 
     def origin_and_unit(self, name: str) -> tuple[float, float]:
         """Returns the origin and the unit of a column; zero and one where it is taken as it is.
@@ -175,7 +167,7 @@ class Encoding:
             >>> Encoding("y", "regression", (), ("a",), units=(("y", 1e12, 2.0),)).origin_and_unit("y")
             (1000000000000.0, 2.0)
         """
-        return next(((origin, unit) for known, origin, unit in self.units if known == name), (0.0, 1.0))
+        return next(((origin, unit) for column, origin, unit in self.units if column == name), (0.0, 1.0))
 
     @property
     def log_unit(self) -> float:
@@ -218,21 +210,21 @@ class Encoding:
         return np.asarray(self.labels)[np.asarray(y)]
 
 
-def _date(name: Any, origin: Any, times: Any, day_first: Any) -> DateColumn:
+def _date(name: object, origin: Any, times: object, day_first: object) -> DateColumn:
     return DateColumn(_text(name), float(origin), bool(times), None if day_first is None else bool(day_first))
 
 
-def _reading(name: Any, unit: Any, decimal: Any, missing: Any) -> Reading:
+def _reading(name: object, unit: object, decimal: str, missing: Iterable[Any]) -> Reading:
     if decimal not in ("", ".", ","):
         raise ValueError(f"the decimal sign of {name!r} is {decimal!r}; give '.' or ','")
     return Reading(_text(name), _text(unit), decimal, tuple(map(float, missing)))
 
 
-def _texts(values: Any) -> tuple[str, ...] | None:
+def _texts(values: Iterable[object] | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(map(_text, values))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} stands where a text belongs")
     return value

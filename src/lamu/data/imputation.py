@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, is_dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.typing import Targets
 
-__all__ = ["DRAWS", "Completions", "Joint", "learn_joint", "uniforms"]
+__all__ = ["DRAWS", "Completions", "Joint", "as_lists", "learn_joint", "mixed", "uniforms"]
 
 
 @dataclass(frozen=True)
@@ -90,23 +90,12 @@ class Joint:
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Joint:
         """Returns the distribution that `describe` put into words."""
-        covariance = tuple(tuple(map(float, row)) for row in described["covariance"])
-        joint = cls(
-            numbers=tuple(map(int, described["numbers"])),
-            words=tuple((int(column), int(levels)) for column, levels in described["words"]),
-            quantiles=tuple(tuple(map(float, each)) for each in described["quantiles"]),
-            frequencies=tuple(tuple(map(float, each)) for each in described["frequencies"]),
-            related=tuple(map(int, described["related"])),
-            classes=int(described["classes"]),
-            rows=float(described["rows"]),
-            mean=tuple(map(float, described["mean"])),
-            covariance=covariance,
-        )
+        joint = cls(**{name: _as_tuples(kind, described[name]) for name, kind in _KINDS.items()})
         size = sum(map(len, joint._places.values())) + max(joint.classes - 1, 1)
         knots = len(joint.numbers) + (not joint.classes)
-        if len(joint.mean) != size or {len(row) for row in (covariance, *covariance)} != {size}:
+        if len(joint.mean) != size or {len(row) for row in (joint.covariance, *joint.covariance)} != {size}:
             raise ValueError(f"the joint distribution has {len(joint.mean)} means for {size} scores; give one each")
-        if len(joint.quantiles) != knots or any(len(each) != _CELLS + 1 for each in joint.quantiles):
+        if len(joint.quantiles) != knots or any(len(column) != _CELLS + 1 for column in joint.quantiles):
             raise ValueError(f"the joint distribution has {len(joint.quantiles)} columns of quantiles; give {knots}")
         if tuple(map(len, joint.frequencies)) != tuple(levels for _, levels in joint.words):
             raise ValueError(f"the joint distribution has frequencies that do not fit the levels {joint.words}")
@@ -114,44 +103,33 @@ class Joint:
 
     def describe(self) -> dict[str, Any]:
         """Returns the distribution as plain data that `json.dumps` accepts and `of` reads back."""
-        return {
-            "numbers": list(self.numbers),
-            "words": [list(each) for each in self.words],
-            "quantiles": [list(each) for each in self.quantiles],
-            "frequencies": [list(each) for each in self.frequencies],
-            "related": list(self.related),
-            "classes": self.classes,
-            "rows": self.rows,
-            "mean": list(self.mean),
-            "covariance": [list(row) for row in self.covariance],
-        }
+        return {name: as_lists(getattr(self, name)) for name in _KINDS}
 
     def central(self, x: np.ndarray) -> np.ndarray:
         """Returns rows whose missing numbers are the medians given the rest of their row, `[rows, columns]`."""
         words = [column for column, _ in self.words]
         asked = x.copy()
         asked[:, words] = np.where(x[:, words] == 0, np.nan, x[:, words])
-        found = self._completed(asked, None, lambda rows, columns: np.full((len(rows), 1, len(columns)), 0.5))[:, 0]
-        found[:, words] = x[:, words]
-        return found
+        completed = self._completed(asked, None, lambda rows, columns: np.full((len(rows), 1, len(columns)), 0.5))[:, 0]
+        completed[:, words] = x[:, words]
+        return completed
 
     def draws(self, x: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarray:
         """Returns the completions of rows to predict, `[rows, DRAWS, columns]`."""
-        # What is random depends on what is known of the row, and on nothing else: neither on other rows nor on the
-        # row's place among them.
+        # Draws depend on the known values of the row alone, neither on other rows nor on the order of the rows.
         return self._completed(x, unseen, lambda rows, columns: uniforms(rows, columns, DRAWS))
 
     def given_targets(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns a completion of training rows, given their targets as well, `[rows, columns]`."""
-        found, y = x.copy(), np.asarray(y)
+        completed, y = x.copy(), np.asarray(y)
         alike = _occurrences(np.column_stack([x, y]))
         for rows, columns in _patterns(x):
             if len(columns):
                 noise = uniforms(np.column_stack([x[rows], y[rows], alike[rows]]), columns, 1)
-                found[rows] = self._filled(x[rows], y[rows], columns, columns[:0], noise)[:, 0]
-        return found
+                completed[rows] = self._filled(x[rows], y[rows], columns, columns[:0], noise)[:, 0]
+        return completed
 
-    def _completed(self, x: np.ndarray, unseen: np.ndarray | None, random: Any) -> np.ndarray:
+    def _completed(self, x: np.ndarray, unseen: np.ndarray | None, random: Callable[..., np.ndarray]) -> np.ndarray:
         """Completions of all rows, by patterns of what is missing."""
         new = np.zeros(x.shape, bool) if unseen is None else unseen
         x = np.where(new, np.nan, x)
@@ -165,12 +143,14 @@ class Joint:
                 places.append(of)
         return np.concatenate(parts)[np.argsort(np.concatenate(places), kind="stable")]
 
-    def _filled(self, x: np.ndarray, y: Targets, columns: np.ndarray, unseen: np.ndarray, uniform: Any) -> np.ndarray:
+    def _filled(
+        self, x: np.ndarray, y: Targets, columns: np.ndarray, unseen: np.ndarray, uniform: np.ndarray
+    ) -> np.ndarray:
         """Completions of rows that lack the same columns, given uniform numbers, `[rows, draws, columns]`."""
         from scipy.special import ndtri
 
         draws = uniform.shape[1]
-        found = np.repeat(x[:, None], draws, axis=1)
+        completed = np.repeat(x[:, None], draws, axis=1)
         scores = np.repeat(self.scores(x, y)[:, None], draws, axis=1)
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
         seen = ~np.isnan(scores[0, 0]) if len(mean) else np.zeros(0, bool)
@@ -188,7 +168,7 @@ class Joint:
                 probabilities = _discriminant(expected, left, *prior, np.asarray(frequencies))
             below = np.cumsum(probabilities, axis=-1)[..., :-1]
             code = 1 + (lacking[column][..., None] > below).sum(axis=-1)
-            found[..., column] = code
+            completed[..., column] = code
             if len(place):
                 scores[..., place] = code[..., None] == np.arange(2, levels + 1)
                 seen[place] = True
@@ -205,8 +185,8 @@ class Joint:
             normal |= {column: standard[..., index] for index, column in enumerate(wanted)}
         for column, standard in normal.items():
             quantiles = np.asarray(self.quantiles[self.numbers.index(column)])
-            found[..., column] = _value(standard, quantiles, self.rows)
-        return found
+            completed[..., column] = _value(standard, quantiles, self.rows)
+        return completed
 
     def _unknown_weights(self, seen: int, left: np.ndarray, own: np.ndarray, new: bool) -> float:
         """By how much the variance that a regression on so many scores leaves is larger than that of its residuals."""
@@ -216,9 +196,7 @@ class Joint:
         factor = (self.rows + (seen + 1.0) * new) / freedom
         return float(np.clip(factor, 1.0, max(1.0, float(np.min(np.diag(own) / np.diag(left))))))
 
-    def _words_in_turn(
-        self, lacking: Mapping[int, Any], unseen: np.ndarray
-    ) -> list[tuple[int, int, tuple[float, ...]]]:
+    def _words_in_turn(self, lacking: Collection[int], unseen: np.ndarray) -> list[tuple[int, int, tuple[float, ...]]]:
         """The words to draw: new ones first, which depend on nothing, then the missing ones given all before them."""
         frequencies = self.frequencies or ((),) * len(self.words)
         asked = [
@@ -246,8 +224,8 @@ class Joint:
         for column, levels in self.words:
             if column in self.related:
                 codes = x[:, column]
-                known = np.where(np.isnan(codes), np.nan, 1.0)
-                parts += [(codes == level) * known for level in range(2, levels + 1)]
+                present = np.where(np.isnan(codes), np.nan, 1.0)
+                parts += [(codes == level) * present for level in range(2, levels + 1)]
         if not self.quantiles and not self.classes:
             return np.zeros((len(x), 0))
         if y is None:
@@ -257,6 +235,27 @@ class Joint:
         else:
             parts.append(_score(np.asarray(y, float), np.asarray(self.quantiles[-1]), self.rows))
         return np.stack(parts, axis=1)
+
+
+# The fields of a joint distribution, with the kind of their numbers.
+_KINDS = {
+    **dict.fromkeys(("numbers", "words"), int),
+    **dict.fromkeys(("quantiles", "frequencies"), float),
+    **dict.fromkeys(("related", "classes"), int),
+    **dict.fromkeys(("rows", "mean", "covariance"), float),
+}
+
+
+def as_lists(value: Any) -> Any:
+    """Returns tuples and described records as lists, for JSON; anything else as it is."""
+    if isinstance(value, Joint):
+        return value.describe()
+    value = astuple(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return [as_lists(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _as_tuples(kind: type[int] | type[float], value: Any) -> Any:
+    return tuple(_as_tuples(kind, part) for part in value) if isinstance(value, list | tuple) else kind(value)
 
 
 def learn_joint(
@@ -273,14 +272,14 @@ def learn_joint(
     counts = (np.ones(len(x)) if weight is None else np.asarray(weight, float))[order]
     x, y = x[order], np.asarray(y)[order]
     counts = counts * (counts.sum() / (counts**2).sum())  # of as many equal rows as tell the same
-    numbers = tuple(c for c, known in enumerate(levels) if not known)
-    words = tuple((c, known) for c, known in enumerate(levels) if known)
+    numbers = tuple(c for c, count in enumerate(levels) if not count)
+    words = tuple((c, count) for c, count in enumerate(levels) if count)
     quantiles = [_quantiles(x[:, c], counts) for c in numbers]
     quantiles += [] if classes else [_quantiles(np.asarray(y, float), counts)]
-    shares = [np.array([counts[x[:, c] == code].sum() for code in range(1, known + 1)]) for c, known in words]
+    shares = [np.array([counts[x[:, c] == code].sum() for code in range(1, count + 1)]) for c, count in words]
     frequencies = tuple(tuple((share / share.sum()).tolist()) for share in shares)
-    varying = [c for c, each in zip(numbers, quantiles, strict=False) if each[0] < each[-1]]
-    varying += [c for c, known in words if 2 <= known <= _MOST_LEVELS]
+    varying = [c for c, knots in zip(numbers, quantiles, strict=False) if knots[0] < knots[-1]]
+    varying += [c for c, count in words if 2 <= count <= _MOST_LEVELS]
     rows = float(f"{counts.sum():.8g}")
     joint = Joint(numbers, words, tuple(quantiles), frequencies, tuple(varying), classes, rows)
     scores = joint.scores(x, y)
@@ -294,7 +293,7 @@ def learn_joint(
     return replace(joint, mean=digits(mean), covariance=tuple(map(digits, covariance)))
 
 
-def uniforms(x: np.ndarray, columns: Any, draws: int) -> np.ndarray:
+def uniforms(x: np.ndarray, columns: np.ndarray | Sequence[int], draws: int) -> np.ndarray:
     """Returns uniform numbers for the draws of some columns of rows, one in each of equal parts of (0, 1)."""
     # Their shape is `[rows, draws, columns]`. They are points of one Sobol sequence, shifted by a hash of the bits of
     # the row's values, so that they depend on nothing but the row.
@@ -302,8 +301,8 @@ def uniforms(x: np.ndarray, columns: Any, draws: int) -> np.ndarray:
     columns, seed = np.asarray(columns, np.uint64), np.zeros(len(x), np.uint64)
     with np.errstate(over="ignore"):
         for column in bits.T:
-            seed = _mixed(seed ^ column)
-        shift = _mixed(seed[:, None] ^ _mixed(columns + np.uint64(1))[None]) >> np.uint64(64 - _BITS)
+            seed = mixed(seed ^ column)
+        shift = mixed(seed[:, None] ^ mixed(columns + np.uint64(1))[None]) >> np.uint64(64 - _BITS)
     points = _sobol(x.shape[1] + 1)[:draws, columns.astype(int)]
     return ((points[None] ^ shift[:, None]).astype(float) + 0.5) / 2.0**_BITS
 
@@ -317,8 +316,8 @@ def _sobol(columns: int) -> np.ndarray:
     return np.floor(points * 2.0**_BITS).astype(np.uint64)
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
-    """The step of the generator splitmix64 (Steele, Lea & Flood 2014)."""
+def mixed(bits: np.ndarray) -> np.ndarray:
+    """Returns the next step of SplitMix64 (Steele, Lea & Flood 2014), in which every bit depends on all."""
     bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -338,7 +337,9 @@ def _closest(scores: np.ndarray, places: Mapping[int, np.ndarray], targets: int)
     return tuple(sorted(kept))
 
 
-def _discriminant(expected: Any, left: Any, mean: Any, covariance: Any, frequencies: np.ndarray) -> np.ndarray:
+def _discriminant(
+    expected: np.ndarray, left: np.ndarray, mean: np.ndarray, covariance: np.ndarray, frequencies: np.ndarray
+) -> np.ndarray:
     """The probabilities of levels given their ones and zeros' conditional mean and covariance, `[..., levels]`."""
     levels = np.vstack([np.zeros(len(mean)), np.eye(len(mean))])
     squared = lambda away, spread: np.einsum("...i,ij,...j->...", away, np.linalg.inv(spread), away)
@@ -402,19 +403,19 @@ def _patterns(scores: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def _groups(marks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the rows that have the same marks, and these."""
-    known, which = np.unique(marks, axis=0, return_inverse=True)
+    patterns, which = np.unique(marks, axis=0, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(which.ravel(), minlength=len(known)))
-    for pattern, end, start in zip(known, ends, [0, *ends[:-1]], strict=True):
+    ends = np.cumsum(np.bincount(which.ravel(), minlength=len(patterns)))
+    for pattern, end, start in zip(patterns, ends, [0, *ends[:-1]], strict=True):
         yield order[start:end], pattern
 
 
 def _occurrences(rows: np.ndarray) -> np.ndarray:
     """How many of the rows before each are the same: rows that are alike lack different values."""
-    found = np.zeros(len(rows))
+    earlier = np.zeros(len(rows))
     for of, _ in _groups(np.where(np.isnan(rows), np.inf, rows)):
-        found[of] = np.arange(len(of))
-    return found
+        earlier[of] = np.arange(len(of))
+    return earlier
 
 
 def _quantiles(column: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
@@ -422,8 +423,8 @@ def _quantiles(column: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
     there = there[np.argsort(column[there], kind="stable")]
     above, grid = np.cumsum(weight[there]), np.linspace(0, 1, _CELLS + 1)
     if 2 * len(np.unique(column[there])) <= min(len(there), 2 * _DISCRETE):  # nothing lies between such values
-        at = np.searchsorted(above, grid * above[-1] * (1 - 1e-12))
-        return tuple(column[there[np.minimum(at, len(there) - 1)]].tolist())
+        position = np.searchsorted(above, grid * above[-1] * (1 - 1e-12))
+        return tuple(column[there[np.minimum(position, len(there) - 1)]].tolist())
     middle = (above - weight[there] / 2) / above[-1]
     return tuple(np.interp(grid, middle, column[there]).tolist())
 
@@ -432,10 +433,10 @@ def _score(values: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray
     """Normal scores, linear in the values between two quantiles; of a value at several of them the middle one's."""
     scores = _knots(rows)
     low, high = np.searchsorted(quantiles, values, "left"), np.searchsorted(quantiles, values, "right")
-    at = np.clip(low, 1, _CELLS)
-    width = quantiles[at] - quantiles[at - 1]
-    share = np.clip((values - quantiles[at - 1]) / np.where(width > 0, width, 1.0), 0.0, 1.0)
-    between = scores[at - 1] + share * (scores[at] - scores[at - 1])
+    cell = np.clip(low, 1, _CELLS)
+    width = quantiles[cell] - quantiles[cell - 1]
+    share = np.clip((values - quantiles[cell - 1]) / np.where(width > 0, width, 1.0), 0.0, 1.0)
+    between = scores[cell - 1] + share * (scores[cell] - scores[cell - 1])
     middle = np.interp((low + high - 1) / 2, np.arange(_CELLS + 1), scores)
     return np.where(np.isnan(values), np.nan, np.where(high > low, middle, between))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, counted, listed, plural, quoted
 from lamu.typing import Targets
 
-__all__ = ["LACKING", "Features", "completions", "learn", "matched", "refuse_dates", "told", "transform"]
+__all__ = ["LACKING", "Features", "Selection", "completions", "learn", "matched", "refuse_dates", "told", "transform"]
 
 
 _TRUTH = {"True", "False"}
@@ -39,15 +39,15 @@ def told(source: Source, columns: Sequence[str]) -> Features:
     notes: list[str] = []
     read: list[tuple[np.ndarray, tuple[str, ...]]] = []
     for name in columns:
-        values = source.frame[name]
-        found = _kind(source, name)
-        if found == "numbers":
+        values = source[name]
+        column_kind = _kind(source, name)
+        if column_kind == "numbers":
             read.append((numbers(values), ()))
             continue
         column = words(values)
         if column.dated():
             raise refuse_dates(source, name, column.levels[0])
-        number = ~np.isnan(column.numbers) if found == "text" else None
+        number = ~np.isnan(column.numbers) if column_kind == "text" else None
         if number is not None and number.all():
             notes.append(f"the column {name!r} is text and holds only numbers, taken as numbers")
             read.append((column.parsed, ()))
@@ -63,12 +63,12 @@ def told(source: Source, columns: Sequence[str]) -> Features:
 def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, ...]]) -> Features:
     """Returns the features of a table to predict, each of the kind that it had when the model was fitted."""
     read: list[tuple[np.ndarray, tuple[str, ...]]] = []
-    for name, known in zip(columns, levels, strict=True):
-        values = source.frame[name]
-        found = _kind(source, name)
-        if known:
-            read.append(_positions(_spelled(words(values)) if set(known) <= _TRUTH else words(values)))
-        elif found == "text":
+    for name, column_levels in zip(columns, levels, strict=True):
+        values = source[name]
+        column_kind = _kind(source, name)
+        if column_levels:
+            read.append(_positions(_spelled(words(values)) if set(column_levels) <= _TRUTH else words(values)))
+        elif column_kind == "text":
             column = words(values)
             number = ~np.isnan(column.numbers)
             if not number.all():
@@ -79,22 +79,22 @@ def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, 
     return _joined(source, columns, read, [])
 
 
-def refuse_dates(source: Source, column: str, value: Any = None, advice: str = dates.OPTION) -> DataError:
+def refuse_dates(source: Source, column: str, value: str | None = None, advice: str = dates.OPTION) -> DataError:
     """Returns the error about a column of dates or times."""
     such = "" if value is None else f" such as {quoted(value)}"
     return DataError(f"{source.name} has the column {column!r} of dates or times{such}; {advice}")
 
 
 def _kind(source: Source, name: str) -> str:
-    found = kind(source.frame[name])
-    if found == "dates":
-        present = source.frame[name].dropna()
+    column_kind = kind(source[name])
+    if column_kind == "dates":
+        present = source[name].dropna()
         raise refuse_dates(source, name, str(present.iloc[0]) if len(present) else None)
-    if found not in ("numbers", "text", "levels"):
+    if column_kind not in ("numbers", "text", "levels"):
         raise DataError(
-            f"{source.name} has the column {name!r} of {found}, which are neither numbers nor text; drop it"
+            f"{source.name} has the column {name!r} of {column_kind}, which are neither numbers nor text; drop it"
         )
-    return found
+    return column_kind
 
 
 def _refuse_words(source: Source, name: str, column: Words, number: np.ndarray | None) -> None:
@@ -155,12 +155,18 @@ def _joined(
 # This is the only place where anything is learned from features, so that nothing about a test row can reach a model.
 
 
+Selection: TypeAlias = np.ndarray | slice | Sequence[int]  # of rows
 LACKING = "(missing)"  # the level of words that are missing, where such a level was learned
 _FURTHEST = 8.0  # quantiles of Student's t, which has no mean where there are two known words
 
 
 def learn(
-    features: Features, rows: Any, impute: bool, y: Targets = None, classes: int = 0, weight: Any = None
+    features: Features,
+    rows: Selection,
+    impute: bool,
+    y: Targets = None,
+    classes: int = 0,
+    weight: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Returns what an encoding needs to know of the features: levels, fills, indicators and the joint distribution."""
     columns = [features.values[rows, column] for column in range(len(features.columns))]
@@ -175,18 +181,20 @@ def learn(
     levels: list[tuple[str, ...]] = []
     fills: list[float | None] = []
     units: list[tuple[str, float, float]] = []
-    for column, known in enumerate(features.levels):
+    for column, column_levels in enumerate(features.levels):
         present = columns[column][~lacking[column]] if ever[column] else columns[column]
-        seen = [known[index] for index in np.unique(present).astype(int)] if known else []
-        if known and ever[column] and LACKING not in seen:
+        seen = [column_levels[index] for index in np.unique(present).astype(int)] if column_levels else []
+        if column_levels and ever[column] and LACKING not in seen:
             seen.append(LACKING)
         levels.append(tuple(seen))
-        fills.append(None if known else float(np.median(present)))
-        found = None if known else origin_and_unit(present)
-        if found is not None:
-            units.append((features.columns[column], *found))
+        fills.append(None if column_levels else float(np.median(present)))
+        scale = None if column_levels else origin_and_unit(present)
+        if scale is not None:
+            units.append((features.columns[column], *scale))
     indicators = [
-        name for name, lacks, known in zip(features.columns, ever, features.levels, strict=True) if lacks and not known
+        name
+        for name, lacks, column_levels in zip(features.columns, ever, features.levels, strict=True)
+        if lacks and not column_levels
     ]
     joint = None
     if impute:
@@ -204,7 +212,7 @@ def learn(
 
 
 def transform(
-    features: Features, encoding: Encoding, learned: Any = None, y: Targets = None
+    features: Features, encoding: Encoding, learned: Selection | None = None, y: Targets = None
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the features as the inputs that a model of this encoding takes, and a note on each thing made up."""
     # Rows to predict are `completions`; here a missing number is the median given the rest of its row, and a word that
@@ -217,15 +225,15 @@ def transform(
         incomplete, x = x, joint.central(x)
         if learned is not None:
             x[learned] = joint.given_targets(incomplete[learned], np.asarray(y)[learned])
-    for column, (name, known) in enumerate(zip(encoding.columns, encoding.levels, strict=True)):
+    for column, (name, column_levels) in enumerate(zip(encoding.columns, encoding.levels, strict=True)):
         count = int(lacking[:, column].sum())
         if not count:
             continue
-        if LACKING in known:
+        if LACKING in column_levels:
             filled.append((name, f"{count} as a level of their own"))
         elif joint is not None:
             filled.append((name, f"{count} by draws given the rest of their rows"))
-        elif not known:
+        elif not column_levels:
             x[lacking[:, column], column] = encoding.fills[column]
             filled.append((name, f"{count} by the median {encoding.fills[column]:g}"))
     marked = "; columns of their own mark where numbers were missing" if encoding.indicators else ""
@@ -236,29 +244,31 @@ def transform(
 def completions(features: Features, encoding: Encoding) -> Completions:
     """Returns the inputs of rows to predict, with draws of the values that are missing and of words that are new."""
     x, _ = _coded(features, encoding.levels)
-    words = np.array([bool(known) for known in encoding.levels])
+    words = np.array([bool(column_levels) for column_levels in encoding.levels])
     unknown, lacking = words[None] & (x == 0), np.isnan(features.values)
     missing = lacking & (unknown | ~words[None])
     joint = encoding.joint
     if joint is None:
         missing = missing & ~lacking  # an encoding that imputes nothing is given nothing to impute
-        words_alone = tuple((c, len(known)) for c, known in enumerate(encoding.levels) if known)
+        words_alone = tuple((c, len(column_levels)) for c, column_levels in enumerate(encoding.levels) if column_levels)
         joint = Joint((), words_alone)
     unseen = unknown & ~missing
     drawn = np.flatnonzero((missing | unseen).any(axis=1))
     if not len(drawn):
         return Completions.of(_finished(x, lacking, encoding))
     incomplete = np.where(missing[drawn] | unseen[drawn], np.nan, x[drawn])
-    found = joint.draws(incomplete, unseen[drawn])
+    completed = joint.draws(incomplete, unseen[drawn])
     counts = np.where(np.isin(np.arange(len(x)), drawn), DRAWS, 1)
     row = np.repeat(np.arange(len(x)), counts)
     x = np.repeat(x, counts, axis=0)
-    x[np.isin(row, drawn)] = found.reshape(-1, x.shape[1])
+    x[np.isin(row, drawn)] = completed.reshape(-1, x.shape[1])
     x = _finished(x, lacking[row], encoding)
     return Completions(x, row, _spread(row, drawn, incomplete, unseen[drawn], list(map(len, encoding.levels))))
 
 
-def _spread(row: Any, drawn: Any, incomplete: Any, unseen: Any, levels: Sequence[int]) -> np.ndarray:
+def _spread(
+    row: np.ndarray, drawn: np.ndarray, incomplete: np.ndarray, unseen: np.ndarray, levels: Sequence[int]
+) -> np.ndarray:
     """How far each completion stands from the known word that it has, in standard deviations between completions."""
     # K known words are K observations of what a word does, and a kernel of Student's t around each, of 2 / sqrt(K)
     # standard deviations between words, makes of them a distribution of the next one: its 90 % interval holds .90 for
@@ -267,11 +277,11 @@ def _spread(row: Any, drawn: Any, incomplete: Any, unseen: Any, levels: Sequence
 
     spread = np.zeros(len(row))
     of = np.isin(row, drawn)
-    known = np.where(unseen, np.asarray(levels)[None], np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
+    fewest = np.where(unseen, np.asarray(levels)[None], np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
     uniform = uniforms(incomplete, [incomplete.shape[1]], DRAWS)[:, :, 0]
-    freedom = np.clip(known - 1.0, 1.0, 1e6)[:, None]
+    freedom = np.clip(fewest - 1.0, 1.0, 1e6)[:, None]
     noise = np.clip(stdtrit(freedom, uniform), -_FURTHEST, _FURTHEST) * 2.0 / np.sqrt(freedom)
-    spread[of] = np.where((unseen.any(axis=1) & (known > 1))[:, None], noise, 0.0).ravel()
+    spread[of] = np.where((unseen.any(axis=1) & (fewest > 1))[:, None], noise, 0.0).ravel()
     return spread
 
 
@@ -289,14 +299,14 @@ def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndar
 def _coded(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, list[str]]:
     """Returns the features with words as positions among known levels, from 1, and a note on each unknown word."""
     x, unknown = features.values.copy(), []
-    for column, (name, known) in enumerate(zip(features.columns, levels, strict=True)):
-        if not known:
+    for column, (name, column_levels) in enumerate(zip(features.columns, levels, strict=True)):
+        if not column_levels:
             continue
-        code = {level: index + 1.0 for index, level in enumerate(known)}
+        code = {level: index + 1.0 for index, level in enumerate(column_levels)}
         table = np.asarray([*(code.get(level, 0.0) for level in features.levels[column]), code.get(LACKING, 0.0)])
         values = features.values[:, column]
         x[:, column] = table[np.where(np.isnan(values), -1, values).astype(int)]
-        unknown += _unknown(name, features, column, known)
+        unknown += _unknown(name, features, column, column_levels)
     return x, unknown
 
 

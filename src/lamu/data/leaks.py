@@ -1,11 +1,10 @@
-"""What makes scores flatter than they are: a feature that is the target, and test rows that were learned from."""
+"""Warnings about leaks: features that determine the target, and test rows that are training rows too."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from lamu.data.imputation import mixed
 from lamu.data.table import Table
 from lamu.data.wording import listed, plural
 
@@ -19,7 +18,7 @@ _GLANCE = 1000  # rows that are looked at first, since nearly every feature show
 _CHANCE = 1e-6  # that categories have one target each
 
 
-def leaks(table: Table, train: Any, test: Any) -> tuple[str, ...]:
+def leaks(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
     """Returns one sentence for each thing that flatters the scores; nothing is changed."""
     # A feature says the target where it is an affine function of it, or, of classes, where one interval of its values,
     # or a set of its categories, is each class. A feature stands in the order of a number where no two rows have it and
@@ -67,12 +66,7 @@ def _marks(table: Table) -> np.ndarray:
     """Returns 64 bits a row, by which rows that are the same are known: two others share them once in 1e19 pairs."""
     mark = np.zeros(len(table.x), np.uint64)
     for column in (*table.x.T, np.asarray(table.y, float)):
-        mark ^= np.ascontiguousarray(column, np.float64).view(np.uint64)
-        # The mixing of SplitMix64 (Steele, Lea & Flood, 2014), after which every bit depends on all.
-        mark += np.uint64(0x9E3779B97F4A7C15)
-        mark = (mark ^ (mark >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mark = (mark ^ (mark >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mark ^= mark >> np.uint64(31)
+        mark = mixed(mark ^ np.ascontiguousarray(column, np.float64).view(np.uint64))
     return mark
 
 

@@ -1,15 +1,15 @@
-"""Arrays that lie in a file and are mapped into memory: read in blocks, whose pages are given back."""
+"""Memory-mapped arrays, read in blocks whose pages are released."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
 
 from lamu import memory
+from lamu.typing import Rows
 
 __all__ = ["blocks", "is_mapped", "moments", "require_room", "still_mapped"]
 
@@ -17,12 +17,12 @@ _BLOCK = 2**22  # bytes
 _LARGE = 2**26  # bytes, from which copies in 64 bits are made piece by piece
 
 
-def is_mapped(array: Any) -> bool:
+def is_mapped(array: object) -> bool:
     """Returns whether an array lies in a file, as `numpy.load(path, mmap_mode="r")` and `numpy.memmap` give it."""
     return _mapping(array) is not None
 
 
-def _mapping(array: Any) -> mmap.mmap | None:
+def _mapping(array: object) -> mmap.mmap | None:
     """Returns the mapping that an array is a view of."""
     while isinstance(array, np.ndarray):
         array = array.base
@@ -31,7 +31,7 @@ def _mapping(array: Any) -> mmap.mmap | None:
     return array if isinstance(array, mmap.mmap) else None
 
 
-def blocks(array: Any) -> Iterator[tuple[int, Any]]:
+def blocks(array: Rows) -> Iterator[tuple[int, Rows]]:
     """Yields an array in blocks of rows, each with the number of its first; the pages of a file are given back."""
     if not isinstance(array, np.ndarray):  # on a device
         yield 0, array
@@ -44,7 +44,7 @@ def blocks(array: Any) -> Iterator[tuple[int, Any]]:
             mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def _is_shared(array: Any) -> bool:
+def _is_shared(array: object) -> bool:
     """Whether what is given back is still in the file, unlike the changes of a copy on write."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and array.mode != "c":
@@ -53,12 +53,12 @@ def _is_shared(array: Any) -> bool:
     return False
 
 
-def still_mapped(parts: dict[str, Any]) -> dict[str, Any]:
+def still_mapped(parts: dict[str, Rows]) -> dict[str, Rows]:
     """Returns those of some arrays that lie in a file."""
     return {name: part for name, part in parts.items() if is_mapped(part)}
 
 
-def require_room(parts: dict[str, Any], copies: int = 1) -> int:
+def require_room(parts: dict[str, Rows], copies: int = 1) -> int:
     """Raises a ValueError where arrays that lie in a file are larger in memory than the limit, before they are read."""
     parts = still_mapped(parts)
     if not parts:
@@ -75,7 +75,7 @@ def require_room(parts: dict[str, Any], copies: int = 1) -> int:
     return size
 
 
-def _dtype_in_memory(part: Any) -> np.dtype:
+def _dtype_in_memory(part: Rows) -> np.dtype:
     floating = part.dtype if np.issubdtype(part.dtype, np.floating) else np.dtype(np.float64)
     return jax.dtypes.canonicalize_dtype(floating)
 

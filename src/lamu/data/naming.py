@@ -8,7 +8,7 @@ from typing import Any
 from lamu.data.wording import listed, plural
 from lamu.typing import Data, Inputs
 
-__all__ = ["aligned", "by_name", "inputs_of", "names_of"]
+__all__ = ["aligned", "by_name", "inputs_of", "names_of", "parts_of"]
 
 
 def names_of(x: Inputs) -> tuple[str, ...] | None:
@@ -16,13 +16,13 @@ def names_of(x: Inputs) -> tuple[str, ...] | None:
     names = getattr(x, "columns", None)
     if names is None:
         return None
-    found = tuple(names)
-    if not found or not all(isinstance(name, str) for name in found):
+    columns = tuple(names)
+    if not columns or not all(isinstance(name, str) for name in columns):
         return None  # of pandas' own numbers, which are positions
-    twice = sorted({name for name in found if found.count(name) > 1})
+    twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
         raise ValueError(f"x has more than one column {twice[0]!r}; give every column its own name")
-    return found
+    return columns
 
 
 def by_name(x: Inputs, columns: tuple[str, ...] | None) -> Any:
@@ -39,17 +39,19 @@ def by_name(x: Inputs, columns: tuple[str, ...] | None) -> Any:
     return x[list(columns)]
 
 
-def inputs_of(data: Data) -> Any:
+def parts_of(data: Data) -> Mapping[str, Any] | None:
+    """Returns `(x, y)` or a mapping as a mapping; None for anything else."""
+    if isinstance(data, tuple) and len(data) == 2:
+        return dict(zip(("x", "y"), data, strict=True))
+    return data if isinstance(data, Mapping) else None
+
+
+def inputs_of(data: Data) -> Inputs | None:
     """Returns the inputs of `(x, y)` or of a mapping with `x`; None for anything else."""
-    if isinstance(data, tuple) and len(data) == 2:
-        return data[0]
-    return data.get("x") if isinstance(data, Mapping) else None
+    return (parts_of(data) or {}).get("x")
 
 
-def aligned(data: Data, columns: tuple[str, ...] | None) -> Any:
+def aligned(data: Data, columns: tuple[str, ...] | None) -> Data:
     """Returns `(x, y)` or a mapping with the columns of a frame in a model's order; anything else as it is."""
-    if isinstance(data, tuple) and len(data) == 2:
-        return by_name(data[0], columns), data[1]
-    if isinstance(data, Mapping) and "x" in data:
-        return {**data, "x": by_name(data["x"], columns)}
-    return data
+    parts = parts_of(data)
+    return data if parts is None or "x" not in parts else {**parts, "x": by_name(parts["x"], columns)}

@@ -1,4 +1,4 @@
-"""What float32 keeps of numbers that came in 64 bits: columns that would lose their spread are refused or centred."""
+"""Columns whose spread float32 would lose: they are refused, or centred and scaled."""
 
 # Seven digits are plenty for a column that is counted from near zero. A column far from zero beside its own spread
 # (Unix seconds of one day, 1e12 ± 1) becomes constant, and of a target beyond 1e15 or below 1e-15 the variance is
@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ import numpy as np
 
 from lamu.data.mapped import blocks
 from lamu.data.wording import quoted
-from lamu.typing import DTypeLike
+from lamu.typing import DTypeLike, Inputs, Rows
 
 __all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost", "unscaled"]
 
@@ -38,10 +37,9 @@ def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
     return (low, spread) if _crowded(low, high, spread, finfo) or _outside(spread, finfo) else None
 
 
-def refuse_lost(name: str, values: Any, target: bool = False) -> None:
+def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
     """Raises a ValueError where an array has a column of which JAX's dtype would keep too little."""
-    # Of an array that is on a device nothing can be said but that squares of targets are out of range: what it lost, it
-    # lost before.
+    # An array on a device has lost its digits already: only the range of its squares is checked.
     dtype = jax.dtypes.canonicalize_dtype(np.float64)
     kept = np.finfo(dtype)
     if isinstance(values, jax.Array):
@@ -86,7 +84,7 @@ def crowded_from(values: np.ndarray) -> int | None:
     return low if high > low and _crowded(low, high, high - low, np.finfo(np.float64)) else None
 
 
-def _suspects(lows: np.ndarray, highs: np.ndarray, kept: Any, target: bool) -> list[int]:
+def _suspects(lows: np.ndarray, highs: np.ndarray, kept: np.finfo, target: bool) -> list[int]:
     """Returns the columns that may be lost, which are then looked at one by one."""
     low, high = lows.astype(np.float64), highs.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -96,18 +94,18 @@ def _suspects(lows: np.ndarray, highs: np.ndarray, kept: Any, target: bool) -> l
     return np.flatnonzero(near | (spread < least) | target).tolist()
 
 
-def _varies(low: Any, high: Any, spread: Any) -> bool:
+def _varies(low: float | int, high: float | int, spread: float | int) -> bool:
     if isinstance(spread, int):
         return spread > 0
     return bool(spread > _NOISE * float(np.finfo(np.float64).eps) * max(abs(low), abs(high)))
 
 
-def _crowded(low: Any, high: Any, spread: Any, kept: Any) -> bool:
+def _crowded(low: float | int, high: float | int, spread: float | int, kept: np.finfo) -> bool:
     """Whether a range holds few numbers of a dtype, for being far from zero."""
     return bool(float(spread) < LEVELS * float(kept.eps) * float(max(abs(low), abs(high))))
 
 
-def _outside(spread: Any, kept: Any) -> bool:
+def _outside(spread: float | int, kept: np.finfo) -> bool:
     """Whether squares of the spread, with what a model does to them, would leave the numbers of a dtype."""
     least, most = 1e4 * float(kept.tiny) ** 0.5, 1e-4 * float(kept.max) ** 0.5
     return not least < float(spread) < most
@@ -125,13 +123,13 @@ def _told_apart(column: np.ndarray, spread: float, dtype: DTypeLike) -> bool:
     return spread >= _FEWEST * step and len(np.unique(kept)) == len(np.unique(column))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: float | int) -> str:
     """Returns a number as a person would type it."""
     whole = isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15)
     return quoted(int(value)) if whole else repr(float(value))
 
 
-def unscaled(parts: Any, remedy: str) -> str:
+def unscaled(parts: Inputs, remedy: str) -> str:
     """Returns the clause about inputs far above one, from which a network learns slowly; empty where they are not."""
     leaves = [leaf for leaf in jax.tree.leaves(parts) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating)]
     largest = max((float(np.nanmax(np.abs(np.asarray(leaf)), initial=0.0)) for leaf in leaves), default=0.0)

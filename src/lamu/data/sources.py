@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import errno
 import gzip
+import io
 import os
 import re
+import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +23,10 @@ from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.data.written_numbers import is_code
 from lamu.typing import Data
 
-__all__ = ["MISSING", "Source", "columns", "image_folder", "load", "names", "open_source"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MISSING", "Source", "arrays_of", "columns", "image_folder", "load", "names", "open_source"]
 
 
 # For each name: the factor that takes x to its scale, and the dtype of y (whole numbers are classes).
@@ -126,12 +132,12 @@ def image_folder(
     root = Path(path)
     if not root.is_dir():
         raise DataError(f"{str(path)!r} is no folder; give one that has a folder of images for each class")
-    found = {
+    files_by_class = {
         folder.name: [file for file in sorted(folder.iterdir()) if file.suffix.lower() in _TYPES]
         for folder in sorted(root.iterdir())
         if folder.is_dir()
     }
-    classes = tuple(name for name, files in found.items() if files)
+    classes = tuple(name for name, files in files_by_class.items() if files)
     if not classes:
         raise DataError(
             f"{str(path)!r} has no folders of images ({listed([kind[1:] for kind in _TYPES])}); put the images of each "
@@ -139,7 +145,7 @@ def image_folder(
         )
     images, labels = [], []
     for number, name in enumerate(classes):
-        for file in found[name]:
+        for file in files_by_class[name]:
             try:
                 with Image.open(file) as opened:
                     image = opened.convert(mode)
@@ -162,6 +168,7 @@ MISSING = ("", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", 
 TYPES = (".csv", ".csv.gz", ".parquet", ".arrow", ".feather", ".npz")
 SEPARATORS = ",;\t|"  # that are found without being told
 _UNUSUAL = ":^~/ "
+_File: TypeAlias = gzip.GzipFile | io.BufferedReader  # opened, from which every pass begins at the front
 _BLOCK = 2**22  # bytes of a file that are looked at in one piece
 _LARGE, _CHUNK = 2**25, 50_000  # bytes of a file that is read in chunks, and their rows
 _SPELLED = {"tab": "\t", "\\t": "\t"}
@@ -173,11 +180,15 @@ class Source:
     """An opened table, before anybody asks what its columns mean."""
 
     name: str  # how messages call it
-    frame: Any  # a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values
+    frame: pd.DataFrame  # a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values
     target: str | None  # the target's column, where the kind of source fixes it
     notes: tuple[str, ...] = ()  # what was left out
     # By column, what stands for a missing value in it beside the words of `MISSING`.
     marked: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> pd.Series:
+        column: Any = self.frame[name]
+        return column
 
     @property
     def names(self) -> list[str]:
@@ -214,7 +225,7 @@ def open_source(data: Data, text: Collection[str] = (), separator: str | None = 
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{str(path)!r} is empty; give a file with a header and rows")
-        readers = {".npz": _npz, ".parquet": _parquet, ".arrow": _arrow, ".feather": _arrow}
+        readers = {".npz": _npz, ".parquet": _columnar, ".arrow": _columnar, ".feather": _columnar}
         source = readers[kind](path) if kind in readers else _csv(path, text, separator)
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read ({error.strerror or error}); check its permissions") from error
@@ -240,45 +251,50 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
     import pandas as pd
 
     name = repr(str(path))
-    try:
-        with _lines(path) as file:
-            first, second = file.readline(), file.readline()
-        separator = max(SEPARATORS, key=first.count) if separator is None else _separator(separator)
-        header = next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])
-        header = [column.strip() for column in header]
-        if not any(header):
-            raise DataError(f"{name} has an empty first line; put the names of the columns there")
-        if all(_is_number(column) for column in header):
-            raise DataError(f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names")
-        _no_column_twice(name, header)
-        _no_other_separator(name, header, second)
-        options: dict[str, Any] = {
-            "sep": separator,
-            "encoding": "utf-8-sig",
-            "skipinitialspace": True,
-            "keep_default_na": False,
-            "na_values": list(MISSING),
-            "dtype": dict.fromkeys((header.index(column) for column in text if column in header), str),
-            "low_memory": False,
-        }
-        large = path.stat().st_size > _LARGE
-        frame = _in_chunks(path, options) if large else None
-        frame = pd.read_csv(path, **options) if frame is None else frame
-        frame = _with_codes(frame, path, options)
-        if not isinstance(frame.index, pd.RangeIndex) or len(frame.columns) != len(header):
-            raise DataError(f"{name} has rows of more fields than its header's {len(header)}; give all rows the same")
-        if len(header) > 1 and bool(frame.iloc[:, -1].isna().any()):
-            _no_short_rows(name, path, separator, len(header))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name} is not text in UTF-8 (byte {error.start}); save it as UTF-8") from error
-    except EOFError as error:
-        raise DataError(f"{name} is a compressed file that ends too early; copy it again") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{name} is a damaged compressed file ({error}); copy it again") from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
-        raise DataError(
-            f"{name} is no regular table ({' '.join(str(error).split())}); give all rows the same fields"
-        ) from error
+    # One handle, of which every pass begins at the front: nobody can change the file between two of them.
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        try:
+            with _texts(file) as lines:
+                first, second = lines.readline(), lines.readline()
+            separator = max(SEPARATORS, key=first.count) if separator is None else _separator(separator)
+            header = next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])
+            header = [column.strip() for column in header]
+            if not any(header):
+                raise DataError(f"{name} has an empty first line; put the names of the columns there")
+            if all(_is_number(column) for column in header):
+                raise DataError(
+                    f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names"
+                )
+            _no_column_twice(name, header)
+            _no_other_separator(name, header, second)
+            options: dict[str, Any] = {
+                "sep": separator,
+                "encoding": "utf-8-sig",
+                "skipinitialspace": True,
+                "keep_default_na": False,
+                "na_values": list(MISSING),
+                "dtype": dict.fromkeys((header.index(column) for column in text if column in header), str),
+                "low_memory": False,
+            }
+            frame = _in_chunks(file, options) if path.stat().st_size > _LARGE else None
+            frame = _parsed(file, options) if frame is None else frame
+            frame = _with_codes(frame, file, options)
+            if not isinstance(frame.index, pd.RangeIndex) or len(frame.columns) != len(header):
+                raise DataError(
+                    f"{name} has rows of more fields than its header's {len(header)}; give all rows the same"
+                )
+            if len(header) > 1 and bool(frame.iloc[:, -1].isna().any()):
+                _no_short_rows(name, file, separator, len(header))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} is not text in UTF-8 (byte {error.start}); save it as UTF-8") from error
+        except EOFError as error:
+            raise DataError(f"{name} is a compressed file that ends too early; copy it again") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(f"{name} is a damaged compressed file ({error}); copy it again") from error
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
+            raise DataError(
+                f"{name} is no regular table ({' '.join(str(error).split())}); give all rows the same fields"
+            ) from error
     frame.columns = header
     nameless = header.count("")
     if nameless:
@@ -287,13 +303,32 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
     return Source(name, frame, None)
 
 
-def _in_chunks(path: Path, options: dict[str, Any]) -> Any:
+@contextmanager
+def _texts(file: _File) -> Iterator[io.TextIOWrapper]:
+    """Gives the lines of a file from its front."""
+    file.seek(0)
+    lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    try:
+        yield lines
+    finally:
+        lines.detach()  # which leaves the file open
+
+
+def _parsed(file: _File, options: Mapping[str, Any]) -> Any:
+    """Returns what pandas reads of a file from its front: a frame, or chunks of one."""
+    import pandas as pd
+
+    file.seek(0)
+    return pd.read_csv(file, **options)
+
+
+def _in_chunks(file: _File, options: Mapping[str, Any]) -> pd.DataFrame | None:
     """Returns a frame that was read some rows at a time, column by column; None where its chunks differ in kind."""
     # A column of numbers here and words there is read anew in one piece, since which of the two it is decides about
     # all.
     import pandas as pd
 
-    chunks = list(pd.read_csv(path, chunksize=_CHUNK, **options))
+    chunks = list(_parsed(file, {**options, "chunksize": _CHUNK}))
     kinds = [{chunk.dtypes.iloc[index].kind for chunk in chunks} for index in range(len(chunks[0].columns))]
     if not all(len(kind) == 1 or kind == {"i", "f"} for kind in kinds):
         return None
@@ -304,15 +339,14 @@ def _in_chunks(path: Path, options: dict[str, Any]) -> Any:
     return pd.DataFrame(columns, index=index, copy=False)
 
 
-def _with_codes(frame: Any, path: Path, options: dict[str, Any]) -> Any:
+def _with_codes(frame: pd.DataFrame, file: _File, options: Mapping[str, Any]) -> pd.DataFrame:
     """Returns the frame with columns of numbers as text where they hold codes with leading zeros, such as 02139."""
     import pandas as pd
 
     numbers = [index for index, dtype in enumerate(frame.dtypes) if dtype.kind in "iuf"]
-    if not numbers or not isinstance(frame.index, pd.RangeIndex) or not _has_codes(path, options["sep"]):
+    if not numbers or not isinstance(frame.index, pd.RangeIndex) or not _has_codes(file, options["sep"]):
         return frame
-    as_text: dict[str, Any] = {**options, "usecols": numbers, "dtype": str}
-    texts = pd.read_csv(path, **as_text)
+    texts = _parsed(file, {**options, "usecols": numbers, "dtype": str})
     codes = {}
     for index, column in enumerate(texts.columns):
         levels = texts[column].dropna().str.strip().unique().tolist()
@@ -321,20 +355,20 @@ def _with_codes(frame: Any, path: Path, options: dict[str, Any]) -> Any:
     return frame.assign(**codes) if codes else frame
 
 
-def _has_codes(path: Path, separator: str) -> bool:
+def _has_codes(file: _File, separator: str) -> bool:
     """Returns whether a field of a CSV file is a zero that other digits follow."""
     ends = separator.encode() + b'\r\n" '
     field = re.compile(rb"(?:^|[%b])0[0-9]+(?:[%b]|$)" % (re.escape(ends), re.escape(ends)))
     is_end = np.isin(np.arange(256), np.frombuffer(ends, np.uint8))
-    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
-        rest = b""
-        while block := file.read(_BLOCK):
-            block = rest + block
-            values = np.frombuffer(block, np.uint8)
-            begun = (values[1:-1] == ord("0")) & (values[2:] - ord("0") < 10) & is_end[values[:-2]]
-            if begun.any() and field.search(block):
-                return True
-            rest = block[-64:]
+    file.seek(0)
+    rest = b""
+    while block := file.read(_BLOCK):
+        block = rest + block
+        values = np.frombuffer(block, np.uint8)
+        begun = (values[1:-1] == ord("0")) & (values[2:] - ord("0") < 10) & is_end[values[:-2]]
+        if begun.any() and field.search(block):
+            return True
+        rest = block[-64:]
     return False
 
 
@@ -347,27 +381,21 @@ def _separator(given: str) -> str:
 
 
 def _no_other_separator(name: str, header: list[str], second: str) -> None:
-    """Refuses a file of one column whose first two lines have equally many of a character that others separate by."""
+    """Refuses a file of one column whose first two lines have equally many of a sign that others separate by."""
     if len(header) > 1:
         return
-    found = max(_UNUSUAL, key=header[0].count)
-    if header[0].count(found) and header[0].count(found) == second.strip().count(found):
+    sign = max(_UNUSUAL, key=header[0].count)
+    if header[0].count(sign) and header[0].count(sign) == second.strip().count(sign):
         raise DataError(
-            f"{name} has the one column {quoted(header[0])}, and {found!r} seems to stand between its fields; say so "
-            f"with --separator {found!r}, or save it with commas"
+            f"{name} has the one column {quoted(header[0])}, and {sign!r} seems to stand between its fields; say so "
+            f"with --separator {sign!r}, or save it with commas"
         )
 
 
-def _lines(path: Path) -> Any:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
-
-
-def _no_short_rows(name: str, path: Path, separator: str, width: int) -> None:
+def _no_short_rows(name: str, file: _File, separator: str, width: int) -> None:
     """Refuses a row that ends before the last column: pandas would take what it lacks for missing values."""
-    with _lines(path) as file:
-        for line, fields in enumerate(csv.reader(file, delimiter=separator, skipinitialspace=True)):
+    with _texts(file) as lines:
+        for line, fields in enumerate(csv.reader(lines, delimiter=separator, skipinitialspace=True)):
             if fields and any(fields) and len(fields) < width:
                 raise DataError(
                     f"{name} has {len(fields)} {plural('field', fields)} in row {line - 1} (the first is 0) where its "
@@ -375,88 +403,77 @@ def _no_short_rows(name: str, path: Path, separator: str, width: int) -> None:
                 )
 
 
-def _parquet(path: Path) -> Source:
+def _columnar(path: Path) -> Source:
+    """Reads a Parquet file, or a file or a stream of Arrow's IPC format, of which Feather's second version is one."""
     import pyarrow
     import pyarrow.parquet
 
-    name = repr(str(path))
+    name, parquet = repr(str(path)), path.suffix.lower() == ".parquet"
     try:
-        # One file, and no folder above it, says what the columns are. Of the metadata of pandas only the categories
-        # count: without the rest, an index is a column like the others and integers that may be missing are floats.
-        # Column by column, each from one row group after the other: beside the frame, one column is in memory.
-        with pyarrow.parquet.ParquetFile(path) as file:
-            header = [str(column) for column in file.schema_arrow.names]
-            _no_column_twice(name, header)
-            read = {column: _parquet_column(file, column) for column in _kept(header)}
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (pyarrow.ArrowException, ValueError) as error:
-        why = " ".join(str(error).split()).rstrip(".")[:120]
-        raise DataError(f"{name} is no whole Parquet file ({why}); write it again") from error
-    return Source(name, _with_categories(read, schema, rows), None)
-
-
-def _arrow(path: Path) -> Source:
-    """Reads a file or a stream of Arrow's IPC format, of which Feather's second version is one."""
-    import pyarrow
-
-    name = repr(str(path))
-    try:
+        if parquet:  # one file, and no folder above it, says what the columns are
+            with pyarrow.parquet.ParquetFile(path) as file:
+                content = lambda column: _parquet_column(file, column)
+                return _of_arrow(name, file.schema_arrow, file.metadata.num_rows, content)
         with pyarrow.OSFile(str(path)) as file:
             try:
-                content = pyarrow.ipc.open_file(file).read_all()
+                table = pyarrow.ipc.open_file(file).read_all()
             except pyarrow.ArrowInvalid:  # no footer: a stream
                 file.seek(0)
-                content = pyarrow.ipc.open_stream(file).read_all()
-            header = [str(column) for column in content.schema.names]
-            _no_column_twice(name, header)
-            read = {column: content.column(column).to_pandas() for column in _kept(header)}
-            source = Source(name, _with_categories(read, content.schema, content.num_rows), None)
+                table = pyarrow.ipc.open_stream(file).read_all()
+            return _of_arrow(name, table.schema, table.num_rows, table.column)
+    except DataError:
+        raise
     except (pyarrow.ArrowException, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         why = " ".join(str(error).split()).rstrip(".")[:120]
-        raise DataError(
-            f"{name} is no whole Arrow file ({why}); write it again, for instance with to_feather"
-        ) from error
-    return source
+        kind, remedy = ("Parquet", "") if parquet else ("Arrow", ", for instance with to_feather")
+        raise DataError(f"{name} is no whole {kind} file ({why}); write it again{remedy}") from error
 
 
-def _with_categories(read: dict[str, Any], schema: Any, rows: int) -> Any:
-    """Returns columns as a frame, those as categories that pandas has written as such."""
+def _of_arrow(name: str, schema: Any, rows: int, content: Callable[[str], Any]) -> Source:
+    """Returns columns of Arrow as a table."""
+    # Of the metadata of pandas only the categories count: without the rest, an index is a column like the others and
+    # integers that may be missing are floats. Beside the frame, one column is in memory.
     import pandas as pd
 
+    header = [str(column) for column in schema.names]
+    _no_column_twice(name, header)
     described = (schema.pandas_metadata or {}).get("columns", ())
     categories = {column["field_name"] for column in described if column.get("pandas_type") == "categorical"}
-    read = {column: values.astype("category") if column in categories else values for column, values in read.items()}
-    return pd.DataFrame(read, index=pd.RangeIndex(rows), copy=False)
-
-
-def _kept(header: list[str]) -> list[str]:
-    return [column for column in header if column and not column.startswith("__index_level_")]
+    columns = {}
+    for column in header:
+        if column and not column.startswith("__index_level_"):
+            values = content(column).to_pandas()
+            columns[column] = values.astype("category") if column in categories else values
+    return Source(name, pd.DataFrame(columns, index=pd.RangeIndex(rows), copy=False), None)
 
 
 def _parquet_column(file: Any, column: str) -> Any:
-    """Returns one column as a pandas Series, its row groups read one after the other."""
+    """Returns one column, its row groups read one after the other."""
     import pyarrow
 
     groups = [file.read_row_group(group, columns=[column]) for group in range(file.num_row_groups)]
     content = pyarrow.concat_tables(groups) if groups else file.schema_arrow.empty_table().select([column])
-    return content.column(column).to_pandas()
+    return content.column(column)
 
 
-def _npz(path: Path) -> Source:
-    import zipfile
-
-    import pandas as pd
-
-    name = repr(str(path))
+def arrays_of(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Returns the arrays of some names that an .npz file has, and the names of all of its arrays."""
     try:
         # Opened here: NumPy leaves a file that is no archive open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = list(archive.files) if isinstance(archive, np.lib.npyio.NpzFile) else []
-            arrays = {key: archive[key] for key in keys if key in ("X", "x", "Y", "y")}
+            return {key: archive[key] for key in keys if key in names}, keys
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{name} is no .npz file of plain arrays ({error}); write it with numpy.savez") from error
+        raise DataError(
+            f"{str(path)!r} is no .npz file of plain arrays ({error}); write it with numpy.savez"
+        ) from error
+
+
+def _npz(path: Path) -> Source:
+    import pandas as pd
+
+    name = repr(str(path))
+    arrays, keys = arrays_of(path, ("X", "x", "Y", "y"))
     x = arrays.get("X", arrays.get("x"))
     y = arrays.get("y", arrays.get("Y"))
     if x is None:
@@ -476,7 +493,7 @@ def _npz(path: Path) -> Source:
     return Source(name, frame, None if y is None else "y", notes)
 
 
-def _cleaned(frame: Any) -> Any:
+def _cleaned(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns the frame with text stripped of blanks, and the words that mean a missing value taken for one."""
     import pandas as pd
     from pandas.api.types import infer_dtype

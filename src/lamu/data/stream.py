@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.data.naming import aligned
+from lamu.data.naming import aligned, parts_of
 from lamu.data.wording import quoted
 from lamu.typing import Data
 
@@ -71,13 +71,7 @@ class Stream:
         self._batches = self._batches or number
 
     def _require_rows(self, item: Any) -> None:
-        y = (
-            item.get("y")
-            if isinstance(item, Mapping)
-            else item[1]
-            if isinstance(item, tuple) and len(item) == 2
-            else None
-        )
+        y = (parts_of(item) or {}).get("y")
         if isinstance(y, np.number | int | float) or getattr(y, "ndim", None) == 0:
             raise ValueError(
                 f"the {type(self._source).__name__} yields single rows; give one that yields batches of them, for "
@@ -118,7 +112,7 @@ def read(data: Data, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
             f"the data are the text {quoted(data)}; give arrays, for instance lamu.data.load('iris'), or the columns "
             "of pandas.read_csv(path)"
         )
-    if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
+    if parts_of(data) is not None:
         return Arrays.to_fit(aligned(data, columns))
     if isinstance(data, Iterable) and not _is_array(data):
         return Stream(data, columns)

@@ -7,9 +7,9 @@ missing value becomes once that is asked for) stands in `notes`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from lamu.data.arrays import refuse_missing
 from lamu.data.columns import DateColumn, expanded, found_dates, identifiers
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
-from lamu.data.inputs import Features, completions, learn, matched, told, transform
+from lamu.data.inputs import Features, Selection, completions, learn, matched, told, transform
 from lamu.data.precision import origin_and_unit
 from lamu.data.reading import read_again, read_cells
 from lamu.data.sources import Source, open_source
 from lamu.data.targets import beside as read_beside
 from lamu.data.targets import decide, targets
 from lamu.data.wording import DataError, listed, nearest, plural
-from lamu.typing import Data
+from lamu.typing import Data, Targets
 
 __all__ = ["TASKS", "Table", "match", "read"]
 
@@ -63,11 +63,11 @@ class Table:
     beside: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def targets(self) -> Any:
+    def targets(self) -> Targets:
         """The targets as `lamu.fit` takes them: y, or by name with what rows bring beside it."""
         return {"value": self.y, **self.beside} if self.beside and self.y is not None else self.y
 
-    def refit(self, rows: Any) -> Table:
+    def refit(self, rows: Selection) -> Table:
         """Returns the same rows with levels, medians and indicators learned from the training rows alone.
 
         `read` learns them from all rows, since it does not know which are for training: without this step, the test
@@ -109,13 +109,26 @@ class Table:
         encoding = replace(self.encoding, joint=None)
         return _table(self.features, self.y, encoding, self.said, self.beside)
 
+    def fingerprint(self) -> str:
+        """Returns a SHA-256 of inputs and targets, by which the table is known again.
+
+        Examples:
+            >>> from lamu.data import table
+            >>> table.read("iris").fingerprint() == table.read("wine").fingerprint()
+            False
+        """
+        # Medians stand where a number is missing: a draw differs between a table that is fitted and one to predict.
+        seen = hashlib.sha256(np.ascontiguousarray(self.with_medians().x).tobytes())
+        seen.update(b"" if self.y is None else np.ascontiguousarray(self.y).tobytes())
+        return seen.hexdigest()
+
     @property
     def complete(self) -> bool:
         """Whether no row lacks a value, and no word is one that training did not have."""
-        words = [column for column, known in enumerate(self.encoding.levels) if known]
+        words = [column for column, levels in enumerate(self.encoding.levels) if levels]
         return not (np.isnan(self.features.values).any() or (self.x[:, words] == 0).any())
 
-    def completions(self, rows: Any) -> Completions:
+    def completions(self, rows: Selection) -> Completions:
         """Returns the inputs of rows to predict, once for each draw of what they lack: missing values, and new words.
 
         A prediction is the mixture over them, `lamu.predictives.InputMixture.of`, and its intervals are the wider the
@@ -193,8 +206,8 @@ def read(
         raise DataError(f"{source.name} has no column {target!r} to be the target; {nearest(target, source.names)}")
     rows = len(source.frame)
     if rows < FEWEST_ROWS:
-        found = f"{source.name} has {rows} {plural('row', rows)} of data"
-        raise DataError(f"{found}, too few to learn from; give at least {FEWEST_ROWS}")
+        size = f"{source.name} has {rows} {plural('row', rows)} of data"
+        raise DataError(f"{size}, too few to learn from; give at least {FEWEST_ROWS}")
     beside = beside or {}
     if beside:
         if task not in (None, "regression"):
@@ -253,9 +266,9 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     """
     source = open_source(data, _of_text(encoding), separator)
     source = _read_again(source, encoding)
-    lacking = [each.name for each in encoding.dates if each.name not in source.frame]
+    lacking = [date.name for date in encoding.dates if date.name not in source.frame]
     source = source if lacking else expanded(source, encoding.dates)
-    made = {name for each in encoding.dates for name in each.columns}
+    made = {name for date in encoding.dates for name in date.columns}
     lacking += [name for name in encoding.columns if name not in source.frame and name not in made]
     if lacking:
         raise DataError(
@@ -265,7 +278,7 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     if len(source.frame) == 0:
         raise DataError(f"{source.name} has a header and no rows; add the rows to predict")
     target = encoding.target if encoding.target in source.frame else None
-    if target is not None and bool(source.frame[target].isna().all()):
+    if target is not None and bool(source[target].isna().all()):
         target = None
     brings = [column for name, column in encoding.beside if name == "trials" or target is not None]
     lacking = [column for column in brings if column not in source.frame]
@@ -297,13 +310,13 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     return _table(features, y, encoding, (*source.notes, *notes), brought)
 
 
-def _learned(read_as: Encoding, features: Features, rows: Any, impute: bool, y: np.ndarray) -> Encoding:
+def _learned(read_as: Encoding, features: Features, rows: Selection, impute: bool, y: np.ndarray) -> Encoding:
     """Returns the encoding that some rows teach; y are indices of classes, or the numbers that were read."""
     beside = read_as.beside
     learned = learn(features, rows, impute, y, len(read_as.labels))
     # Successes and limits are numbers of the likelihood, whatever float32 makes of them.
-    found = None if read_as.task != "regression" or beside else origin_and_unit(y[rows])
-    units = (*learned.pop("units"), *([] if found is None else [(read_as.target, *found)]))
+    scale = None if read_as.task != "regression" or beside else origin_and_unit(y[rows])
+    units = (*learned.pop("units"), *([] if scale is None else [(read_as.target, *scale)]))
     return replace(read_as, **learned, units=units)
 
 
@@ -312,16 +325,18 @@ def _of_one_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray
     return y / np.maximum(beside["trials"], 1.0) if "trials" in beside else y
 
 
-def _since(features: Features, dates: tuple[DateColumn, ...], rows: Any) -> tuple[Features, tuple[DateColumn, ...]]:
+def _since(
+    features: Features, dates: tuple[DateColumn, ...], rows: Selection
+) -> tuple[Features, tuple[DateColumn, ...]]:
     """Returns the features with the age of each column of dates counted from the first of some rows."""
     values, moved = features.values.copy() if dates else features.values, []
-    for each in dates:
-        age = features.columns.index(each.columns[0])
+    for date in dates:
+        age = features.columns.index(date.columns[0])
         present = values[rows, age]
         first = float(np.floor(np.min(present, where=~np.isnan(present), initial=np.inf)))
         shift = first if np.isfinite(first) else 0.0
         values[:, age] -= shift
-        moved.append(replace(each, origin=each.origin + shift))
+        moved.append(replace(date, origin=date.origin + shift))
     return replace(features, values=values), tuple(moved)
 
 
@@ -331,7 +346,7 @@ def _table(
     encoding: Encoding,
     said: Sequence[str],
     beside: Mapping[str, np.ndarray],
-    learned: Any = None,
+    learned: Selection | None = None,
     raw: np.ndarray | None = None,
 ) -> Table:
     x, made_up = transform(features, encoding, learned, raw)
@@ -344,18 +359,18 @@ def _table(
 
 def _read_again(source: Source, encoding: Encoding) -> Source:
     """Returns a table to predict whose cells are read as those of training were."""
-    known: dict[str, tuple[Any, ...]] = dict(zip(encoding.columns, encoding.levels, strict=True))
-    known |= dict.fromkeys((column for _, column in encoding.beside), ())
+    levels_by_name: dict[str, tuple[str, ...]] = dict(zip(encoding.columns, encoding.levels, strict=True))
+    levels_by_name |= dict.fromkeys((column for _, column in encoding.beside), ())
     if not any(isinstance(label, bool) for label in encoding.labels):
-        known[encoding.target] = tuple(label for label in encoding.labels if isinstance(label, str))
-    known = {name: levels for name, levels in known.items() if name in source.frame}
-    return read_again(source, known, encoding.readings, encoding.missing)
+        levels_by_name[encoding.target] = tuple(label for label in encoding.labels if isinstance(label, str))
+    levels_by_name = {name: levels for name, levels in levels_by_name.items() if name in source.frame}
+    return read_again(source, levels_by_name, encoding.readings, encoding.missing)
 
 
 def _of_text(encoding: Encoding) -> tuple[str, ...]:
     """Returns the columns that are read as text even where all that is there looks like numbers."""
     # These are columns of words, and of numbers with a decimal comma, in which 1.234 is more than a thousand.
-    words = [name for name, known in zip(encoding.columns, encoding.levels, strict=True) if known]
-    labels = [encoding.target] if any(isinstance(label, str) for label in encoding.labels) else []
-    commas = [each.name for each in encoding.readings if each.decimal == ","]
+    words = [name for name, levels in zip(encoding.columns, encoding.levels, strict=True) if levels]
+    labels = [encoding.target] if encoding.has_words else []
+    commas = [reading.name for reading in encoding.readings if reading.decimal == ","]
     return (*words, *labels, *commas)

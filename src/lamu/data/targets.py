@@ -1,16 +1,19 @@
-"""The target: whether it is a number or a class, decided by its type unless somebody says so."""
+"""The target: its task, its labels, its values, and auxiliary columns (number of trials, censoring indicator)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lamu.data.columns import ADVICE, kind, numbers, refuse_word, words
-from lamu.data.encoding import TASKS, Encoding
+from lamu.data.encoding import TASKS, Encoding, Label
 from lamu.data.inputs import refuse_dates
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, nearest, plural, quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["beside", "decide", "targets"]
 
@@ -21,9 +24,9 @@ def beside(source: Source, target: str, name: str, column: str, y: np.ndarray | 
         raise DataError(f"{column!r} is the target and cannot be its {name} as well; name another column")
     if column not in source.frame:
         raise DataError(f"{source.name} has no column {column!r} with {name}; {nearest(column, source.names)}")
-    if kind(source.frame[column]) != "numbers":
+    if kind(source[column]) != "numbers":
         raise DataError(f"the column {column!r} of {name} holds no numbers; give whole numbers")
-    values = numbers(source.frame[column])
+    values = numbers(source[column])
     if name == "censored":
         _refuse(~((values == 0) | (values == 1)), values, column, "an indicator is 1 where a row is censored, else 0")
         return values
@@ -48,12 +51,12 @@ def _refuse(wrong: np.ndarray, values: np.ndarray, column: str, rule: str) -> No
 MOST_CLASSES = 20  # more distinct values than this are taken for numbers, or for identifiers where they are text
 
 
-def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[Any, ...], tuple[str, ...]]:
+def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[Label, ...], tuple[str, ...]]:
     """Returns the task of a target, its labels, and a note where its type leaves a doubt."""
     if task is not None and task not in TASKS:
         raise DataError(f"there is no task {task!r}; {nearest(task, TASKS)}")
     number = _is_of_numbers(source, target, task)
-    labels = _labels(source.frame[target])
+    labels = _labels(source[target])
     count = len(labels)
     if count == 1:
         raise DataError(
@@ -62,7 +65,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[An
     whole = number and all(float(label).is_integer() for label in labels)
     chosen, notes = task, ()
     if chosen is None:
-        rare = number and count > 2 and _rarest(source.frame[target]) == 1  # a class of one row can only be a count
+        rare = number and count > 2 and _rarest(source[target]) == 1  # a class of one row can only be a count
         if number and (count > MOST_CLASSES or isinstance(labels[0], float) or rare):
             chosen = "regression"
         elif count > MOST_CLASSES:
@@ -89,9 +92,9 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[An
 
 def targets(source: Source, encoding: Encoding) -> np.ndarray:
     """Returns y: float64 for regression, the indices of the classes, int32, otherwise."""
-    values, target = source.frame[encoding.target], encoding.target
+    values, target = source[encoding.target], encoding.target
     if encoding.task != "regression":
-        if any(isinstance(label, str) for label in encoding.labels):
+        if encoding.has_words:
             return encoding.encode(words(values).texts)
         return encoding.encode(values.tolist())
     if kind(values) == "numbers":
@@ -116,31 +119,31 @@ def targets(source: Source, encoding: Encoding) -> np.ndarray:
 
 
 def _is_of_numbers(source: Source, target: str, task: str | None) -> bool:
-    values = source.frame[target]
-    found = kind(values)
-    if found == "numbers":
+    values = source[target]
+    column_kind = kind(values)
+    if column_kind == "numbers":
         return True
-    if found not in ("text", "levels"):
-        if found == "dates":
+    if column_kind not in ("text", "levels"):
+        if column_kind == "dates":
             raise refuse_dates(source, target, str(values.iloc[0]), ADVICE)
-        raise DataError(f"{source.name} has the target {target!r} of {found}; choose another column")
+        raise DataError(f"{source.name} has the target {target!r} of {column_kind}; choose another column")
     column = words(values)
     if column.dated():
         raise refuse_dates(source, target, column.levels[0], ADVICE)
-    stray = column.stray() if task is None and found == "text" and len(column.levels) > 2 else None
+    stray = column.stray() if task is None and column_kind == "text" and len(column.levels) > 2 else None
     if stray is not None:
         raise refuse_word(source.name, target, *stray)
     return False
 
 
-def _rarest(values: Any) -> int:
+def _rarest(values: pd.Series) -> int:
     return int(values.value_counts().min())
 
 
-def _labels(values: Any) -> tuple[Any, ...]:
+def _labels(values: pd.Series) -> tuple[Label, ...]:
     """Returns the different values as Python's own numbers, truth values or texts, in their order."""
     if kind(values) == "text" or hasattr(values, "cat"):
         return words(values).levels
-    found = values.drop_duplicates().tolist()
-    whole = all(isinstance(value, int) for value in found)
-    return tuple(sorted(value if whole else float(value) for value in found))
+    different = values.drop_duplicates().tolist()
+    whole = all(isinstance(value, int) for value in different)
+    return tuple(sorted(value if whole else float(value) for value in different))

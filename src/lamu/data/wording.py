@@ -1,12 +1,14 @@
-"""How a message about a table is worded: values quoted, lists cut short, rows counted as the predictions count them."""
+"""Wording of messages: quoted values, lists that are cut short, the nearest known name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["DataError", "at", "counted", "elsewhere", "listed", "nearest", "plural", "quoted"]
+import numpy as np
+
+__all__ = ["DataError", "at", "counted", "elsewhere", "figure", "listed", "nearest", "plural", "quoted"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -19,7 +21,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"choose one of {', '.join(map(repr, names))}"
 
 
-def elsewhere(owner: Any, name: str, places: Mapping[str, str]) -> Any:
+def elsewhere(owner: object, name: str, places: Mapping[str, str]) -> Any:
     """Answers for an attribute that an object lacks, in its `__getattr__`: says where what is meant can be found."""
     if name in places:
         raise AttributeError(f"{type(owner).__name__} has no {name!r}; write {places[name]}", name=name, obj=owner)
@@ -39,25 +41,30 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def plural(noun: str, items: Any) -> str:
+def plural(noun: str, items: int | Sized) -> str:
     """Returns the noun, with an s unless there is exactly one item."""
     return noun if (items if isinstance(items, int) else len(items)) == 1 else f"{noun}s"
 
 
-def quoted(value: Any) -> str:
+def quoted(value: object) -> str:
     """Returns a value as it would be typed, cut where it is long."""
     text = str(value)
     shown = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
     return repr(shown) if isinstance(value, str) else shown
 
 
-def listed(items: Sequence[Any], most: int = 10) -> str:
+def figure(value: object) -> str:
+    """Returns a number for a person, to four digits; anything else as its text."""
+    return f"{float(value):.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def listed(items: Sequence[object], most: int = 10) -> str:
     """Returns the items, quoted and separated by commas, with the number of those beyond `most`."""
     shown = ", ".join(map(quoted, items[:most]))
     return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
 
 
-def counted(items: Iterable[tuple[str, Any]], most: int = 10) -> str:
+def counted(items: Iterable[tuple[str, object]], most: int = 10) -> str:
     """Returns names, each with what belongs to it in brackets."""
     pairs = list(items)
     shown = ", ".join(f"{quoted(name)} ({remark})" for name, remark in pairs[:most])

@@ -31,8 +31,8 @@ _FEWEST = 10  # other values
 def placeholders(levels: Collection[str], numbers: bool) -> tuple[str, ...]:
     """Returns those of a column's texts that stand for a missing value."""
     marks = () if "+" in levels else _MARKS
-    known = lambda level: _ERROR.fullmatch(level) or level in marks or (numbers and level.lower() in _AMONG_NUMBERS)
-    return tuple(level for level in levels if known(level))
+    is_mark = lambda level: _ERROR.fullmatch(level) or level in marks or (numbers and level.lower() in _AMONG_NUMBERS)
+    return tuple(level for level in levels if is_mark(level))
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ def sentinels(values: np.ndarray) -> Sentinels:
     suspected: dict[float, int] = {}
     while len(left) > _FEWEST:
         ends = (float(left.min()), float(left.max()))
-        found = next((end for end in ends if _usual(end) and _judged(left, end)), None)
-        if found is None:
+        mark = next((end for end in ends if _usual(end) and _judged(left, end)), None)
+        if mark is None:
             break
-        (certain if _judged(left, found) == "certain" else suspected)[found] = int((left == found).sum())
-        left = left[left != found]
+        (certain if _judged(left, mark) == "certain" else suspected)[mark] = int((left == mark).sum())
+        left = left[left != mark]
     return Sentinels(certain, suspected, float(left.min(initial=np.inf)), float(left.max(initial=-np.inf)))
 
 
@@ -144,22 +144,22 @@ def written(text: str) -> Written | None:
     if text.lower().lstrip("+-") in ("inf", "infinity"):
         value = float(text)
         return Written(value, value, "", ())
-    found = _NUMBER.fullmatch(text)
-    if found is None or bool(found["open"]) != bool(found["close"]):
+    match = _NUMBER.fullmatch(text)
+    if match is None or bool(match["open"]) != bool(match["close"]):
         return None
-    minuses = [each for each in (found["sign"], found["second"], found["last"]) if each]
-    if len(minuses) > 1 or (minuses and found["open"]):
+    minuses = [sign for sign in (match["sign"], match["second"], match["last"]) if sign]
+    if len(minuses) > 1 or (minuses and match["open"]):
         return None
-    suffix = _suffix(found["after"] or "", bool(found["space"]), found["before"])
+    suffix = _suffix(match["after"] or "", bool(match["space"]), match["before"])
     if suffix is None:
         return None
     factor, unit, shown = suffix
-    signed = -factor if found["open"] or minuses == ["-"] else factor
-    point, comma = (_value(found["digits"], sign) * signed for sign in ".,")
+    signed = -factor if match["open"] or minuses == ["-"] else factor
+    point, comma = (_value(match["digits"], sign) * signed for sign in ".,")
     if math.isnan(point) and math.isnan(comma):
         return None
-    grouped = {sign for sign in ",' ." if sign in found["digits"]} - {"." if not math.isnan(point) else ","}
-    signs = (found["before"], *shown, *sorted(grouped), "( )" if found["open"] else None)
+    grouped = {sign for sign in ",' ." if sign in match["digits"]} - {"." if not math.isnan(point) else ","}
+    signs = (match["before"], *shown, *sorted(grouped), "( )" if match["open"] else None)
     return Written(point, comma, unit, tuple(sign for sign in signs if sign), factor)
 
 

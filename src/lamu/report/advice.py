@@ -1,4 +1,4 @@
-"""What to do next: each finding of a run that calls for something, with the command or the option that does it."""
+"""Advice after a fit: each finding that calls for action, with the command or option for it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def advice(
 ) -> list[str]:
     """Returns sentences, the most urgent first."""
     # `ece_if_calibrated`: the calibration error that the same probabilities would have if they were right.
-    found = []
+    sentences = []
     if converged is False:
-        found.append(
+        sentences.append(
             "The run has not converged: give it more --epochs, or leave --epochs out and let it run to its end."
         )
     for name, difference in differences.items():
         if difference.value < -_SURE * difference.error:
-            found.append(
+            sentences.append(
                 f"The {name} predicts these rows better by {_nats(-difference.value)} a row. Compare algorithms "
                 f"(lamu compare {words['data']} --target {words['target']} --algorithms default,{words['algorithm']}), "
                 "or look for features that the network sees badly: skewed numbers, rare words."
@@ -46,7 +46,7 @@ def advice(
     coverage = scores.get("coverage")
     if coverage is not None and abs(coverage.value - level) > _SURE * max(coverage.error, 1 / max(test_rows, 1)):
         narrow = coverage.value < level
-        found.append(
+        sentences.append(
             f"The {percent(level)} % intervals hold {percent(coverage.value)} % of the targets: they are too "
             f"{'narrow' if narrow else 'wide'}. Try --likelihood student_t or heteroscedastic, or calibrate the "
             "intervals (lamu.calibration)."
@@ -54,34 +54,34 @@ def advice(
     ece = scores.get("ece")
     right = ece_if_calibrated
     if ece is not None and right is not None and ece.value > right.value + _SURE * right.error:
-        found.append(
+        sentences.append(
             f"The probabilities are off by {ece.value:.2f} on average, where right ones would be by {right.value:.2f}: "
             "calibrate them (lamu.calibration), or let training rows choose the temperature by leaving --temperature "
             "out."
         )
     if epistemic_share <= _NONE:
-        found.append(
+        sentences.append(
             "The posterior is one point, so this report cannot tell whether more rows would help: fit a posterior "
             f"with a spread (lamu fit {words['data']} --target {words['target']} --algorithm laplace --out laplace)."
         )
     elif epistemic_share > _LARGE_SHARE:
-        found.append(
+        sentences.append(
             f"{100 * epistemic_share:.0f} % of the predictive uncertainty is about the weights: more rows like these "
             "would reduce it."
         )
     else:
-        found.append(
+        sentences.append(
             f"{100 * (1 - epistemic_share):.0f} % of the predictive uncertainty is noise to this model: the target's "
             "own, or what the model cannot follow. More rows would help if fewer predict worse "
             f"(lamu fit {words['data']} --target {words['target']} --test-size 0.6 --out fewer); further features "
             "might."
         )
     if test_rows < _FEW_TEST_ROWS:
-        found.append(
+        sentences.append(
             f"{test_rows} test rows leave wide errors: lamu compare --splits 10 repeats the comparison on other splits."
         )
-    found.append(f"Predict new rows with lamu predict {words['out']} FILE.csv.")
-    return found
+    sentences.append(f"Predict new rows with lamu predict {words['out']} FILE.csv.")
+    return sentences
 
 
 def epistemic_share(pred: Any) -> float:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -19,6 +19,9 @@ from lamu.plots.plane import COLOURS
 from lamu.plots.style import ACCENT, INK, canvas, head, literal, shortened, tidy
 from lamu.predictives import MixturePredictive, Predictive
 from lamu.typing import Inputs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Effect", "draw", "effects"]
 
@@ -63,17 +66,17 @@ def effects(posterior: Any, x: Inputs, encoding: Encoding, seed: int, **options:
         origin, unit = encoding.origin_and_unit(encoding.target)
         mean, deviation = origin + unit * mean, unit * deviation
     curves = _curves(encoding)
-    found, start = [], 0
+    parts, start = [], 0
     for column, grid in zip(columns, grids, strict=True):
         part = slice(start, start + len(grid))
         start = part.stop
-        of_mean, of_deviation = (each[part][:, curves] for each in (mean, deviation))
+        of_mean, of_deviation = (moment[part][:, curves] for moment in (mean, deviation))
         labels = tuple(str(encoding.labels[k]) for k in curves) if encoding.labels else ()
-        found.append(Effect(encoding.columns[column], _shown(grid, column, encoding), of_mean, of_deviation, labels))
-    return sorted(found, key=lambda effect: -effect.size)
+        parts.append(Effect(encoding.columns[column], _shown(grid, column, encoding), of_mean, of_deviation, labels))
+    return sorted(parts, key=lambda effect: -effect.size)
 
 
-def draw(effect: Effect, target: str, legend: bool = True) -> Any:
+def draw(effect: Effect, target: str, legend: bool = True) -> Figure:
     """Returns a figure of an effect: curves with bands for a number, points with bars for words."""
     figure = canvas(3.2, 2.4)
     axes = figure.subplots()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lamu.data import Encoding
+from lamu.data.wording import figure
 from lamu.networks import Standardised
 from lamu.plots import risk_coverage, training_curve, validation_curve
 from lamu.plots.style import percent
@@ -18,6 +19,9 @@ from lamu.report.page import Markup, Section, element, join, page, paragraph, pi
 from lamu.scores import Estimate, ece_if_calibrated
 from lamu.scores.calibration import in_words, verdict
 from lamu.typing import Inputs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Run", "fit_report"]
 
@@ -30,7 +34,7 @@ _ROUNDING = 1e-5  # of float32, relative
 
 @dataclass(frozen=True)
 class Run:
-    """What a report is made of."""
+    """The contents of a report."""
 
     posterior: Any
     pred: Any  # its prediction of the test rows
@@ -46,7 +50,7 @@ class Run:
     differences: Mapping[str, Estimate]  # by baseline, how much larger its nll is than the model's, row by row
     meaning: Mapping[str, str]  # by score, how it is read
     level: float  # the probability of the intervals
-    calibration: Any  # a figure
+    calibration: Figure  # a figure
     convergence: Any  # how far the posterior is from its fixed point; None where it was not measured
     config: Mapping[str, Any]  # what was asked and chosen, as in config.json
     seconds: float  # of the fit, with compilation
@@ -55,22 +59,22 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the model is called beside the baselines: its algorithm."""
+        """The name of the model in tables with the baselines: its algorithm."""
         return next(iter(self.scores))
 
 
 def fit_report(run: Run) -> str:
     """Returns the report of a fitted model as the text of an HTML file."""
     config = run.config
-    found = effects(run.posterior, run.x[run.train], run.encoding, int(config["seed"]), **run.prediction)
+    effects_found = effects(run.posterior, run.x[run.train], run.encoding, int(config["seed"]), **run.prediction)
     sections = [
         Section("fitted", "What was fitted", _fitted(run)),
         Section("scores", "How well it predicts", _scored(run)),
         Section("calibration", "Whether its uncertainty is right", _calibrated(run)),
         Section("convergence", "Whether it has converged", _converged(run)),
-        Section("rows", "The most uncertain and the worst rows", _rows(run, found)),
-        Section("effects", "The effect of each feature", _effects(run, found)),
-        Section("next", "What to do next", [element("ul", *(element("li", each) for each in _next(run)))]),
+        Section("rows", "The most uncertain and the worst rows", _rows(run, effects_found)),
+        Section("effects", "The effect of each feature", _effects(run, effects_found)),
+        Section("next", "What to do next", [element("ul", *(element("li", sentence) for sentence in _next(run)))]),
     ]
     versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
     return page(f"{config['target']} of {config['data']}", _summary(run), sections, f"Made by {versions}.")
@@ -96,7 +100,7 @@ def _verdict(name: str, difference: Estimate) -> str:
     return f"These rows do not tell it from the {name} (nll differs {by})."
 
 
-def _fitted(run: Run) -> list[Any]:
+def _fitted(run: Run) -> list[Markup]:
     config, encoding = run.config, run.encoding
     words = sum(bool(levels) for levels in encoding.levels)
     kinds = {
@@ -137,12 +141,12 @@ def _network(network: Any) -> str:
     return f"{network.base!r}, its inputs standardised" if isinstance(network, Standardised) else repr(network)
 
 
-def _scored(run: Run) -> list[Any]:
+def _scored(run: Run) -> list[Markup]:
     names = list(run.scores[run.name])
     heads = ("model", *names, f"nll − {run.name}'s")
     rows = [
-        (model, *(in_words(name, found[name]) for name in names), _signed(run.differences.get(model)))
-        for model, found in run.scores.items()
+        (model, *(in_words(name, estimates[name]) for name in names), _signed(run.differences.get(model)))
+        for model, estimates in run.scores.items()
     ]
     meanings = element("ul", *(element("li", f"{name}: {run.meaning[name]}") for name in names))
     return [
@@ -181,7 +185,7 @@ def _signed(difference: Estimate | None) -> str:
     return str(difference) if difference.value < 0 else f"+{difference}"
 
 
-def _calibrated(run: Run) -> list[Any]:
+def _calibrated(run: Run) -> list[Markup]:
     scores = run.scores[run.name]
     if "coverage" in scores:
         says = f"Intervals of {percent(run.level)} % hold {percent(scores['coverage'].value)} % of the test targets."
@@ -198,11 +202,11 @@ def _calibrated(run: Run) -> list[Any]:
 
 
 def _calibration_error(run: Run) -> str:
-    found, rows = run.scores[run.name]["ece"], len(run.test)
-    if np.isnan(found.value):
+    error, rows = run.scores[run.name]["ece"], len(run.test)
+    if np.isnan(error.value):
         return f"{rows} test rows are too few to tell whether the probabilities are right."
-    told = verdict(found, ece_if_calibrated(run.pred), rows)
-    return f"Predicted probabilities differ from frequencies by {found} on average (ECE); {told}."
+    told = verdict(error, ece_if_calibrated(run.pred), rows)
+    return f"Predicted probabilities differ from frequencies by {error} on average (ECE); {told}."
 
 
 def _ranks_rows(run: Run) -> bool:
@@ -211,7 +215,7 @@ def _ranks_rows(run: Run) -> bool:
     return bool(np.ptp(total) > _ROUNDING * np.abs(total).max())
 
 
-def _risk(run: Run) -> list[Any]:
+def _risk(run: Run) -> list[Markup]:
     if not _ranks_rows(run):
         return [paragraph("The prediction is equally uncertain about all rows, so it cannot say which to refer.")]
     return [
@@ -223,7 +227,7 @@ def _risk(run: Run) -> list[Any]:
     ]  # fmt: skip
 
 
-def _converged(run: Run) -> list[Any]:
+def _converged(run: Run) -> list[Markup]:
     convergence = run.convergence
     if convergence is None and run.config["candidates"]:
         return _stopped(run)
@@ -235,18 +239,18 @@ def _converged(run: Run) -> list[Any]:
         told = f"The run has converged, and the belief is not the posterior: {convergence.complaint}."
     else:
         told = f"The run has not converged: {convergence.complaint}."
-    steps = [each for each in run.histories if len(each["loss"]) > 1]
+    steps = [history for history in run.histories if len(history["loss"]) > 1]
     if not steps:
         return [paragraph(told)]
     shown = [paragraph(told), picture("training", training_curve(steps).figure, "loss of the steps")]
-    if any("validation_nll" in each for each in steps):
+    if any("validation_nll" in history for history in steps):
         shown.append(picture("validation", validation_curve(steps).figure, "negative log density of rows set aside"))
     about = "The loss of a step is that of its batch of training rows and of the prior, in the units of the model."
     return [*shown, paragraph(about, class_="aside")]
 
 
-def _stopped(run: Run) -> list[Any]:
-    """What is known of candidates, which have no fixed point: where they stopped, and how well."""
+def _stopped(run: Run) -> list[Markup]:
+    """The table of candidates, which have no fixed point: weights and held-out scores."""
     config = run.config
     rows = [
         (name, f"{weight:.2f}", f"{config['candidates_nll'][name]:.3f}")
@@ -262,7 +266,7 @@ def _stopped(run: Run) -> list[Any]:
     ]
 
 
-def _rows(run: Run, found: Sequence[Effect]) -> list[Any]:
+def _rows(run: Run, found: Sequence[Effect]) -> list[Markup]:
     uncertain = np.argsort(-np.asarray(run.pred.total, float), kind="stable")[:_ROWS]
     worst = np.argsort(run.predictions["log_prob"], kind="stable")[:_ROWS]
     named = [effect.name for effect in found[:_MOST_FEATURES]] or list(run.encoding.columns[:_MOST_FEATURES])
@@ -281,17 +285,13 @@ def _table_of_rows(caption: str, run: Run, chosen: np.ndarray, named: Sequence[s
     heads = ["row", "target", *names, *(["probability"] if certain is not None else []), "log density", *named]
     rows = []
     for index in chosen:
-        cells = [run.predictions["row"][index], *(_figure(run.predictions[name][index]) for name in ("target", *names))]
+        cells = [run.predictions["row"][index], *(figure(run.predictions[name][index]) for name in ("target", *names))]
         if certain is not None:
             cells.append(f"{certain[index]:.2f}")
         x = run.x[run.test[index]]
         features = [_value(run.encoding, run.encoding.columns.index(name), x) for name in named]
         rows.append([*cells, f"{run.predictions['log_prob'][index]:.2f}", *features])
     return table(caption, heads, rows)
-
-
-def _figure(value: Any) -> str:
-    return f"{float(value):.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _value(encoding: Encoding, column: int, x: Inputs) -> str:
@@ -303,7 +303,7 @@ def _value(encoding: Encoding, column: int, x: Inputs) -> str:
     return f"{origin + unit * value:.6g}"
 
 
-def _effects(run: Run, found: Sequence[Effect]) -> list[Any]:
+def _effects(run: Run, found: Sequence[Effect]) -> list[Markup]:
     if not found:
         return [paragraph("The table has too many columns, or none that varies.")]
     target = str(run.encoding.target)
@@ -315,7 +315,7 @@ def _effects(run: Run, found: Sequence[Effect]) -> list[Any]:
     ]
     rest = len(found) - len(shown)
     more = f" The {rest} features of smaller effect are not shown." if rest > 0 else ""
-    bands = " Bands hold 90 % of the belief about the mean." if any(each.deviation.any() for each in shown) else ""
+    bands = " Bands hold 90 % of the belief about the mean." if any(effect.deviation.any() for effect in shown) else ""
     named = " The first picture names the curves." if len(shown) > 1 and len(shown[0].curves) > 1 else ""
     return [
         paragraph(

@@ -9,9 +9,12 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lamu.plots.style import ACCENT, GREY, INK, PALE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Markup", "Section", "clean", "element", "join", "page", "paragraph", "picture", "table", "text"]
 
@@ -29,30 +32,30 @@ def clean(value: str) -> str:
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
-def text(value: Any) -> Markup:
+def text(value: object) -> Markup:
     """Returns a value as HTML: markup as it is, anything else escaped."""
     return value if isinstance(value, Markup) else Markup(html.escape(clean(str(value))))
 
 
-def join(values: Iterable[Any], between: str = "") -> Markup:
+def join(values: Iterable[object], between: str = "") -> Markup:
     """Returns the values as HTML, one after the other."""
     return Markup(between.join(text(value) for value in values))
 
 
-def element(tag: str, *children: Any, **attributes: Any) -> Markup:
+def element(tag: str, *children: object, **attributes: object) -> Markup:
     """Returns an element with its children."""
     named = "".join(f' {name.strip("_").replace("_", "-")}="{text(value)}"' for name, value in attributes.items())
     return Markup(f"<{tag}{named}>{join(children)}</{tag}>")
 
 
-def paragraph(*children: Any, **attributes: Any) -> Markup:
+def paragraph(*children: object, **attributes: object) -> Markup:
     """Returns a paragraph."""
     return element("p", *children, **attributes)
 
 
-def table(caption: str, heads: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Markup:
+def table(caption: str, heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
     """Returns a table in a frame that scrolls where it is wider than the page, by keyboard too."""
-    head = element("tr", *(element("th", each, scope="col") for each in heads))
+    head = element("tr", *(element("th", heading, scope="col") for heading in heads))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
@@ -66,7 +69,7 @@ _WIDTH_ON_A_PHONE = 384  # page.css shrinks a figure to three quarters there, of
 _NO_METADATA: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def picture(name: str, figure: Any, alternative: str, caption: Any = "") -> Markup:
+def picture(name: str, figure: Figure, alternative: str, caption: object = "") -> Markup:
     """Returns a figure as an element of the page."""
     # `name`: begins all its identifiers, which are otherwise those of every figure.
     from matplotlib import rc_context
@@ -104,10 +107,10 @@ class Section:
 
     name: str  # its identifier, for links
     title: str  # its heading
-    content: Sequence[Any]  # what it contains, in order
+    content: Sequence[object]  # what it contains, in order
 
 
-def page(title: str, summary: Any, sections: Sequence[Section], footer: str) -> str:
+def page(title: str, summary: object, sections: Sequence[Section], footer: str) -> str:
     """Returns the text of an HTML file."""
     parts = (files("lamu").joinpath("colours.css"), files("lamu.report").joinpath("page.css"))
     style = Markup("".join(part.read_text(encoding="utf-8") for part in parts))
@@ -120,13 +123,13 @@ def page(title: str, summary: Any, sections: Sequence[Section], footer: str) -> 
         element("title", title),
         element("style", style),
     )
-    links = [element("li", element("a", each.title, href=f"#{each.name}")) for each in sections]
+    links = [element("li", element("a", section.title, href=f"#{section.name}")) for section in sections]
     body = element(
         "body",
         element("a", "Skip to the content", class_="skip", href="#content"),
         element("header", element("h1", title), summary),
         element("nav", element("ol", *links), aria_label="Sections"),
-        element("main", *(_section(each) for each in sections), id="content"),
+        element("main", *(_section(section) for section in sections), id="content"),
         element("footer", footer),
     )
     return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{body}\n</html>\n'

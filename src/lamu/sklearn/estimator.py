@@ -1,4 +1,4 @@
-"""What the estimators share: their parameters, how they learn, and what of them is saved."""
+"""Base classes of the estimators: parameters, fit, prediction, pickling and saving."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from lamu import store
@@ -31,15 +31,16 @@ from lamu.model import Model
 from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
-from lamu.priors import LearnedNormal
+from lamu.priors import LearnedNormal, Prior
+from lamu.protocol import Algorithm
 from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
 from lamu.typing import Inputs, Targets
 
 __all__ = [
     "BayesianEstimator",
-    "Pickled",
-    "Saved",
+    "Estimator",
+    "RandomState",
     "distinct",
     "learn_encoding",
     "new_rows",
@@ -48,8 +49,10 @@ __all__ = [
 ]
 
 
-def learn_encoding(x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: Any = None) -> Encoding:
-    """Returns what missing numbers become: draws given the rest of the row, of columns complete in training too."""
+def learn_encoding(
+    x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: np.ndarray | None = None
+) -> Encoding:
+    """Returns the imputation of missing numbers, learned from training rows; complete columns have one too."""
     learned = learn(_features(x, columns), np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
     # No units: the precision is the rows' own.
     return Encoding("y", "classes" if classes else "regression", (), **{**learned, "units": ()})
@@ -62,8 +65,8 @@ def training_rows(encoding: Encoding, x: np.ndarray, y: np.ndarray) -> np.ndarra
 
 def new_rows(encoding: Encoding, x: np.ndarray) -> Completions:
     """Returns rows to predict, one that lacks numbers once for each draw of them."""
-    found = completions(_features(x, encoding.columns), encoding)
-    return replace(found, x=found.x.astype(x.dtype))
+    completed = completions(_features(x, encoding.columns), encoding)
+    return replace(completed, x=completed.x.astype(x.dtype))
 
 
 def _features(x: np.ndarray, columns: Sequence[str]) -> Features:
@@ -114,8 +117,25 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarr
     return x[first], y[first], np.add.reduceat(weight, np.flatnonzero(first))
 
 
-class Pickled:
-    """A mixin before `BaseEstimator`: pickle writes the posterior as `posterior_.save` does."""
+RandomState: TypeAlias = int | np.random.RandomState | None
+_PRECISIONS = (np.float64, np.float32)
+_PLAIN = bool | int | float | str | None  # what a folder holds of the constructor's parameters
+
+
+class Estimator(BaseEstimator):
+    """The base of the estimators: a posterior, in the precision of the rows, that pickle and `save` write alike."""
+
+    # `posterior_`: the `lamu.Posterior`, with all that it can be asked.
+    #
+    # `dtype_`: the precision of the rows that were learned from.
+    #
+    # `n_features_in_`: the number of columns.
+    #
+    # `feature_names_in_`: the names of the columns, where X was a frame.
+
+    posterior_: Posterior
+    dtype_: np.dtype
+    random_state: RandomState
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state that pickle writes."""
@@ -132,19 +152,7 @@ class Pickled:
                 data, arrays = state["posterior_"]
                 # Who unpickles has trusted the file already: pickle itself imports what it names.
                 state = {**state, "posterior_": decode(data, arrays, trust=modules_of(data))}
-        onward: Any = super()
-        onward.__setstate__(state)
-
-
-class Saved:
-    """A mixin with `save`, which `lamu.sklearn.load` reverses."""
-
-    posterior_: Any
-
-    @property
-    def _saved_parameters(self) -> dict[str, Any]:
-        """The constructor's parameters that a folder keeps: numbers, words and None."""
-        raise NotImplementedError
+        super().__setstate__(state)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes what was learned as a folder of JSON and plain arrays, without pickle.
@@ -171,6 +179,40 @@ class Saved:
         }
         return store.write(path, content, arrays)
 
+    def __sklearn_tags__(self) -> Tags:
+        """Returns scikit-learn's tags, with what is done with NaN."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._allows_nan
+        return tags
+
+    @property
+    def _saved_parameters(self) -> dict[str, _PLAIN]:
+        """The constructor's parameters that a folder keeps; a generator of random numbers is none."""
+        of_numpy = lambda value: value.item() if isinstance(value, np.generic) else value
+        parameters = {name: of_numpy(value) for name, value in self.get_params(deep=False).items()}
+        return {name: value for name, value in parameters.items() if isinstance(value, _PLAIN)}
+
+    @property
+    def _allows_nan(self) -> bool:
+        """Whether NaN is a missing entry."""
+        return True
+
+    def _drawn_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _validated(self, X: Inputs, *y: Targets, reset: bool = False, **options: Any) -> Any:
+        """Returns rows, and their targets where there are some, once they are numbers; those of a question as asked."""
+        if not reset:
+            check_is_fitted(self)
+        refuse_codes(X)
+        finite = "allow-nan" if self._allows_nan else True
+        return validate_data(self, X, *y, dtype=_PRECISIONS, reset=reset, ensure_all_finite=finite, **options)
+
+    def _asked(self, question: Callable[[Posterior], Any]) -> Any:
+        """Returns the answer to a question about the posterior, as NumPy arrays."""
+        with jax.enable_x64(self.dtype_ == np.float64):
+            return jax.tree.map(np.asarray, question(self.posterior_))
+
 
 def _plain(value: Any) -> Any:
     """Returns a learned attribute as what a file holds: lists of words in the place of arrays of objects."""
@@ -179,35 +221,28 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
-_PRECISIONS = (np.float64, np.float32)
-
-
-class BayesianEstimator(Pickled, Saved, BaseEstimator):
-    """The base of the estimators: parameters, fit and prediction."""
+class BayesianEstimator(Estimator):
+    """The base of classifier and regressor: parameters, fit and prediction."""
 
     # Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an
     # array of `float32`.
     #
-    # `posterior_`: the `lamu.Posterior`, with all that it can be asked. Where training rows lack numbers, its inputs
-    # are complete rows, and behind them a column for each of X's columns that lacks some: ones where it does.
+    # `posterior_`: where training rows lack numbers, its inputs are complete rows, and behind them a column for each of
+    # X's columns that lacks some: ones where it does.
     #
-    # `encoding_`: what missing numbers become, `lamu.data.Encoding.describe()`.
-    #
-    # `n_features_in_`: the number of columns.
-    #
-    # `feature_names_in_`: the names of the columns, where X was a frame.
+    # `encoding_`: the imputation of missing numbers, `lamu.data.Encoding.describe()`.
 
     def __init__(
         self,
-        likelihood: Any = None,
+        likelihood: Likelihood | str | None = None,
         *,
         network: Any = None,
-        prior: Any = None,
-        algorithm: Any = None,
-        epochs: Any = None,
-        batch_size: Any = 64,
-        samples: Any = 32,
-        random_state: Any = None,
+        prior: Prior | None = None,
+        algorithm: Algorithm | None = None,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        samples: int = 32,
+        random_state: RandomState = None,
     ) -> None:
         # Anything is taken here and looked at by `fit`: scikit-learn's searches set and reset parameters freely.
         self.likelihood = likelihood
@@ -219,7 +254,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Inputs, y: Targets, sample_weight: Any = None) -> Any:
+    def fit(self, X: Inputs, y: Targets, sample_weight: Inputs | None = None) -> Any:
         """Learns from the rows of a table.
 
         Args:
@@ -239,8 +274,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
             ValueError: for inputs that cannot be used: infinity, a column without a value, another number of rows
                 than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
-        refuse_codes(X)
-        X, y = validate_data(self, X, y, dtype=_PRECISIONS, ensure_min_samples=2, ensure_all_finite="allow-nan")
+        X, y = self._validated(X, y, reset=True, ensure_min_samples=2)
         weight = _check_sample_weight(
             sample_weight, X, dtype=X.dtype, ensure_non_negative=True, allow_all_zero_weights=False
         )
@@ -252,21 +286,15 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(X.shape[1])])
         encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), list(names), weight)
         X = training_rows(encoding, X, target)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._drawn_seed()
         with jax.enable_x64(X.dtype == np.float64), warnings.catch_warnings():
             warnings.simplefilter("ignore", UnscaledWeights)  # said above, of the rows as they came
             self.posterior_ = self._posterior(likelihood, X, target, weight, seed)
         self.dtype_, self.encoding_ = X.dtype, encoding.describe()
         return self
 
-    def __sklearn_tags__(self) -> Any:
-        """Returns scikit-learn's tags: inputs may have missing numbers."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     @property
-    def _saved_parameters(self) -> dict[str, Any]:
+    def _saved_parameters(self) -> dict[str, _PLAIN]:
         return {"samples": self.samples}
 
     def _chosen(self, task: str, default: str, classes: int = 0) -> Likelihood:
@@ -283,7 +311,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
     def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
         """Returns the targets as numbers `[rows]`, and their likelihood."""
 
-    def _posterior(self, likelihood: Likelihood, x: Inputs, y: Targets, weight: Any, seed: int) -> Posterior:
+    def _posterior(self, likelihood: Likelihood, x: Inputs, y: Targets, weight: np.ndarray, seed: int) -> Posterior:
         if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
             return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
         network = MLP((64, 64)) if self.network is None else self.network
@@ -299,10 +327,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
 
     def _predict(self, X: Inputs, ask: Callable[[Predictive], Any]) -> Any:
         """Returns the answer to a question about the prediction at X, as NumPy arrays."""
-        check_is_fitted(self)
-        refuse_codes(X)
-        X = validate_data(self, X, dtype=_PRECISIONS, reset=False, ensure_all_finite="allow-nan")
-        rows = new_rows(Encoding.of(self.encoding_), np.asarray(X, self.dtype_))
-        with jax.enable_x64(self.dtype_ == np.float64):
-            pred = InputMixture.of(lambda x, _: self.posterior_.predict(x, samples=self.samples), rows)
-            return jax.tree.map(np.asarray, ask(pred))
+        rows = self._validated(X)
+        completed = new_rows(Encoding.of(self.encoding_), np.asarray(rows, self.dtype_))
+        mixed = lambda posterior: InputMixture.of(lambda x, _: posterior.predict(x, samples=self.samples), completed)
+        return self._asked(lambda posterior: ask(mixed(posterior)))

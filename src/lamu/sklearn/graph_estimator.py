@@ -1,4 +1,4 @@
-"""What the estimators that are faces of graphs share: standardised rows, and coordinate ascent on their bound."""
+"""Estimators of graphs: factor analysis, Gaussian mixtures and topics, by variational message passing."""
 
 from __future__ import annotations
 
@@ -10,88 +10,70 @@ from typing import Any
 import jax
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state, check_scalar
-from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags, check_random_state, check_scalar
+from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from lamu.algorithms import vmp
 from lamu.graphs import Graph, models
 from lamu.loop import fit
-from lamu.sklearn.estimator import Pickled, Saved, refuse_codes
-from lamu.typing import DTypeLike, Inputs, Targets
+from lamu.sklearn.estimator import Estimator, RandomState
+from lamu.typing import Inputs, Number, Targets
 
 __all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedEstimator", "TopicModel"]
 
 
-_PRECISIONS = (np.float64, np.float32)
+@cache  # one graph of a kind, so that it is compiled once
+def _graph(make: Callable[..., Graph], dtype: np.dtype, *arguments: Any) -> Graph:
+    with jax.enable_x64(dtype == np.float64):
+        return make(*arguments)
 
 
-class GraphEstimator(Pickled, Saved, BaseEstimator):
-    """The base of the faces of graphs: what they are fitted by, and in which precision."""
+class GraphEstimator(Estimator):
+    """The base of the estimators of graphs, which are fitted by variational message passing."""
 
-    # `posterior_`: the `lamu.Posterior` of the graph, with all that it can be asked.
-    #
     # `lower_bound_`: the bound of the log evidence of the rows as the graph sees them, in nats.
     #
     # `n_iter_`: the sweeps.
-    #
-    # `n_features_in_`: the number of columns.
-    #
-    # `feature_names_in_`: the names of the columns, where X was a frame.
 
-    n_init: Any
-    max_iter: Any
-    random_state: Any
+    n_init: int
+    max_iter: int | None
 
-    def _learn(self, graph: Graph, data: dict[str, Any], dtype: DTypeLike) -> None:
-        """Fits the graph, made in this precision, to data, arrays by name."""
+    def _learn(self, data: dict[str, Any], dtype: np.dtype, make: Callable[..., Graph], *arguments: Any) -> None:
+        """Fits the graph that a function makes of arguments, the first its number of parts, to arrays by name."""
+        check_scalar(arguments[0], "n_components", Integral, min_val=1)
         check_scalar(self.n_init, "n_init", Integral, min_val=1)
         if self.max_iter is not None:
             check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        graph, algorithm = _graph(make, dtype, *arguments), vmp(restarts=self.n_init)
         with jax.enable_x64(dtype == np.float64):
-            fitted = fit(graph, data, vmp(restarts=self.n_init), seed=seed, steps=self.max_iter, progress=False)
+            fitted = fit(graph, data, algorithm, seed=self._drawn_seed(), steps=self.max_iter, progress=False)
             self.posterior_ = fitted.posterior
             self.lower_bound_ = float(np.asarray(fitted.posterior.evidence))
         self.n_iter_ = len(fitted.history["loss"])
         self.dtype_ = dtype
 
-    @property
-    def _saved_parameters(self) -> dict[str, Any]:
-        # All of them; a generator of random numbers is none that a file holds.
-        plain = bool | int | float | str | None
-        of_numpy = lambda value: value.item() if isinstance(value, np.generic) else value
-        named = {name: of_numpy(value) for name, value in self.get_params(deep=False).items()}
-        return {name: value for name, value in named.items() if isinstance(value, plain)}
-
     def _shared(self, name: str) -> Any:
         """Returns the posterior mean of a variable that all rows share, as NumPy arrays."""
-        with jax.enable_x64(self.dtype_ == np.float64):
-            return jax.tree.map(np.asarray, self.posterior_.mean["network"][name])
+        return self._asked(lambda posterior: posterior.mean["network"][name])
 
-    def _asked(self, question: Callable[[Any], Any]) -> Any:
-        """Returns the answer to a question about the posterior, as NumPy arrays."""
-        with jax.enable_x64(self.dtype_ == np.float64):
-            return jax.tree.map(np.asarray, question(self.posterior_))
+
+class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """A mixin of estimators that turn a row into one number for each of their components."""
+
+    components_: np.ndarray
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
 
 
 class StandardisedEstimator(GraphEstimator):
-    """The base of the faces whose rows are numbers, which the graph sees centred and of unit scale."""
+    """The base of the estimators of numeric rows, which are standardised for the graph."""
 
     # `mean_`: the mean of each column, `[columns]`.
     #
     # `scale_`: the standard deviation of each column, `[columns]`; one where a column is constant.
-
-    @property
-    def _missing(self) -> bool:
-        """Whether NaN is a missing entry."""
-        raise NotImplementedError
-
-    def __sklearn_tags__(self) -> Any:
-        """Returns scikit-learn's tags, with what is done with NaN."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._missing
-        return tags
 
     def score(self, X: Inputs, y: Targets = None) -> float:
         """Returns the mean log density of the rows in nats.
@@ -115,8 +97,7 @@ class StandardisedEstimator(GraphEstimator):
 
     def _first(self, X: Inputs) -> np.ndarray:
         """Returns the rows to learn from, standardised, and keeps how."""
-        refuse_codes(X)
-        X = validate_data(self, X, dtype=_PRECISIONS, ensure_min_samples=2, ensure_all_finite=self._finite)
+        X = self._validated(X, reset=True, ensure_min_samples=2)
         empty = np.isnan(X).all(axis=0)
         if empty.any():
             raise ValueError(f"column {int(empty.argmax())} has no value in any row; leave it out")
@@ -126,26 +107,13 @@ class StandardisedEstimator(GraphEstimator):
 
     def _checked(self, X: Inputs) -> np.ndarray:
         """Returns the rows of a question, in the precision of the estimator."""
-        check_is_fitted(self)
-        refuse_codes(X)
-        X = validate_data(self, X, dtype=_PRECISIONS, reset=False, ensure_all_finite=self._finite)
-        return np.asarray(X, self.dtype_)
+        return np.asarray(self._validated(X), self.dtype_)
 
     def _standardised(self, X: np.ndarray) -> np.ndarray:
         return (X - self.mean_) / self.scale_
 
-    @property
-    def _finite(self) -> Any:
-        return "allow-nan" if self._missing else True
 
-
-@cache  # one graph of a kind, so that it is compiled once
-def _factor_graph(factors: int, dimension: int, dtype: np.dtype) -> Graph:
-    with jax.enable_x64(dtype == np.float64):
-        return models.FactorAnalysis(factors, dimension)
-
-
-class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StandardisedEstimator):
+class FactorAnalysis(_Components, StandardisedEstimator):
     r"""Factor analysis by variational message passing; factors that the rows do not need vanish.
 
     \[ z \sim N(0, I), \qquad x \mid z \sim N(\mu + W z, \Psi), \qquad \Psi \text{ diagonal} \]
@@ -175,7 +143,12 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
     """
 
     def __init__(
-        self, n_components: Any = None, *, n_init: Any = 1, max_iter: Any = 1000, random_state: Any = None
+        self,
+        n_components: int | None = None,
+        *,
+        n_init: int = 1,
+        max_iter: int | None = 1000,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.n_init = n_init
@@ -195,8 +168,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
         del y
         rows = self._first(X)
         factors = rows.shape[1] if self.n_components is None else self.n_components
-        check_scalar(factors, "n_components", Integral, min_val=1)
-        self._learn(_factor_graph(factors, rows.shape[1], rows.dtype), {"y": rows}, rows.dtype)
+        self._learn({"y": rows}, rows.dtype, models.FactorAnalysis, factors, rows.shape[1])
         self.components_ = (self.scale_[:, None] * self._shared("W")).T
         self.noise_variance_ = self.scale_**2 / self._shared("noise")
         return self
@@ -219,23 +191,9 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
         """Returns the inverse of the covariance, `[columns, columns]`."""
         return np.linalg.inv(self.get_covariance())
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
-
-    @property
-    def _missing(self) -> bool:
-        return True
-
 
 # scikit-learn's words for a covariance, in the graph's.
 _COVARIANCES = {"full": "full", "diag": "diagonal", "tied": "tied"}
-
-
-@cache  # one graph of a kind, so that it is compiled once
-def _mixture_graph(components: int, dimension: int, concentration: float, covariance: str, dtype: np.dtype) -> Graph:
-    with jax.enable_x64(dtype == np.float64):
-        return models.GaussianMixture(components, dimension, concentration, covariance)
 
 
 class GaussianMixture(StandardisedEstimator):
@@ -276,13 +234,13 @@ class GaussianMixture(StandardisedEstimator):
 
     def __init__(
         self,
-        n_components: Any = 1,
+        n_components: int = 1,
         *,
-        covariance_type: Any = "full",
-        weight_concentration_prior: Any = 1e-3,
-        n_init: Any = 1,
-        max_iter: Any = None,
-        random_state: Any = None,
+        covariance_type: str = "full",
+        weight_concentration_prior: Number = 1e-3,
+        n_init: int = 1,
+        max_iter: int | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -305,12 +263,8 @@ class GaussianMixture(StandardisedEstimator):
         if self.covariance_type not in _COVARIANCES:
             raise ValueError(f'covariance_type={self.covariance_type!r} is not known; give "full", "diag" or "tied"')
         rows = self._first(X)
-        kind = _COVARIANCES[self.covariance_type]
-        check_scalar(self.n_components, "n_components", Integral, min_val=1)
-        graph = _mixture_graph(
-            self.n_components, rows.shape[1], float(self.weight_concentration_prior), kind, rows.dtype
-        )
-        self._learn(graph, {"y": rows}, rows.dtype)
+        options = float(self.weight_concentration_prior), _COVARIANCES[self.covariance_type]
+        self._learn({"y": rows}, rows.dtype, models.GaussianMixture, self.n_components, rows.shape[1], *options)
         self.weights_ = self._shared("weight")
         tied = self.covariance_type == "tied"
         mean, precision = (self._shared("mean"), self._shared("precision")) if tied else self._shared("part").values()
@@ -356,24 +310,18 @@ class GaussianMixture(StandardisedEstimator):
         noise = random.normal(size=(n_samples, shape[1]))
         return self.means_[component] + np.einsum("nij,nj->ni", root[component], noise), component
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         # Returns scikit-learn's tags: an estimator of a density.
         tags = super().__sklearn_tags__()
         tags.estimator_type = "density_estimator"
         return tags
 
     @property
-    def _missing(self) -> bool:
+    def _allows_nan(self) -> bool:
         return self.covariance_type == "diag"
 
 
-@cache  # one graph of a kind, so that it is compiled once
-def _topic_graph(topics: int, vocabulary: int, share: float, word: float, dtype: np.dtype) -> Graph:
-    with jax.enable_x64(dtype == np.float64):
-        return models.Topics(topics, vocabulary, share, word)
-
-
-class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimator):
+class TopicModel(_Components, GraphEstimator):
     r"""Latent Dirichlet allocation by variational message passing.
 
     \[ \theta_i \sim \mathrm{Dir}(a), \quad \beta_k \sim \mathrm{Dir}(b), \quad w_{ij} \sim \sum_k \theta_{ik}\beta_k \]
@@ -406,13 +354,13 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
 
     def __init__(
         self,
-        n_components: Any = 10,
+        n_components: int = 10,
         *,
-        doc_topic_prior: Any = 0.1,
-        topic_word_prior: Any = 0.05,
-        n_init: Any = 1,
-        max_iter: Any = 200,
-        random_state: Any = None,
+        doc_topic_prior: Number = 0.1,
+        topic_word_prior: Number = 0.05,
+        n_init: int = 1,
+        max_iter: int | None = 200,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
@@ -434,9 +382,8 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         del y
         rows = self._counts(X, reset=True)
         priors = float(self.doc_topic_prior), float(self.topic_word_prior)
-        check_scalar(self.n_components, "n_components", Integral, min_val=1)
-        graph = _topic_graph(self.n_components, rows.shape[1], *priors, rows.dtype)
-        self._learn(graph, {"words": _words(rows)}, rows.dtype)
+        size = self.n_components, rows.shape[1]
+        self._learn({"words": _words(rows)}, rows.dtype, models.Topics, *size, *priors)
         belief: Any = self.posterior_.belief
         self.components_ = np.asarray(belief.factors["network"].factors["topic"].concentration)
         return self
@@ -470,7 +417,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         check_is_fitted(self)
         return float(np.exp(-self.score(X) / max(self._counts(X, reset=False).sum(), 1.0)))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Returns scikit-learn's tags: counts are not negative, and may be sparse."""
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
@@ -478,8 +425,8 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         return tags
 
     @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
+    def _allows_nan(self) -> bool:
+        return False
 
     def _asked_words(self, X: Inputs) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
@@ -487,8 +434,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
 
     def _counts(self, X: Inputs, reset: bool) -> Any:
         """Returns the counts as a sparse matrix of rows."""
-        refuse_codes(X)
-        X = validate_data(self, X, dtype=_PRECISIONS, accept_sparse="csr", reset=reset)
+        X = self._validated(X, reset=reset, accept_sparse="csr")
         check_non_negative(X, f"{type(self).__name__}, whose columns are counts of words")
         return sparse.csr_matrix(X)
 

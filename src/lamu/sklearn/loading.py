@@ -18,7 +18,7 @@ from lamu.sklearn.supervised import BayesianClassifier, BayesianRegressor
 __all__ = ["load"]
 
 _KINDS: tuple[type, ...] = (BayesianClassifier, BayesianRegressor, FactorAnalysis, GaussianMixture, TopicModel)
-_ESTIMATORS = {each.__name__: each for each in _KINDS}
+_ESTIMATORS = {kind.__name__: kind for kind in _KINDS}
 
 
 def load(path: str | os.PathLike[str], *, trust: Iterable[str] = ()) -> Any:
@@ -76,7 +76,7 @@ def _declared(path: Any, content: Any) -> Any:
     if set(content) != {"estimator", "parameters", "learned", "posterior"}:
         raise ValueError(f"it holds {', '.join(map(str, content))}")
     if not isinstance(content["parameters"], dict) or any(
-        isinstance(each, dict | list) for each in content["parameters"].values()
+        isinstance(value, dict | list) for value in content["parameters"].values()
     ):
         raise ValueError("its parameters are no numbers and words")
     return declared({"list": [content["learned"], content["posterior"]]})

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state, check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 
 from lamu.likelihoods import Likelihood
-from lamu.sklearn.estimator import BayesianEstimator
+from lamu.sklearn.estimator import BayesianEstimator, RandomState
 from lamu.typing import Inputs, Targets
 
 __all__ = ["BayesianClassifier", "BayesianRegressor"]
@@ -136,7 +136,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         """
         return np.stack(self._predict(X, lambda pred: pred.interval(level)), axis=-1)
 
-    def sample_y(self, X: Inputs, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(self, X: Inputs, n_samples: int = 1, random_state: RandomState = 0) -> np.ndarray:
         """Returns draws of the target from the predictive distribution.
 
         Args:
