@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+import lamu as library
 from lamu import drafts as exchanging
 from lamu.cli.output_dir import CONTENT, draft
 from lamu.data import load
@@ -182,6 +184,8 @@ def test_a_draft_does_not_replace_what_came_in_the_meantime(tmp_path):
 @pytest.mark.parametrize("given", [(), ("--prior-scale", "0.5")], ids=["chosen", "given"])
 def test_a_table_is_read_once_and_every_fit_was_announced(lamu, monkeypatch, capsys, given):
     csv_of("diabetes").to_csv("t.csv", index=False)
+    model = library.Model(library.networks.Linear(), library.likelihoods.Gaussian(0.7))
+    exact = library.fit(model, (np.eye(4), np.arange(4.0)), library.algorithms.conjugate())
     opened, fits, said = [], [], []
 
     def record(model, data, algorithm, **options):
@@ -189,8 +193,7 @@ def test_a_table_is_read_once_and_every_fit_was_announced(lamu, monkeypatch, cap
         fits.append(options)
         if options.get("validation") is None:  # the one that was asked for, of all training rows
             raise KeyboardInterrupt
-        nll = np.array([-float(model.prior.scale)])
-        return SimpleNamespace(history={"validation_nll": nll}, interrupted=False)
+        return replace(exact, history={"validation_nll": np.array([-float(model.prior.scale)])})
 
     sys.addaudithook(lambda event, words: opened.append(1) if event == "open" and words[0] == "t.csv" else None)
     for module in ("validation_choice", "folds"):

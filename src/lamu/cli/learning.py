@@ -18,7 +18,6 @@ from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
-from lamu.running.result import Fit
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
 from lamu.tabular.truncated import Truncated
@@ -293,7 +292,7 @@ def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool
     return runs
 
 
-def _of_runs(found: Any, fits: tuple[Fit, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
+def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
     # The loop returns what it has; a folder that holds less than it says would mislead.
     if any(run.interrupted for run in fits):
         raise KeyboardInterrupt
