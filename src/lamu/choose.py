@@ -1,8 +1,7 @@
-"""One search behind every choice: of a prior's scale, a temperature, a likelihood, a width, or a factor of the noise.
+"""One search behind every choice: of a scale of a prior, a temperature, a likelihood, or a factor of the noise."""
 
-A candidate is anything that can be a key of a dictionary. A function returns its loss, by rows set aside, by folds or
-by the evidence; a search asks for the losses of the candidates that are to be tried, in its order, and ends.
-"""
+# A candidate is anything that can be a key of a dictionary. A function returns its loss, by rows set aside, by folds or
+# by the evidence; a search asks for the losses of the candidates that are to be tried, in its order, and ends.
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ __all__ = [
 ]
 
 Candidate = TypeVar("Candidate", bound=Hashable)
-Ask: TypeAlias = Callable[[Any], float]
-"""Returns the loss of a candidate, infinite where there is none."""
+Ask: TypeAlias = Callable[[Any], float]  # returns the loss of a candidate, infinite where there is none
 
 _WORST = 1e30  # what Nelder and Mead's method, which takes differences, is told in the place of infinity
 
