@@ -18,10 +18,9 @@ __all__ = ["Eigenbasis"]
 
 
 class Eigenbasis(Operator):
-    """Base of operators with an array `eigenvalues`, given `apply` and `diagonal_of`; not linear in its leaves.
+    """Base of operators with an array `eigenvalues`, given `apply` and `diagonal_of`; not linear in its leaves."""
 
-    The root that makes draws is the symmetric one, which does not depend on the signs and the order of eigenvectors.
-    """
+    # The root that makes draws is the symmetric one, which does not depend on the signs and the order of eigenvectors.
 
     eigenvalues: Array
 

@@ -54,14 +54,17 @@ class Stacked:
     rows: Array  # `[batch, *base]`
 
     def squares(self) -> Array:
+        """Returns the sum of the squares."""
         # As a product: a processor takes much longer for a sum over the slowest axis.
         return jnp.tensordot(jnp.ones(self.rows.shape[0], self.rows.dtype), self.rows * self.rows, 1)
 
     def gram(self, slope: Array | None) -> Array:
+        """Returns the inner products."""
         rows = _flat(self.rows if slope is None else self.rows * slope[None])
         return jnp.matmul(rows, rows.T, precision=_EXACT)
 
     def combine(self, coefficients: Array) -> Array:
+        """Returns combinations of rows."""
         found = jnp.matmul(coefficients.T.astype(self.rows.dtype), _flat(self.rows), precision=_EXACT)
         return found.reshape(-1, *self.rows.shape[1:])
 
@@ -76,15 +79,18 @@ class Outer:
     d: Array  # cotangents `[groups, batch, outputs]`
 
     def squares(self) -> Array:
+        """Returns the sum of the squares."""
         return jnp.einsum("gbi,gbo->gio", self.a * self.a, self.d * self.d)
 
     def gram(self, slope: Array | None) -> Array:
+        """Returns the inner products."""
         if slope is not None:
             return Slabs.of(self.a[..., None], self.d[..., None]).gram(slope)
         one, other = (jnp.einsum("gbi,gci->gbc", x, x, precision=_EXACT) for x in (self.a, self.d))
         return jnp.sum(one * other, axis=0)
 
     def combine(self, coefficients: Array) -> Array:
+        """Returns combinations of rows."""
         c = coefficients.astype(self.d.dtype)
         one = lambda k: jnp.einsum("gbi,gbo->gio", self.a, self.d * c[None, :, k, None])
         return jnp.stack([one(k) for k in range(c.shape[1])])
@@ -109,9 +115,11 @@ class Slabs:
         return cls(lambda piece: piece, pieces, d, held)
 
     def squares(self) -> Array:
+        """Returns the sum of the squares."""
         return self._joined(jax.lax.map(lambda piece: jnp.sum(self._rows(piece) ** 2, axis=1)[None], self.pieces))[0]
 
     def gram(self, slope: Array | None) -> Array:
+        """Returns the inner products."""
         factors = jnp.ones((1, 1, self.held, 1), self.d.dtype) if slope is None else self._cut(slope[None])
 
         def part(piece: PyTree, factor: Array) -> Array:
@@ -123,6 +131,7 @@ class Slabs:
         return self._total(lambda both: part(*both), (self.pieces, factors))
 
     def combine(self, coefficients: Array) -> Array:
+        """Returns combinations of rows."""
         c = coefficients.astype(self.d.dtype)
         part = lambda piece: jnp.einsum("gbio,bk->kgio", self._rows(piece), c, precision=_EXACT)
         return self._joined(jax.lax.map(part, self.pieces))
@@ -159,9 +168,11 @@ class Looked:
         return cls(which, received.astype(cotangents.dtype), count)
 
     def squares(self) -> Array:
+        """Returns the sum of the squares."""
         return self._scattered(self.received * self.received)
 
     def gram(self, slope: Array | None) -> Array:
+        """Returns the inner products."""
         rows = self.received if slope is None else self.received * self._at(slope)
         rows = rows.reshape(*rows.shape[:2], -1)
 
@@ -173,6 +184,7 @@ class Looked:
         return jax.lax.map(against_all, (self.which, rows))
 
     def combine(self, coefficients: Array) -> Array:
+        """Returns combinations of rows."""
         ones = [1] * (self.received.ndim - 1)
         one = lambda c: self._scattered(self.received * c.astype(self.received.dtype).reshape(-1, *ones))
         return jax.lax.map(one, coefficients.T)
