@@ -19,10 +19,11 @@ __all__ = ["draft", "exchange", "hidden_beside", "is_alive", "reason"]
 
 
 @contextmanager
-def draft(path: Path, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
+def draft(path: Path, check: Callable[[], None] = lambda: None, other: str = "another") -> Iterator[Path]:
     """Gives a path to make a file or folder at, which becomes `path` if all goes well and vanishes otherwise."""
-    # `check` is called before the renaming, and raises an error where what is at `path` by then must stay.
-    hidden = hidden_beside(path)
+    # `check` is called before the renaming, and raises an error where what is at `path` by then must stay; `other` is
+    # the remedy that an error names.
+    hidden = hidden_beside(path, other)
     try:
         yield hidden / path.name
         check()
@@ -34,7 +35,7 @@ def draft(path: Path, check: Callable[[], None] = lambda: None) -> Iterator[Path
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def hidden_beside(path: Path) -> Path:
+def hidden_beside(path: Path, other: str = "another") -> Path:
     """Makes a hidden folder beside a path, and removes those that killed processes of this machine left."""
     # Its name has the number of the process and of the machine, so that the draft of a process that still runs, or of
     # another machine on a shared disk, stays.
@@ -51,7 +52,7 @@ def hidden_beside(path: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}-{os.getpid()}.", dir=path.parent))
     except OSError as error:
         raise PermissionError(
-            f"the folder {str(path.parent)!r} cannot be written to ({reason(error)}); choose another"
+            f"the folder {str(path.parent)!r} cannot be written to ({reason(error)}); choose {other}"
         ) from error
 
 

@@ -141,6 +141,7 @@ def _is_free(folder: Path) -> bool | None:
 
 FORMAT = 2  # of config.json
 _ASKED = "asked.json"
+_OTHER = "another --out"
 _POSTERIOR = "posterior"
 CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
 _OF_IMAGES = ("config.json", "images.png", "metrics.json", "posterior")
@@ -276,7 +277,7 @@ def _begun(place: Path, out: Path, asked: Document) -> RunLock:
     """Makes the folder of the checkpoints, which has its lock from the first moment that others see it."""
     lock = None
     try:
-        with drafts.draft(place) as folder:
+        with drafts.draft(place, other=_OTHER) as folder:
             folder.mkdir(mode=0o755)
             lock = RunLock(folder)
             (folder / _ASKED).write_text(json.dumps(asked, indent=2), encoding="utf-8")
@@ -337,7 +338,7 @@ def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> No
 
 def refuse_unwritable(out: Path) -> None:
     """Raises an error of one sentence if nothing can be made beside `out`; asked before hours of work, not after."""
-    shutil.rmtree(drafts.hidden_beside(_plain(out)))
+    shutil.rmtree(drafts.hidden_beside(_plain(out), _OTHER))
 
 
 @contextmanager
@@ -347,7 +348,7 @@ def draft(out: Path, force: bool = False) -> Iterator[Path]:
     out = _plain(out)
     refuse_existing(out, force)
     try:
-        with drafts.draft(out, lambda: refuse_existing(out, force)) as path:
+        with drafts.draft(out, lambda: refuse_existing(out, force), _OTHER) as path:
             yield path
     except OSError as error:
         if error.errno is None:  # a sentence already
