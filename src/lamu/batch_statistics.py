@@ -28,7 +28,13 @@ _ROWS = 1024
 
 @record
 class BatchStatistics:
-    """Treatment of a network's batch statistics in a posterior; they stay as they came, unless it is overridden."""
+    """Base class of treatments of a network's batch statistics in a posterior; without `of` they stay as they came.
+
+    Examples:
+        >>> from lamu.batch_statistics import BatchStatistics, Recomputed
+        >>> isinstance(Recomputed(), BatchStatistics)
+        True
+    """
 
     def of(self, posterior: Posterior, data: Data) -> Posterior:
         """Returns the posterior with its state.

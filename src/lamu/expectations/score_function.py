@@ -28,7 +28,14 @@ __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline"
 
 @record
 class Control:
-    """What is taken off the losses."""
+    """Base class of what is taken off the losses; by itself nothing.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.expectations import Control
+        >>> Control().weights(jnp.array([1.0, 3.0]), lambda: None).tolist()
+        [0.5, 1.5]
+    """
 
     def require(self, count: int) -> None:
         """Raises a ValueError where so many draws are too few; any number is enough, unless overridden."""
