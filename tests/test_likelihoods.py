@@ -367,8 +367,6 @@ def test_links_return(link, means: list[float]) -> None:
         )
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("f", [0.0, 1e4, -1e4, 13.8])
 @pytest.mark.parametrize(
     "likelihood",
     [
@@ -380,13 +378,14 @@ def test_links_return(link, means: list[float]) -> None:
         ZeroInflated(NegativeBinomial(2.0)),
     ],
 )
-def test_counts_from_zero_to_a_million_are_finite(likelihood, f: float, dtype) -> None:
-    outputs = jnp.full((2, likelihood.outputs(jnp.zeros(2))), f, dtype)
-    y = jnp.array([0, 1_000_000])
-    value, slope = jax.value_and_grad(lambda outputs: jnp.sum(likelihood.log_prob({}, outputs, y)))(outputs)
-    assert jnp.isfinite(value)
-    assert jnp.isfinite(slope).all()
-    assert jnp.isfinite(likelihood.information({}, outputs)).all()
+def test_counts_from_zero_to_a_million_are_finite(likelihood) -> None:
+    y = jnp.tile(jnp.array([0, 1_000_000]), 4)
+    for dtype in (jnp.float32, jnp.float64):
+        f = jnp.repeat(jnp.array([0.0, 1e4, -1e4, 13.8], dtype), 2)
+        outputs = jnp.tile(f[:, None], (1, likelihood.outputs(jnp.zeros(2))))
+        slope = jax.grad(lambda outputs: jnp.sum(likelihood.log_prob({}, outputs, y)))(outputs)
+        for found in (likelihood.log_prob({}, outputs, y), slope, likelihood.information({}, outputs)):
+            assert jnp.isfinite(found).all(), dtype
 
 
 def test_counts_of_a_million_keep_their_digits_in_float32() -> None:
