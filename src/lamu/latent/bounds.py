@@ -494,7 +494,7 @@ class WarmUp(Bound):
         [0.0, 0.25, 1.0, 1.0]
     """
 
-    bound: Bound
+    bound: Bound | Any
     steps: int = static()
 
     def __post_init__(self) -> None:

@@ -170,8 +170,8 @@ class ConvNet(Normalised):
     widths: tuple[int, ...] = static(default=(64,))
     kernel: int = static(default=3)
     activation: str = static(default="relu")
-    normalise: Normaliser | None = None
-    dropout: UnitNoise | None = None
+    normalise: Normaliser | Any = None
+    dropout: UnitNoise | Any = None
 
     linear = False
 

@@ -99,8 +99,8 @@ class MLP(Normalised):
 
     widths: tuple[int, ...] = static(default=(64, 64))
     activation: str = static(default="relu")
-    normalise: Normaliser | None = None
-    dropout: UnitNoise | None = None
+    normalise: Normaliser | Any = None
+    dropout: UnitNoise | Any = None
 
     linear = False
 

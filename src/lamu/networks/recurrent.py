@@ -141,7 +141,7 @@ class RecurrentNetwork(Network):
     # all gates is one product for all steps, before the loop.
 
     widths: tuple[int, ...] | Any  # how many units each layer remembers
-    readout: Readout  # which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`
+    readout: Readout | Any  # which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`
     gates: int  # how many gates a cell has; their kernels lie side by side
     linear = False
     head = "layers/0/*"
@@ -242,7 +242,7 @@ class GRU(RecurrentNetwork):
     """
 
     widths: tuple[int, ...] = static(default=(32,))
-    readout: Readout = LastStep()
+    readout: Readout | Any = LastStep()
 
     gates = 3
 
@@ -301,7 +301,7 @@ class LSTM(RecurrentNetwork):
     """
 
     widths: tuple[int, ...] = static(default=(32,))
-    readout: Readout = LastStep()
+    readout: Readout | Any = LastStep()
 
     gates = 4
 

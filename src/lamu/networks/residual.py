@@ -138,7 +138,7 @@ class ResNet(_Residual):
     depth: int = static(default=20)
     width: int = static(default=16)
     activation: str = static(default="silu")
-    normalise: Normaliser = FilterResponse()
+    normalise: Normaliser | Any = FilterResponse()
 
     outside = 2
     activations_first = False
@@ -211,7 +211,7 @@ class WideResNet(_Residual):
     depth: int = static(default=16)
     widen: int = static(default=4)
     activation: str = static(default="relu")
-    normalise: Normaliser = FilterResponse()
+    normalise: Normaliser | Any = FilterResponse()
 
     outside = 4
     activations_first = True

@@ -71,7 +71,7 @@ class Transformer(Network):
     hidden: int = static(default=64)
     activation: str = static(default="gelu")
     causal: bool = static(default=False)
-    readout: Readout = MeanOfSteps()
+    readout: Readout | Any = MeanOfSteps()
 
     linear = False
     head = "layers/0/*"

@@ -58,7 +58,7 @@ class UNet(Normalised):
 
     channels: tuple[int, ...] = static(default=(16, 32, 64))
     activation: str = static(default="silu")
-    normalise: Normaliser = FilterResponse()
+    normalise: Normaliser | Any = FilterResponse()
 
     linear = False
     head = "layers/0/*"

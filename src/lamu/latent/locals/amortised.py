@@ -183,9 +183,9 @@ class Amortised(EncoderLocal):
     """
 
     network: Any
-    family: BeliefFamily = MeanField()
+    family: BeliefFamily | Any = MeanField()
     given: tuple[str, ...] = static(default=())
-    bound: Bound = ELBO()
+    bound: Bound | Any = ELBO()
 
     random: ClassVar[bool] = True
     per_unit_kl: ClassVar[bool] = True
@@ -452,7 +452,7 @@ class Denoising(Delta):
         True
     """
 
-    corruption: Corruption = Masking()
+    corruption: Corruption | Any = Masking()
 
     random: ClassVar[bool] = True
     counts = True  # a step there is in training alone
@@ -512,7 +512,7 @@ class Refined(Local):
         0.3
     """
 
-    local: Amortised
+    local: Amortised | Any
     steps: int = static()
     rate: float = 0.3
     pairs: int = static(default=4)
