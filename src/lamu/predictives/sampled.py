@@ -37,7 +37,7 @@ class DrawnOutputs:
     outputs: Callable[..., Any] = static()
     # Whether the draws are random, and not a point or points that stand for themselves.
     random: bool = static(default=True)
-    log_weights: Array | None = None  # log w of each draw, `[S]`, normalised; None for equal weights
+    log_weights: Any = None  # log w of each draw, `[S]`, normalised; None for equal weights
 
     @property
     def support(self) -> Support:

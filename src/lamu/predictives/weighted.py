@@ -41,8 +41,8 @@ class Weighted(AveragedPredictive):
         1.0
     """
 
-    parts: tuple[Predictive, ...]
-    log_weights: Array
+    parts: tuple[Any, ...]
+    log_weights: Any
 
     def __post_init__(self) -> None:
         kinds = {(part.support.task, tuple(part.mean.shape)) for part in self.parts}
@@ -64,7 +64,7 @@ class Weighted(AveragedPredictive):
             )
 
     @classmethod
-    def equal(cls, parts: tuple[Predictive, ...]) -> Weighted:
+    def equal(cls, parts: tuple[Any, ...]) -> Weighted:
         """Returns the average with equal weights."""
         return cls(parts, jnp.full(len(parts), -math.log(len(parts)), parts[0].mean.dtype))
 
@@ -166,7 +166,7 @@ class Pooling(PredictiveRule):
 class _Members:
     """The members' preparations."""
 
-    parts: tuple[Prepared, ...]
+    parts: tuple[Any, ...]
 
     @property
     def support(self) -> Support:
