@@ -139,7 +139,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(TypeError, match="no optax optimiser"):
         variational_head(optimizer=3)
     with pytest.raises(TypeError, match="give an object"):
-        variational_head(covariance=DenseHead)  # pyright: ignore[reportArgumentType]
+        variational_head(covariance=DenseHead)
     with pytest.raises(ValueError, match=r"init_scale=-0\.5"):
         variational_head(init_scale=-0.5)
     for network, likelihood, prior, words in (

@@ -277,7 +277,7 @@ def _above(model: Model, features: Params) -> Model:
 @recipe("Harrison, Willes & Snoek 2024")
 def variational_head(
     optimizer: Any = None,
-    covariance: DenseHead | DiagonalHead | None = None,
+    covariance: Any = None,
     init_scale: Number = 0.1,
     factor: Any = Annealed(1.0),
 ) -> VariationalHead:
