@@ -169,9 +169,13 @@ class Dispersed(IndependentTargets):
 
     def dispersion(self, params: Params, f: Array) -> Array:
         """Returns the dispersion of every entry in the shape and dtype of f."""
+        return jnp.broadcast_to(self.dispersion_row(params, f), f.shape)
+
+    def dispersion_row(self, params: Params, f: Array) -> Array:
+        """Returns the dispersion of every output in the dtype of f, `[1, outputs]`."""
         if self.given is not None:
-            return jnp.full(f.shape, self.given, f.dtype)
-        return jnp.broadcast_to(jnp.exp(params[self.leaf]).astype(f.dtype)[None], f.shape)
+            return jnp.full((1, f.shape[-1]), self.given, f.dtype)
+        return jnp.exp(params[self.leaf]).astype(f.dtype)[None]
 
 
 class LearnedScale(Dispersed):

@@ -32,7 +32,7 @@ class NormalNoise(IndependentTargets):
     support = Real()
 
     def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
-        """Returns the means and the deviations, each `[batch, targets]`."""
+        """Returns the means `[batch, targets]`, and the deviations, which broadcast to them."""
         raise NotImplementedError
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
@@ -43,10 +43,12 @@ class NormalNoise(IndependentTargets):
         return self.moments(params, f)[0]
 
     def spread(self, params: Params, f: Array) -> Array:
-        return self.moments(params, f)[1] ** 2
+        mean, scale = self.moments(params, f)
+        return jnp.broadcast_to(scale**2, mean.shape)
 
     def surprise(self, params: Params, f: Array) -> Array:
-        return _ENTROPY + jnp.log(self.moments(params, f)[1])
+        mean, scale = self.moments(params, f)
+        return jnp.broadcast_to(_ENTROPY + jnp.log(scale), mean.shape)
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
         mean, scale = self.moments(params, f)
@@ -112,7 +114,7 @@ class Gaussian(NormalNoise, LearnedScale):
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
 
     def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
-        return f, self.dispersion(params, f)
+        return f, self.dispersion_row(params, f)  # a logarithm an output and not a row
 
     def weight(self, params: Params, f: Array) -> Array:
         r"""Returns \(1/\sigma_k^2\)."""
