@@ -140,7 +140,7 @@ class Predictive(ABC):
     @property
     def probabilities(self) -> Array:
         """Class probabilities `[N, K]`, two columns where the target is binary; an error for regression."""
-        return self.support.probabilities(self.mean)
+        return jnp.asarray(self.support.probabilities(self.mean))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Returns an interval that holds the target with the given probability, for regression.
