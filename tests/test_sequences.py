@@ -154,7 +154,7 @@ def test_codes_are_rows_of_the_first_kernel() -> None:
     "make, error, words",
     [
         (lambda: LSTM(()), ValueError, "holds no layer"),
-        (lambda: GRU((0,)), ValueError, "width 0"),
+        (lambda: GRU((0,)), ValueError, r"widths=\(0,\); give whole numbers from 1"),
         (lambda: LSTM(readout=LastStep), TypeError, "is no readout; give LastStep"),
         (lambda: LSTM(readout=EveryStep()).init(key(), X, 7), ValueError, "7 outputs cannot be dealt to 5 steps"),
         (lambda: GRU().init(key(), X[0, 0], 1), ValueError, r"\(2,\) are no sequences"),
