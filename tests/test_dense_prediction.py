@@ -161,11 +161,11 @@ def test_draws_of_pixels_have_their_probabilities() -> None:
     "make, error, words",
     [
         (lambda: UNet((4,)), ValueError, "hold no coarser level"),
-        (lambda: UNet((4, 0)), ValueError, "width 0"),
+        (lambda: UNet((4, 0)), ValueError, r"channels=\(4, 0\); give whole numbers from 1"),
         (lambda: UNet((2, 3)).init(key(), IMAGES, 33), ValueError, "33 outputs cannot be dealt to 32 pixels"),
         (lambda: UNet((2, 3, 4, 5)).init(key(), IMAGES, 32), ValueError, "8 by 4 pixels cannot be halved 3 times"),
         (lambda: WideResNet(12), ValueError, "a depth of 12 cannot be built; give 10, 16"),
-        (lambda: WideResNet(widen=0), ValueError, "width 0"),
+        (lambda: WideResNet(widen=0), ValueError, "widen=0; give a whole number from 1"),
         (lambda: PerPosition(Categorical(3), ()), ValueError, r"positions=\(\) have no targets"),
         (lambda: PerPosition(Categorical, (2,)), TypeError, "give one of lamu.likelihoods"),
         (lambda: PIXELS.check(np.zeros((2, 4), int)), ValueError, r"shape \(2, 4\).* takes \[batch, 2, 2\]"),
