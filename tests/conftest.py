@@ -37,6 +37,8 @@ def share_the_compilers_context() -> None:
 
 share_the_compilers_context()
 
+collect_ignore = ["as_users_run"]  # which runs without this file (`make users`)
+
 # Traces make many objects and little garbage, and a process of thousands of tests has millions: looking through them as
 # often as Python does was a seventh of the time.
 gc.set_threshold(100_000)
@@ -82,6 +84,14 @@ def convergence_is_measured_where_a_test_asks(request, monkeypatch) -> None:
     if not any(request.node.get_closest_marker(name) for name in ("measured", "stress")):
         monkeypatch.setattr("lamu.running.fixed_point.convergence_of", lambda *arguments: None)
         monkeypatch.setattr("lamu.running.belief_shape.shape_of", lambda posterior, *arguments: posterior.convergence)
+
+
+@pytest.fixture
+def lamu(capsys, tmp_path, monkeypatch):
+    """A function that runs a command in an empty folder, in this process."""
+    from tests.command_line import runner
+
+    return runner(capsys, tmp_path, monkeypatch)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -17,13 +17,7 @@ import pytest
 from lamu.cli.printing import dump
 from lamu.cli.recipes import find, parse, recipes
 from lamu.protocol import Recipe
-from tests.command_line import assert_refused, runner
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
-
+from tests.command_line import Ran, assert_refused
 
 # Lists and checks
 
@@ -52,49 +46,53 @@ def test_one_algorithm_is_shown_with_its_options(lamu):
 # A plain install, without the extras
 
 WITHOUT_EXTRAS = """
+import contextlib
+import io
+import json
 import sys
 
-for name in ("arviz", "blackjax", *sys.argv.pop(1).split()):
-    sys.modules[name] = None
+sys.modules |= dict.fromkeys(("arviz", "blackjax"))
 from lamu.cli import main
 
-sys.exit(main(sys.argv[1:]))
+ran = []
+for words in json.loads(sys.argv[1]):
+    if isinstance(words, str):
+        sys.modules[words] = None
+        continue
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(words)
+    ran.append((code, out.getvalue(), err.getvalue()))
+json.dump(ran, sys.stdout)
 """
 
 
-def plainly(*words: str, without: str = "") -> subprocess.CompletedProcess:
-    given = [sys.executable, "-c", WITHOUT_EXTRAS, without, *words]
-    return subprocess.run(given, capture_output=True, text=True, check=False)
+def plainly(*commands: Sequence[str] | str) -> list[Ran]:
+    """What commands come to in one process without the extras; a word alone is a package that is missing from then."""
+    given = [sys.executable, "-c", WITHOUT_EXTRAS, json.dumps(commands)]
+    return [Ran(*ran) for ran in json.loads(subprocess.run(given, capture_output=True, text=True, check=True).stdout)]
 
 
 def test_a_plain_install_lists_every_algorithm_and_names_the_extra_where_one_needs_it(tmp_path):
-    listed = plainly("algorithms", "--json")
-    assert listed.returncode == 0, listed.stderr
-    assert [row["algorithm"] for row in json.loads(listed.stdout)] == list(recipes())
     out = str(tmp_path / "run")
-    for words in (
-        ("fit", "iris", "--out", out, "--algorithm", "nuts"),
-        ("compare", "iris", "--algorithms", "adam", "--reference", "hmc"),
-    ):
-        ran = plainly(*words)
-        assert ran.returncode == 2
-        assert ran.stdout == ""
-        assert ran.stderr.count("\n") == 1
-        assert 'pip install "lamu[mcmc]"' in ran.stderr
-        assert ran.stderr.startswith("lamu: ")
-    assert "step_size" not in plainly("fit", "iris", "--out", out, "--algorithm", "nuts").stderr  # nuts has none
+    listed, *others = plainly(
+        ["algorithms", "--json"],
+        ["fit", "iris", "--out", out, "--algorithm", "nuts"],
+        ["compare", "iris", "--algorithms", "adam", "--reference", "hmc"],
+    )
+    assert listed.code == 0, listed.err
+    assert [row["algorithm"] for row in json.loads(listed.out)] == list(recipes())
+    for ran in others:
+        assert_refused(ran, 'pip install "lamu[mcmc]"')
+    assert "step_size" not in others[0].err  # nuts has none
     assert not list(tmp_path.iterdir())
 
 
 def test_a_check_that_needs_an_extra_was_not_run_and_did_not_fail():
-    ran = plainly("verify", "hmc")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "not run, for want of an extra: hmc" in ran.stdout
-    assert "failed" not in ran.stdout
-    without_references = plainly("verify", "hmc", without="lamu_verification")
-    assert without_references.returncode == 2
-    assert without_references.stderr.count("\n") == 1
-    assert 'pip install "lamu[verify]"' in without_references.stderr
+    ran, without_references = plainly(["verify", "hmc"], "lamu_verification", ["verify", "hmc"])
+    assert ran.code == 0, ran.out + ran.err
+    assert "not run, for want of an extra: hmc" in ran.out
+    assert "failed" not in ran.out
+    assert_refused(without_references, 'pip install "lamu[verify]"')
 
 
 def test_the_rows_that_are_listed_without_the_extra_are_the_algorithms_own():

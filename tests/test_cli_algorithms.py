@@ -12,14 +12,9 @@ from lamu.cli.recipes import build, find, recipes, settings_of
 from lamu.data import Encoding
 from lamu.networks.dropout import Dropout
 from lamu.priors import ARD, LearnedNormal
-from tests.command_line import assert_refused, csv_of, runner
+from tests.command_line import assert_refused, csv_of
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
 
 
 def table(*levels: tuple[str, ...]) -> Encoding:

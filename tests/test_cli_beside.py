@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from lamu.posterior import load as posterior_of
-from tests.command_line import assert_refused, runner
+from tests.command_line import assert_refused
 
 random = np.random.default_rng(0)
 X = random.normal(size=(80, 2))
@@ -20,12 +20,7 @@ SEEDS = pd.DataFrame(X, columns=["wet", "warm"]).assign(
 )
 TIMES = random.weibull(1.5, 80) * np.exp(1 + X[:, 0])
 STUDY = pd.DataFrame(X, columns=["dose", "age"]).assign(time=np.minimum(TIMES, 4.0), ended=(TIMES > 4.0).astype(int))
-FIT = ("--algorithm", "ivon", "--epochs", "3", "--temperature", "1", "--out", "run")
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
+FIT = ("--algorithm", "ivon", "--epochs", "3", "--temperature", "1", "--no-report", "--out", "run")
 
 
 @pytest.mark.stress

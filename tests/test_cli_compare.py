@@ -14,12 +14,7 @@ from lamu.cli.comparing import FLOOR
 from lamu.cli.printing import plain
 from lamu.cli.request import Request
 from lamu.cli.worker import contest, main
-from tests.command_line import assert_refused, csv_of, runner
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
+from tests.command_line import assert_refused, csv_of
 
 
 def answer(nll, streams: int = 1, steps: int = 10, evidence: float | None = None) -> dict:
@@ -225,7 +220,7 @@ def test_processes_answer(lamu, tmp_path):
 def test_the_default_is_what_fit_runs_unless_it_is_told(lamu, tmp_path):
     csv_of("iris", rows=60).to_csv("table.csv", index=False)
     data = ("table.csv", "--target", "target", "--epochs", "2")
-    assert lamu("fit", *data, "--out", "run").code == 0
+    assert lamu("fit", *data, "--no-report", "--out", "run").code == 0
     fitted = json.loads((tmp_path / "run" / "metrics.json").read_text())["scores"]
     request = Request("table.csv", "target", epochs=2)
     found = contest(request, "default", (), splits=1)

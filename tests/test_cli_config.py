@@ -13,12 +13,7 @@ import pytest
 import lamu as library
 from lamu.cli.learning import plan
 from lamu.folds import fit_folds, fits_of
-from tests.command_line import assert_refused, runner
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
+from tests.command_line import assert_refused
 
 
 @pytest.fixture

@@ -19,12 +19,7 @@ from lamu.cli.output_dir import CONTENT, draft
 from lamu.data import load
 from lamu.drafts import exchange
 from lamu.posterior import load as posterior_of
-from tests.command_line import QUICK, TASKS, assert_refused, csv_of, fit_each_task, runner
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
+from tests.command_line import CHOOSING, QUICK, TASKS, assert_refused, csv_of, fit_each_task
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +107,7 @@ def test_fit_prints_what_it_decided(lamu):
 
 @pytest.mark.measured
 def test_fit_says_how_far_it_is_from_its_fixed_point_and_at_what_temperature(lamu, tmp_path):
-    ran = lamu("fit", "iris", *QUICK, "--out", "run")
+    ran = lamu("fit", "iris", *CHOOSING, "--out", "run")
     assert ran.code == 0, ran.err
     assert "not converged: " in ran.out
     assert "chosen by training rows: nll " in ran.out
@@ -154,7 +149,7 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(lamu, tmp_path, monke
 def test_a_fit_that_the_loop_broke_off_is_not_written(lamu, tmp_path, monkeypatch):
     stopped = lambda *arguments, **options: SimpleNamespace(fit=SimpleNamespace(interrupted=True))
     monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", stopped)
-    assert lamu("fit", "iris", "--out", "run", *QUICK).code == 130
+    assert lamu("fit", "iris", "--out", "run", *CHOOSING).code == 130
     assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]  # the temperatures that were tried
 
 

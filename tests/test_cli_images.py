@@ -11,16 +11,11 @@ import pytest
 from lamu.cli import images, main
 from lamu.data import load
 from lamu.posterior import load as posterior_of
-from tests.command_line import assert_refused, runner
+from tests.command_line import assert_refused
 
 DIGITS = np.asarray(load("digits")[0]).reshape(-1, 8, 8)[:240]
 BITS = (0.5 * DIGITS.max() < DIGITS).astype(np.float32)
 QUICK = ("--model", "vae", "--set", "latents=3", "--set", "hidden=16", "--epochs", "20", "--batch-size", "16")
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")

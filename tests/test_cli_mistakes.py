@@ -18,13 +18,7 @@ from lamu.cli import learning, training
 from lamu.cli.app import _in_options
 from lamu.cli.output_dir import refuse_existing
 from lamu.record import record
-from tests.command_line import QUICK, assert_refused, runner
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
-
+from tests.command_line import QUICK, assert_refused
 
 FITS = []
 

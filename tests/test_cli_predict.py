@@ -12,12 +12,7 @@ import pandas as pd
 import pytest
 
 from lamu import load
-from tests.command_line import QUICK, TASKS, assert_refused, fit_each_task, runner
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
+from tests.command_line import QUICK, TASKS, assert_refused, fit_each_task
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,12 @@ import pandas as pd
 import pytest
 
 import lamu as library
-from tests.command_line import assert_refused, runner
+from tests.command_line import assert_refused
 from tests.test_resume import assert_same
 
 # Started in the background of a shell, as CI may be, a process ignores interruptions, and so do its children.
 HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 RUN = f"{HEARD}; import sys; from lamu.cli import main; sys.exit(main(sys.argv[1:]))"
-
-
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
 
 
 def started(folder: Path, *words: str) -> subprocess.Popen:
@@ -74,7 +69,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, part, words
 
 def test_an_interrupted_run_is_neither_overwritten_nor_taken_for_another(lamu, tmp_path):
     (tmp_path / "run.unfinished").mkdir()
-    words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--epochs", "1", "--no-report")
+    words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--epochs", "1", "--temperature", "1", "--no-report")
     assert_refused(lamu(*words), "'run.unfinished'", "--resume", "--force")
     assert_refused(lamu(*words, "--resume"), "no 'run.unfinished' of an interrupted run", "leave --resume out")
     assert lamu(*words, "--force").code == 0

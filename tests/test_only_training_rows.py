@@ -89,6 +89,7 @@ def tables(request, tmp_path) -> tuple[str, Path, Path, Path]:
 
 def fitted(path: Path, out: Path, kind: str, folds: int) -> Any:
     words = ["fit", path, "--target", "target", "--out", out, "--algorithm", "ivon", "--epochs", "2"]
+    words += ["--no-report"]
     words += ["--batch-size", "16", "--folds", folds, *(word for each in QUICK for word in ("--set", each))]
     assert main([str(word) for word in words] + (["--impute"] if kind == "missing" else [])) == 0
     scores = json.loads((out / "metrics.json").read_text())["scores"]

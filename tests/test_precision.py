@@ -13,7 +13,7 @@ import pytest
 import lamu as library
 from lamu.data import Arrays
 from lamu.data.table import match, read
-from tests.command_line import assert_refused, runner
+from tests.command_line import assert_refused
 
 ROWS = 200
 UNIX = 1_700_000_000
@@ -25,18 +25,13 @@ def in_32_bits():
         yield
 
 
-@pytest.fixture
-def lamu(capsys, tmp_path, monkeypatch):
-    return runner(capsys, tmp_path, monkeypatch)
-
-
 def data():
     random = np.random.default_rng(0)
     x = random.normal(size=ROWS)
     return x, x + 0.25 * random.normal(size=ROWS)
 
 
-FIT = ("--target", "y", "--out", "run", "--algorithm", "laplace", "--epochs", "60")
+FIT = ("--target", "y", "--out", "run", "--algorithm", "laplace", "--epochs", "60", "--no-report")
 
 
 def fitted(lamu, table: pd.DataFrame, *words: str):

@@ -27,7 +27,7 @@ from lamu.running import Best, Checkpoints, History, Unsaved
 from lamu.running.checkpoints import Resumption
 from lamu.running.history import DrawsOnDisk
 from lamu.tabular.training import Stretches
-from tests.command_line import assert_refused, runner
+from tests.command_line import assert_refused
 
 FAILURES = {
     "full": (errno.ENOSPC, "No space left on device"),
@@ -216,11 +216,6 @@ def test_a_result_that_cannot_be_replaced_is_not_lost(tmp_path: Path, monkeypatc
         replace()
     assert json.loads((out / "config.json").read_text())["algorithm"] == "adam"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-@pytest.fixture
-def lamu(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return runner(capsys, tmp_path, monkeypatch)
 
 
 WORDS = ("fit", "iris", "--out", "run", "--algorithm", "laplace", "--temperature", "1", "--epochs", "1", "--no-report")
