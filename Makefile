@@ -22,7 +22,7 @@ export LAMU_DATA := $(abspath ../shared/data)
 endif
 endif
 
-.PHONY: help setup demo test examples complete laws stress lint docs bench clean
+.PHONY: help setup demo test users examples complete laws stress lint docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -58,8 +58,14 @@ demo: $(READY) ## a first belief, a first prediction
 # What is sensitive to these is in `make stress`, which compiles as users do.
 QUICK_COMPILING := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1
 test laws examples docs: export XLA_FLAGS := $(QUICK_COMPILING) $(XLA_FLAGS)
+# Arguments for pytest name tests of the large part, which comes last, so that its summary ends the output.
 test: $(READY) ## the tests, without examples, the rest of the laws, and the long ones
+	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory users XLA_FLAGS=)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress and not laws and not examples" $(PYTEST_ARGS)
+
+# What users run is what runs here: no flags of the compiler, and no conftest of tests/ with its patches.
+users: $(READY) ## the tests in single precision, optimised and unpatched
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --confcutdir=tests/as_users_run tests/as_users_run $(PYTEST_ARGS)
 
 examples: $(READY) ## the scripts of examples/, the blocks of README and the docs, the examples in docstrings
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "examples and not stress" $(PYTEST_ARGS)
