@@ -16,6 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from lamu.running.result import Diverged, Fit
 from lamu.running.schedule import Rounds
 from lamu.running.validation import posterior_nll, set_aside, training_rows
 from lamu.target import require_target
-from lamu.typing import Data
+from lamu.typing import Data, PyTree
 
 __all__ = [
     "MOST_SCALES",
@@ -272,9 +273,9 @@ def choose_temperature(
     algorithm: Algorithm,
     *,
     temperatures: Sequence[float] | None = None,
-    validation: Any = 0.2,
+    validation: PyTree = 0.2,
     seed: int = 0,
-    checkpoint: Any = None,
+    checkpoint: Path | None = None,
     **options: Any,
 ) -> tuple[float, dict[float, float]]:
     """Returns the temperature that `fit_temperature` takes, and those that were tried with their figures.
