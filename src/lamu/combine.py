@@ -23,7 +23,6 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.priors import Prior
 from lamu.sites import Site, additive, belief_of, dispersion, prior_values, shifted, site
-from lamu.target import Target
 from lamu.typing import Array, Belief, Data, Number, Params
 
 __all__ = ["add", "merge", "remove"]
@@ -194,7 +193,7 @@ def add(posterior: Posterior, of: Site) -> Posterior:
     return _with_belief(posterior, shifted(belief, of, 1.0, "the sum"), None, posterior.temperature)
 
 
-def _with_belief(posterior: Posterior, belief: Belief, evidence: Array | None, temperature: Number) -> Posterior:
+def _with_belief(posterior: Posterior, belief: Belief, evidence: Any, temperature: Number) -> Posterior:
     return replace(
         posterior,
         belief=_product(belief, dispersion(posterior)),
@@ -204,7 +203,7 @@ def _with_belief(posterior: Posterior, belief: Belief, evidence: Array | None, t
     )
 
 
-def _is_exact(model: Target) -> bool:
+def _is_exact(model: Any) -> bool:
     if isinstance(model, ConjugateTarget):
         return isinstance(model, ConjugateModel)
     return model.network.linear and model.likelihood.quadratic
@@ -262,7 +261,7 @@ def _product(belief: Belief, dispersion: Params) -> Product:
     return Product({"network": belief, "likelihood": Point(dispersion)})
 
 
-def _log_prior(prior: Prior, theta: Params) -> Array:
+def _log_prior(prior: Any, theta: Params) -> Array:
     return prior.log_prob(theta)
 
 

@@ -25,7 +25,6 @@ from lamu.model import Model
 from lamu.networks import Linear
 from lamu.posterior import Posterior
 from lamu.priors import Normal
-from lamu.priors.independent import Independent
 from lamu.protocol import Algorithm
 from lamu.running.compiled_steps import keys_of
 from lamu.supports import value_of
@@ -107,7 +106,7 @@ def regression(
     return fit(model, (x, y), algorithm, seed=seed, **options).posterior
 
 
-def linear_model(x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Independent | None = None) -> Model:
+def linear_model(x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Any = None) -> Model:
     """Returns the model of one layer, its columns standardised, under the prior of `regression`.
 
     Args:

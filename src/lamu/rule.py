@@ -39,7 +39,6 @@ from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objectiv
 from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
 from lamu.objective.objective import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar
-from lamu.operators.interface import Operator, Structure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -421,7 +420,7 @@ def _first_rows(batch: Batch) -> Batch:
     return jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
 
 
-def _plus(curvature: Operator, prior: Structure, like: Params) -> Operator:
+def _plus(curvature: Any, prior: Any, like: Params) -> Any:
     """The curvature plus the precision of the prior; what is not linear in its leaves takes it in itself."""
     # A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
     # structures take in independent priors alone.

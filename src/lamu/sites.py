@@ -26,14 +26,12 @@ from lamu.families.exponential import values_of
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
-from lamu.operators.interface import Structure
 from lamu.posterior import Posterior
 from lamu.priors import gaussian_belief
 from lamu.priors.belief import in_structure
-from lamu.priors.interface import Prior
 from lamu.record import record
 from lamu.target import weights_belief
-from lamu.typing import Belief, Data, Number, Params, PyTree
+from lamu.typing import Belief, Data, Number, Params
 
 __all__ = ["Site", "additive", "belief_of", "dispersion", "prior_values", "row_statistics", "shifted", "site"]
 
@@ -118,7 +116,7 @@ def shifted(belief: Belief, of: Site, sign: float, words: str) -> Any:
     return belief_of(belief, tree.add(belief.to_natural(), of.values, sign), words)
 
 
-def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: Arrays) -> tuple[Structure, Params]:
+def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: Arrays) -> tuple[Any, Params]:
     """Returns the rows' Gauss–Newton matrix and the gradient of their negative log likelihood at the mean, over T."""
     numbers = tree.dimension(belief.mean) * posterior.model.likelihood.outputs(rows.y)
     total: Any = None
@@ -129,7 +127,7 @@ def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: A
 
 
 @partial(jax.jit, static_argnums=0)
-def _added_by(structure: type, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> PyTree:
+def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
     held, state = dispersion(posterior), posterior.network_state
     count = batch.count / objective.temperature
     loss = BatchLoss(objective, batch, state, NetworkParameters(), held, conjugate=True)
@@ -137,7 +135,7 @@ def _added_by(structure: type, objective: Objective, posterior: Posterior, mean:
     return GaussNewton().matrix(loss, mean, structure).scale(count), tree.scale(jax.grad(nll)(mean), count)
 
 
-def row_statistics(objective: Objective, belief: Belief, batch: Batch) -> PyTree:
+def row_statistics(objective: Objective, belief: Belief, batch: Batch) -> Any:
     r"""Returns \(\sum_i w_i \nabla_\mu E_q[\log p(y_i \mid\theta)] / T\): \(\sum_i w_i t(y_i) / T\) without latents."""
     # Latents of a row are at their best under the belief.
     target: Any = objective.model
@@ -159,7 +157,7 @@ def _is_product(belief: Belief) -> bool:
     return isinstance(belief, Product) and all(isinstance(part, ExponentialFamily) for part in belief.factors.values())
 
 
-def prior_values(prior: Prior, belief: Belief, temperature: Number) -> PyTree:
+def prior_values(prior: Any, belief: Belief, temperature: Number) -> Any:
     """Returns the natural parameters of a prior to the power 1/T, in the structure of the belief."""
     if isinstance(belief, Gaussian):
         gaussian = gaussian_belief(prior, belief.mean)
@@ -175,7 +173,7 @@ def prior_values(prior: Prior, belief: Belief, temperature: Number) -> PyTree:
     return tree.scale(known.to_natural(), 1.0 / temperature)
 
 
-def belief_of(like: Any, values: PyTree, words: str) -> Any:
+def belief_of(like: Any, values: Any, words: str) -> Any:
     """Returns the belief with these natural parameters, or says why there is none."""
     if isinstance(like, Gaussian):
         _require_positive(values[1].scale(-2.0), like.mean, words)

@@ -13,7 +13,6 @@ from jax.scipy.special import xlogy
 from lamu.choose import bounded, choose
 from lamu.predictives import Predictive
 from lamu.predictives.lazy import draw_in_chunks
-from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive
 from lamu.record import record, static
 from lamu.scores.proper_scores import row_counts, target
@@ -259,7 +258,7 @@ def temperature_scaling(pred: Any, y: Targets, weight: Any = None) -> Temperatur
     return Temperature(value, pred.support)
 
 
-def _of_classes(pred: MixturePredictive, y: np.ndarray, counts: np.ndarray) -> float:
+def _of_classes(pred: Any, y: np.ndarray, counts: np.ndarray) -> float:
     from scipy.optimize import brentq
 
     p = np.asarray(pred.mean)
@@ -290,7 +289,7 @@ def _of_classes(pred: MixturePredictive, y: np.ndarray, counts: np.ndarray) -> f
     return math.exp(-float(root))
 
 
-def _spread(pred: Predictive, y: np.ndarray, counts: np.ndarray) -> float:
+def _spread(pred: Any, y: np.ndarray, counts: np.ndarray) -> float:
     at = jnp.asarray(y, jnp.result_type(float))
 
     def loss(log_factor: float) -> float:

@@ -30,9 +30,8 @@ from lamu.families import (
 )
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
-from lamu.operators.interface import Structure
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey
 
 __all__ = [
     "MonteCarlo",
@@ -75,7 +74,7 @@ def inverse_fisher(belief: ExponentialFamily) -> Callable[[Any], Any]:
 
     inverses = [_inverse(jax.vmap(fisher)(*_members(group, family.events)), family.events) for group in groups]
 
-    def product(values: PyTree) -> PyTree:
+    def product(values: Any) -> Any:
         parts = values if several else (values,)
         solved = [
             _apply(inverse, group, family.events)
@@ -111,7 +110,7 @@ def _inverse(matrices: Array, events: tuple[int, ...]) -> Array:
 # `MultivariateNormal`, it is the block of each vector.
 
 
-def at_point(belief: Belief, loss: Callable[[Params], Any], theta: Params) -> tuple[Array, Params, Structure]:
+def at_point(belief: Belief, loss: Callable[[Params], Any], theta: Params) -> tuple[Any, Params, Any]:
     """Returns ℓ, ∇ℓ and ∇²ℓ at θ, the last in the structure of the belief's precision."""
     slope = jax.grad(loss)
     product = lambda v: jax.jvp(slope, (theta,), (v,))[1]
@@ -121,7 +120,7 @@ def at_point(belief: Belief, loss: Callable[[Params], Any], theta: Params) -> tu
     return value, gradient, type(belief.precision).from_hessian(product, theta)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def in_expectation(belief: Belief, value: Array | None, gradient: Params, hessian: Structure) -> ValueAndGradient:
+def in_expectation(belief: Belief, value: Any, gradient: Params, hessian: Any) -> ValueAndGradient:
     r"""Returns \(\nabla_{\mu_1} = E[\nabla\ell] - E[\nabla^2\ell]m\), \(\nabla_{\mu_2} = \tfrac12 E[\nabla^2\ell]\)."""
     # Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
     # Hessian's diagonal, which is what its operator holds.
@@ -133,7 +132,7 @@ def in_expectation(belief: Belief, value: Array | None, gradient: Params, hessia
     return ValueAndGradient(value, NaturalParameters(values, belief.given, type(belief)))
 
 
-def with_factored_precision(belief: Belief) -> ExponentialFamily:
+def with_factored_precision(belief: Belief) -> Any:
     """Returns the belief with its precision factored, for several draws."""
     return Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
 
@@ -237,13 +236,13 @@ class Reparameterised:
         return ValueAndGradient(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
 
 
-def require_draws(samples: int) -> None:
+def require_draws(samples: Any) -> None:
     """Refuses an average over nothing."""
     if not isinstance(samples, int) or samples < 1:
         raise ValueError(f"{samples!r} draws cannot be averaged; ask for at least one")
 
 
-def average(at_draw: Callable[[Any], Any], samples: int) -> PyTree:
+def average(at_draw: Callable[[Any], Any], samples: int) -> Any:
     """Returns the average of a function of the draw's index, one draw after the other."""
     if samples == 1:
         return at_draw(0)

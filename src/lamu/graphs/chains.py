@@ -36,12 +36,11 @@ from lamu.graphs.elimination import (
     trajectory,
 )
 from lamu.graphs.expressions import Environment
-from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite, LearnedPrior
 from lamu.subkeys import row_keys
-from lamu.typing import Array, PyTree, RandomKey, State
+from lamu.typing import Array, RandomKey, State
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
 
@@ -64,11 +63,11 @@ def chains_of_rows(
     def row_of(data: Mapping[str, Any]) -> Row:
         return Row.of(sites, graph.columns, data, 1.0, dtype)
 
-    def one(data: Mapping[str, Any], key: RandomKey) -> PyTree:
+    def one(data: Mapping[str, Any], key: RandomKey) -> Any:
         latents = {site.name for site in row_of(data).latent}
         holes = {n: part for n, part in data.items() if isinstance(part, Incomplete) and n not in latents}
 
-        def filled(row: Row, values: dict[str, Array], key: RandomKey) -> dict[str, Array]:
+        def filled(row: Row, values: dict[str, Any], key: RandomKey) -> dict[str, Any]:
             here, new = with_values(row, values).environment(at, {}), {}
             for number, (name, part) in enumerate(holes.items()):
                 site = next(site for site in sites if site.name == name)
@@ -77,20 +76,20 @@ def chains_of_rows(
                 new[name] = jnp.where(part.observed, part.value, y)
             return new
 
-        def log_weight(row: Row, values: dict[str, Array], log_q: Array) -> Array:
+        def log_weight(row: Row, values: dict[str, Any], log_q: Array) -> Array:
             return with_values(row, values).log_joint(at, {}) - log_q
 
         bare = row_of(data)
         moving = real_latents(local, bare) if corrected else ()
 
-        def along(values: dict[str, Array], log_step: Array, key: RandomKey) -> tuple[dict[str, Any], Array]:
+        def along(values: dict[str, Any], log_step: Array, key: RandomKey) -> tuple[dict[str, Any], Array]:
             others = with_values(bare, {name: part for name, part in values.items() if name not in moving})
             here = {name: values[name] for name in moving}
             log_density = lambda here: with_values(others, here).log_joint(at, {})
             there, chance = trajectory(log_density, here, log_step, key)
             return {**values, **there}, chance
 
-        def sweep(state: State, key: RandomKey, gain: Array) -> PyTree:
+        def sweep(state: State, key: RandomKey, gain: Array) -> Any:
             missing, values, log_step = state
             row = row_of({**data, **missing})
             of_draw, of_choice, of_rest, of_path = jax.random.split(key, 4)
@@ -111,7 +110,7 @@ def chains_of_rows(
             taken = _finite(proposed)
             return jax.tree.map(lambda a, b: jnp.where(taken, a, b), proposed, missing), values, log_step
 
-        def keep(state: State) -> PyTree:
+        def keep(state: State) -> Any:
             missing, values, _ = state
             row = row_of({**data, **missing})
             return kept(row, with_values(row, values).environment(at, {}), missing, values)
@@ -120,13 +119,13 @@ def chains_of_rows(
         values, _ = drawn_latents(local, bare, at, of_start)
         state = (filled(bare, values, of_fill), values, jnp.log(jnp.asarray(FIRST_STEP, dtype)))
 
-        def step(state: State, number: Array) -> tuple[PyTree, None]:
+        def step(state: State, number: Array) -> tuple[Any, None]:
             gain = jnp.asarray(1.0, dtype) / jnp.sqrt(1.0 + number.astype(dtype))
             return sweep(state, jax.random.fold_in(of_sweeps, number), gain), None
 
         state = jax.lax.scan(step, state, jnp.arange(warmup))[0]
 
-        def kept_step(state: State, number: Array) -> tuple[PyTree, PyTree]:
+        def kept_step(state: State, number: Array) -> tuple[Any, Any]:
             state = sweep(state, jax.random.fold_in(of_sweeps, number), jnp.zeros((), dtype))
             return state, keep(state)
 
@@ -143,7 +142,7 @@ def drawn_latents(
 
 
 def log_proposal(
-    local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey, values: Mapping[str, Array]
+    local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey, values: Mapping[str, Any]
 ) -> Array:
     """Returns log q of given values of all latents in nats."""
     own = lambda proposal: {name: values[name] for name in proposal.names}
@@ -165,20 +164,20 @@ def _along(
     return values, total
 
 
-def _finite(values: dict[str, Array]) -> Array:
+def _finite(values: Any) -> Array:
     """Returns whether all numbers of a tree are finite."""
     parts = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(values)]
     return jnp.all(jnp.stack(parts)) if parts else jnp.asarray(True)
 
 
-def with_values(row: Row, values: Mapping[str, Array]) -> Row:
+def with_values(row: Row, values: Mapping[str, Any]) -> Row:
     """Returns the row in which latents have values."""
     for name, value in values.items():
         row = row.given(name, value)
     return row
 
 
-def ancestral(graph: Graph, statistics: Mapping[str, Any], key: RandomKey) -> tuple[dict[str, Any], Environment]:
+def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tuple[dict[str, Any], Environment]:
     """Returns a draw of every variable of a new row in the order of the program, by name, and all statistics."""
     at, values = Environment(dict(statistics)), {}
     for number, site in enumerate(in_dtype(graph.in_rows, dtype_of(statistics))):

@@ -19,7 +19,6 @@ from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
 from lamu.graphs.chains import ancestral, chains_of_rows, with_values
 from lamu.graphs.elimination import first_local, marginalise, require_key
 from lamu.graphs.expressions import Environment
-from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of, value_of
 from lamu.graphs.normal_factors import LocatedNormal, NormalFactor
 from lamu.graphs.positive_factors import PoissonFactor
@@ -31,7 +30,7 @@ from lamu.graphs.statistics import Categories
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
 from lamu.subkeys import row_keys
-from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, Statistics, Targets
+from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
 
 __all__ = [
     "IDLE_BELOW",
@@ -50,13 +49,13 @@ __all__ = [
 ]
 
 
-def local_beliefs(graph: Graph, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
     natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y, key)
     return {name: part.belief() for name, part in natural.items()}
 
 
-def row_log_prob(graph: Graph, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
+def row_log_prob(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
     r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`."""
     # Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
     # best bound.
@@ -64,7 +63,7 @@ def row_log_prob(graph: Graph, belief: Belief, batch: Batch, samples: int, key: 
     return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(float(len(log_weights)))
 
 
-def row_log_weights(graph: Graph, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
+def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
     """Returns the logarithms of estimates of the density of every row, `[S, N]` in nats."""
     # One a draw of the shared variables where rows have closed forms; where locals draw latents, S importance weights
     # \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
@@ -86,7 +85,7 @@ def row_log_weights(graph: Graph, belief: Belief, batch: Batch, samples: int, ke
     return over_blocks(of_block, batch.y, axis=1)
 
 
-def expected_statistics(graph: Graph, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
+def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns E_q[T] of the shared variables by name: known, or averaged over draws."""
     network = belief.factors["network"] if isinstance(belief, Product) else None
     if isinstance(network, Product):
@@ -102,12 +101,12 @@ def expected_statistics(graph: Graph, belief: Belief, samples: int, key: RandomK
 
 
 @jax.jit
-def _latents(graph: Graph, statistics: Statistics, y: Targets, key: RandomKey) -> dict[str, Any]:
+def _latents(graph: Any, statistics: Statistics, y: Targets, key: RandomKey) -> dict[str, Any]:
     return graph.row_latents(statistics, y, key=key)
 
 
 @jax.jit
-def completed(graph: Graph, statistics: Statistics, rows: Arrays, key: RandomKey) -> tuple[PyTree, PyTree]:
+def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
     """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one."""
     at, dtype = Environment(statistics), dtype_of(statistics)
     sites = in_dtype(graph.in_rows, dtype)
@@ -163,7 +162,7 @@ _DRAWS = 32  # of what all rows share
 
 
 def divergences_of_units(
-    graph: Graph, statistics: Mapping[str, Any], data: Mapping[str, Array], key: RandomKey
+    graph: Any, statistics: Mapping[str, Any], data: Mapping[str, Any], key: RandomKey
 ) -> dict[str, Array]:
     r"""Returns \(KL(q(z_j \mid y_i) \,\|\, p(z_j))\) of every row and unit in nats, `[rows, units]`, by latent."""
     # Latents leave one after the other; each term is given a draw of those before. Locals without a belief whose
@@ -174,7 +173,7 @@ def divergences_of_units(
         return {}
     sites = in_dtype(graph.in_rows, dtype)
 
-    def one(data: Mapping[str, Array], key: RandomKey) -> dict[str, Array]:
+    def one(data: Mapping[str, Any], key: RandomKey) -> dict[str, Array]:
         row, told = Row.of(sites, graph.columns, data, 1.0, dtype), {}
         while telling & {site.name for site in row.latent}:
             of_terms, of_proposal, of_draw, key = jax.random.split(key, 4)
@@ -192,7 +191,7 @@ def divergences_of_units(
     return jax.jit(jax.vmap(one))(dict(data), row_keys(key, len(jax.tree.leaves(data)[0])))
 
 
-def idle_units(graph: Graph, belief: Belief, rows: Batch) -> dict[str, tuple[int, int]]:
+def idle_units(graph: Any, belief: Belief, rows: Batch) -> dict[str, tuple[int, int]]:
     """Returns how many units of each latent carry less than 0.01 nats a row, and of how many, where there are some."""
     # Nothing of several runs or of a chain: each has units of its own, and the average of their weights is no encoder.
     if isinstance(belief, Draws | Ensemble | Mixture):
@@ -224,14 +223,14 @@ class DrawnEntries:
     dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
 
 
-def needs_draws(graph: Graph) -> bool:
+def needs_draws(graph: Any) -> bool:
     """Whether what is missing in rows has no closed form: latents are drawn, or networks or likelihoods stand below."""
     drawn = any(local.random or not local.has_density for local in (graph.local or {}).values())
     return drawn or bool(graph.networks) or any(isinstance(site.factor, Potential) for site in graph.in_rows)
 
 
 def completed_by_draws(
-    graph: Graph, belief: Belief, rows: Arrays, samples: int, key: RandomKey
+    graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey
 ) -> dict[str, DrawnEntries]:
     """Returns every observed variable of rows by name."""
     # Of a point one chain a row makes all draws; of another belief every draw of θ has chains of its own. What the
@@ -301,22 +300,22 @@ def law_of(site: GraphSite) -> Likelihood:
     return law()
 
 
-def _values(graph: Graph, belief: Belief, samples: int, key: RandomKey) -> Any:
+def _values(graph: Any, belief: Belief, samples: int, key: RandomKey) -> Any:
     """Returns T of draws of θ, along a leading axis: one of a point."""
     return jax.vmap(graph.values_of)(belief.draws(key, samples))
 
 
 @partial(jax.jit, static_argnames=("each", "count"))
-def _chains(graph: Graph, theta: Params, data: Data, key: RandomKey, first: Array, each: int, count: int) -> PyTree:
+def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array, each: int, count: int) -> Any:
     """Returns f and dispersions of every variable with holes, `[S, N, ...]`."""
     names = [name for name, part in data.items() if isinstance(part, Incomplete)]
 
-    def of_theta(i: Array) -> PyTree:
+    def of_theta(i: Array) -> Any:
         statistics = jax.tree.map(lambda leaf: leaf[i], theta)
         at, local = Environment(dict(statistics)), graph.local or {}
         sites = {site.name: site for site in in_dtype(graph.in_rows, dtype_of(statistics))}
 
-        def kept(row: Row, here: Environment, missing: dict[str, Array], values: dict[str, Array]) -> PyTree:
+        def kept(row: Row, here: Environment, missing: dict[str, Any], values: dict[str, Any]) -> Any:
             told = {name: _entries(sites[name], here) for name in missing}
             labels = [name for name in names if name not in missing]
             if labels:
@@ -347,7 +346,7 @@ def _ancestral(
     )
 
 
-def _entries(site: GraphSite, here: Environment) -> tuple[Array, dict[str, Array]]:
+def _entries(site: GraphSite, here: Environment) -> tuple[Array, Any]:
     """Returns the outputs of every entry's law, `[entries, outputs]`, and its parameters."""
     factor = site.factor
     if isinstance(factor, Potential):

@@ -26,13 +26,12 @@ from jax.scipy.linalg import solve_triangular
 from lamu.data.batch import Batch
 from lamu.families import Gamma, MultivariateNormal
 from lamu.graphs.expressions import KnownValue, Variable
-from lamu.graphs.expressions.interface import Expression
 from lamu.graphs.expressions.products import Sum, Times
-from lamu.graphs.factor import Factor, Known
+from lamu.graphs.factor import Known
 from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
 from lamu.graphs.program import GraphSite
 from lamu.record import record, static
-from lamu.typing import Array, ArrayLike
+from lamu.typing import Array
 
 __all__ = ["Rotation"]
 
@@ -160,7 +159,7 @@ class _Unit:
 
     precision: Any
 
-    def best(self, size: Array, pull: Array, volume: Array) -> Array:
+    def best(self, size: Array, pull: Any, volume: Any) -> Array:
         return _root(pull, -volume, -self.precision * size)
 
     def log_density(self, squares: Array) -> Array:
@@ -179,7 +178,7 @@ class _ByColumn:
     rate: Any
     temperature: Any
 
-    def best(self, size: Array, pull: Array, volume: Array) -> Array:
+    def best(self, size: Array, pull: Any, volume: Any) -> Array:
         first, second = 2.0 * pull * self.rate, pull * size - 2.0 * volume * self.rate
         return _root(first, second, -(volume + 2.0 * self.shape) * size)
 
@@ -211,7 +210,7 @@ def _prior(sites: Mapping[str, GraphSite], loadings: str, D: int, T: Any) -> Any
     return _ByColumn(name, (a - 1.0 + D / 2.0) / T + 1.0, b, T)
 
 
-def _relevance(factor: Factor) -> str | None:
+def _relevance(factor: Any) -> str | None:
     """Returns the name of the variable that is a precision of every column, or None."""
     if isinstance(factor, NormalFactor) and isinstance(factor.precision, Variable) and _is(factor.mean, 0.0):
         return factor.precision.name if len(factor.precision.shape or ()) == 1 else None
@@ -230,14 +229,14 @@ def _unit(factor: Any) -> Any:
     return delta if isinstance(delta, Tracer) or _all(matrix, np.asarray(delta) * np.eye(matrix.shape[-1])) else None
 
 
-def _is(expression: Expression, value: float) -> bool:
+def _is(expression: Any, value: float) -> bool:
     return isinstance(expression, KnownValue) and _all(expression.value, value)
 
 
-def _is_identity(expression: Expression) -> bool:
+def _is_identity(expression: Any) -> bool:
     return isinstance(expression, KnownValue) and _all(expression.value, np.eye(expression.shape[-1]))
 
 
-def _all(array: Array, value: ArrayLike) -> bool:
+def _all(array: Any, value: Any) -> bool:
     """Whether an array is this value everywhere, as far as it is known."""
     return isinstance(array, Tracer) or bool(np.all(np.asarray(array) == np.asarray(value)))

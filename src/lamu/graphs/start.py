@@ -15,7 +15,6 @@ from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
-from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, own_natural, shape_of, value_of
 from lamu.graphs.network import Applied, arguments, first_weights
 from lamu.graphs.potential import Potential
@@ -26,7 +25,7 @@ from lamu.graphs.statistics import Categories, Numbers, Simplex, States, Vectors
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
-from lamu.typing import Array, Belief, Data, DTypeLike, Number, Params, RandomKey
+from lamu.typing import Belief, Data, DTypeLike, Number, Params, RandomKey
 
 __all__ = ["empty_components", "first_beliefs", "first_dispersions", "first_parameters", "likelihoods_of"]
 
@@ -125,7 +124,7 @@ class _RowsHeld:
         return name, self._fewer(both, lambda pi: pi)
 
 
-def first_parameters(graph: Graph, key: RandomKey, batch: Batch) -> Params:
+def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
     """Returns first parameters: all coordinates, those that are held at their values."""
     constraints = graph.constraints
     frozen = {name: part for name, part in (graph.frozen or {}).items() if jax.tree.leaves(part)}
@@ -153,7 +152,7 @@ def likelihoods_of(sites: tuple[GraphSite, ...]) -> dict[str, Any]:
     return {site.name: site.factor.likelihood for site in sites if isinstance(site.factor, Potential)}
 
 
-def _fresh(graph: Graph, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+def _fresh(graph: Any, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns fresh weights of the networks, and what the locals learn."""
     local = graph.local or {}
     if not graph.networks and not local:
@@ -197,7 +196,7 @@ def first_beliefs(
     inputs: tuple[str, ...],
     blocks: tuple[tuple[str, ...], ...],
     batch: Batch,
-    temperature: Number,
+    temperature: Any,
     given: dict[str, Any],
 ) -> dict[str, Any]:
     """Returns beliefs about the shared variables after one update from random latents."""
@@ -212,14 +211,14 @@ def first_beliefs(
     order = jax.random.permutation(local_key, count)
     keys = jax.random.split(jax.random.fold_in(local_key, 1), count)
 
-    def one(statistics: dict[str, Any], data: Data, place: Array, key: RandomKey) -> Array:
+    def one(statistics: dict[str, Any], data: Data, place: Any, key: RandomKey) -> Any:
         # A factor without messages says nothing that a first belief could take in.
         exact = tuple(site for site in in_rows if site.factor.exact)
         row = Row.of(exact, inputs, data, temperature, batch.weight.dtype)
         at = Environment(statistics, temperature=temperature)
         return row.log_joint(at, _random_latents(key, row, place, jax.lax.stop_gradient(at)))
 
-    def F(statistics: dict[str, Any]) -> Array:
+    def F(statistics: dict[str, Any]) -> Any:
         rows = jax.vmap(one, in_axes=(None, 0, 0, 0))(statistics, batch.y, order, keys)
         return (batch.total(rows) + log_joint(shared, Environment(statistics))) / temperature
 
@@ -231,7 +230,7 @@ def _priors(
     shared: tuple[GraphSite, ...],
     alike: dict[str, float],
     dtype: DTypeLike,
-    temperature: Number,
+    temperature: Any,
     given: dict[str, Any],
 ) -> dict[str, Any]:
     """Returns μ of the priors one after the other; T of a draw for numbers, vectors and those that are alike."""
@@ -251,7 +250,7 @@ def _priors(
     return statistics
 
 
-def _random_latents(key: RandomKey, row: Row, place: Array, at: Environment) -> dict[str, Any]:
+def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> dict[str, Any]:
     """Returns T of a draw of the latents of a row, which stands at a place among all rows."""
     latent: dict[str, Any] = {}
     zeros = row.zeros(at)
@@ -282,7 +281,7 @@ def _random_latents(key: RandomKey, row: Row, place: Array, at: Environment) -> 
     return latent
 
 
-def _exemplar(place: Array, like: Array) -> Array:
+def _exemplar(place: Any, like: Any) -> Any:
     """Returns one-hot vectors in the first K places, and zeros in the others."""
     K = like.shape[-1]
     return jnp.broadcast_to(jax.nn.one_hot(place, K, dtype=like.dtype), like.shape)

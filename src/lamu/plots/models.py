@@ -9,11 +9,10 @@ import jax
 import numpy as np
 
 from lamu import tree
-from lamu.influence import Sensitivity
 from lamu.model import Model
 from lamu.plots.style import ACCENT, GREY, INK, LEGEND, PALE, canvas, finished, literal, panels
 from lamu.supports import Classes, Support
-from lamu.typing import Inputs, PyTree, RandomKey
+from lamu.typing import Inputs, RandomKey
 
 __all__ = [
     "evidence_curve",
@@ -221,7 +220,7 @@ def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10, axes:
     return axes
 
 
-def _draw_plane(axes: Any, of: Sensitivity, top: np.ndarray, named: Sequence[str]) -> None:
+def _draw_plane(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> None:
     size = 4.0 + 160.0 * of.belief / max(float(of.belief.max()), 1e-300)
     chosen = np.isin(np.arange(len(of.belief)), top)
     colours = np.where(chosen, ACCENT, GREY)
@@ -244,7 +243,7 @@ def _draw_plane(axes: Any, of: Sensitivity, top: np.ndarray, named: Sequence[str
     finished(axes, "Leverage and residual", f"{len(of.belief):,} rows")
 
 
-def _draw_bars(axes: Any, of: Sensitivity, top: np.ndarray, named: Sequence[str]) -> None:
+def _draw_bars(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> None:
     place = np.arange(len(top))
     axes.barh(place, of.belief[top], height=0.7, color=ACCENT, alpha=0.8)
     axes.set_yticks(place, [named[i] for i in top])
@@ -314,7 +313,7 @@ def validation_curve(histories: Any, axes: Any = None) -> Any:
     return _drawn(curves, "Rows set aside", "nll, nats a row", axes)
 
 
-def _several(histories: PyTree) -> Sequence[Mapping[str, Any]]:
+def _several(histories: Any) -> Sequence[Mapping[str, Any]]:
     return [histories] if isinstance(histories, Mapping) else list(histories)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from lamu.plots.style import percent
-from lamu.predictives.interface import Predictive
 from lamu.scores import Estimate
 
 __all__ = ["advice", "epistemic_share"]
@@ -84,7 +84,7 @@ def advice(
     return sentences
 
 
-def epistemic_share(pred: Predictive) -> float:
+def epistemic_share(pred: Any) -> float:
     """Returns the part of the predictive uncertainty that is about the weights, the ratio of the sums over rows."""
     total = float(np.sum(np.asarray(pred.total, float)))
     return float(np.sum(np.asarray(pred.epistemic, float))) / total if total > 0.0 else 0.0

@@ -17,12 +17,11 @@ from lamu.compile_once import compiled_once
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
-from lamu.protocol import Info, Runnable
+from lamu.protocol import Info
 from lamu.record import record, static
-from lamu.rule import RuleState
 from lamu.shape_cache import once_a_shape
 from lamu.subkeys import subkey
-from lamu.typing import Array, PyTree, RandomKey, State
+from lamu.typing import Array, RandomKey, State
 
 __all__ = [
     "Keys",
@@ -45,7 +44,7 @@ __all__ = [
 _LIMIT = 2**32  # without 64 bits JAX drops the higher ones, so that two seeds would be one
 
 
-def whole_seed(seed: int) -> int:
+def whole_seed(seed: Any) -> int:
     """Returns a seed that JAX takes as it is."""
     try:
         number = operator.index(seed)
@@ -73,7 +72,7 @@ def keys_of(seed: int) -> Keys:
 
 
 @compiled_once()
-def _key(seed: Array) -> RandomKey:
+def _key(seed: Any) -> RandomKey:
     return jax.random.key(seed)
 
 
@@ -89,7 +88,7 @@ def handle(algorithm: Any) -> Any:
     return algorithm if not jax.tree_util.all_leaves([algorithm]) else _Opaque(algorithm)
 
 
-def opened(algorithm: Runnable) -> Runnable:
+def opened(algorithm: Any) -> Any:
     """Returns the algorithm that a handle stands for."""
     return algorithm.algorithm if isinstance(algorithm, _Opaque) else algorithm
 
@@ -111,7 +110,7 @@ def start(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) ->
 
 
 @compiled_once()
-def start_to_keep(algorithm: Runnable, key: RandomKey, objective: Objective, batch: Batch) -> RuleState:
+def start_to_keep(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) -> Any:
     """Returns the same of a run without steps, compiled quickly: weights that arrive trained are copied."""
     return opened(algorithm).init(key, objective, batch)
 
@@ -205,14 +204,14 @@ def scan_batches(
     return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), every)
 
 
-def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: State, inputs: PyTree, every: int) -> tuple[Any, Info]:
+def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: State, inputs: Any, every: int) -> tuple[Any, Info]:
     """Scans, and stacks the draw of the last of `every` steps alone: the others are never held."""
 
-    def quiet(state: State, now: PyTree) -> tuple[Any, Info]:
+    def quiet(state: State, now: Any) -> tuple[Any, Info]:
         state, info = body(state, now)
         return state, replace(info, draw=None)
 
-    def outer(state: State, some: PyTree) -> tuple[Any, tuple[Info, Info]]:
+    def outer(state: State, some: Any) -> tuple[Any, tuple[Info, Info]]:
         before, last = (jax.tree.map(lambda leaf, part=part: leaf[part], some) for part in (slice(0, -1), -1))
         state, silent = jax.lax.scan(quiet, state, before)
         state, info = body(state, last)

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.mcmc.chains import TransitionInfo
 from lamu.protocol import Info, Traits
 from lamu.typing import DTypeLike
 
@@ -102,7 +101,7 @@ class DrawsOnDisk:
         """Makes the files, so that a lack of room is known before the first step."""
         self._open()
 
-    def add(self, draws: TransitionInfo) -> None:
+    def add(self, draws: Any) -> None:
         """Writes draws, leaves `[n, ...]`, behind those that are there."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws)]
         self._open()

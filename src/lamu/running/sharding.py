@@ -20,9 +20,8 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
-from lamu.rule import RuleState
 from lamu.running.compiled_steps import OneDevice, opened
-from lamu.typing import Array, RandomKey, State
+from lamu.typing import RandomKey, State
 
 __all__ = ["Devices", "Spread"]
 
@@ -121,7 +120,7 @@ class Spread:
         state, info = opened(self.base).step(key, state, self._cut(batch), objective)
         return self._kept(state), info
 
-    def _kept(self, state: State) -> RuleState:
+    def _kept(self, state: State) -> Any:
         return jax.lax.with_sharding_constraint(state, _along_runs(self.mesh, self.traits, state))
 
     def _cut(self, batch: Batch) -> Batch:
@@ -142,11 +141,11 @@ class _Dealt(Stream):
         return (self._devices.dealt_batch(batch) for batch in super().__iter__())
 
 
-def _along_runs(mesh: Mesh, traits: Traits, state: State) -> RuleState:
+def _along_runs(mesh: Mesh, traits: Traits, state: State) -> Any:
     """Returns the sharding of every leaf of a state: those of one run's own have a leading axis of runs."""
     apart = _RUNS in mesh.axis_names and traits.runs > 1
 
-    def sharding(path: Any, leaf: Array) -> NamedSharding:
+    def sharding(path: Any, leaf: Any) -> NamedSharding:
         own = apart and jax.tree_util.keystr(path[:1], simple=True) not in traits.shared
         return NamedSharding(mesh, PartitionSpec(_RUNS) if own else PartitionSpec())
 

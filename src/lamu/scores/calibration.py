@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from lamu.data.wording import nearest
-from lamu.predictives.interface import Predictive
 from lamu.scores.proper_scores import (
     accuracy,
     brier,
@@ -298,7 +297,7 @@ def coverage(pred: Any, y: Targets, level: float = 0.9) -> float:
     return float(np.mean(covered(pred, y, level)))
 
 
-def covered(pred: Predictive, y: Targets, level: float = 0.9) -> np.ndarray:
+def covered(pred: Any, y: Targets, level: float = 0.9) -> np.ndarray:
     """Returns the fraction of each row's targets inside their regions, `[N]`, whose mean is `coverage`."""
     y = target("coverage", pred, y)
     if not 0.0 < level < 1.0:

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import in_chunks, in_memory_chunks
 from lamu.predictives.sampled import require_room
-from lamu.typing import Array, Inputs, PyTree, RandomKey, State, Targets
+from lamu.typing import Array, Inputs, RandomKey, State, Targets
 
 __all__ = [
     "Drift",
@@ -159,8 +158,8 @@ def _features(posterior: Posterior, x: Inputs) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=4)
-def _gradients(model: Model, state: State, free: PyTree, held: PyTree, outputs: int, x: Array) -> Array:
-    def first(free: PyTree, row: Array) -> Array:
+def _gradients(model: Any, state: State, free: Any, held: Any, outputs: int, x: Array) -> Array:
+    def first(free: Any, row: Array) -> Array:
         whole = tree.merged(free, held)
         return model.outputs({"network": whole, "likelihood": {}}, state, row[None])[0][0, 0]
 
@@ -309,7 +308,7 @@ def energy(
 
 
 @jax.jit
-def _mean_outputs(posterior: Posterior, draws: PyTree, x: Array) -> Array:
+def _mean_outputs(posterior: Posterior, draws: Any, x: Array) -> Array:
     outputs = lambda params: posterior.model.outputs(params, posterior.network_state, x)[0]
     return jnp.mean(jnp.asarray(jax.lax.map(outputs, draws)), axis=0)
 
@@ -470,7 +469,7 @@ def kernel_drift(
     return Drift((f"all of {', '.join(names)}",), values[:1], np.array([p]), level)
 
 
-def _samples(reference: np.ndarray, new: np.ndarray, level: float) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+def _samples(reference: Any, new: Any, level: float) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     if not 0 < level < 1:
         raise ValueError(f"level={level!r} is no probability strictly between 0 and 1; for 5 % write 0.05")
     one, other = _quantities(reference), _quantities(new)
@@ -490,7 +489,7 @@ def _samples(reference: np.ndarray, new: np.ndarray, level: float) -> tuple[tupl
     return names, samples[0], samples[1]
 
 
-def _quantities(pred: np.ndarray) -> dict[str, np.ndarray]:
+def _quantities(pred: Any) -> dict[str, np.ndarray]:
     if not isinstance(pred, Predictive):
         table = np.asarray(pred, float)
         table = table[:, None] if table.ndim == 1 else table

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.data.batch import Batch
 from lamu.families import Product
 from lamu.pareto import LARGEST_SHAPE, pareto_shape
 from lamu.posterior import Posterior
@@ -488,7 +487,7 @@ def _own(posterior: Posterior, belief: Belief, draws: Params) -> Array:
 
 
 @jax.jit
-def _log_likelihoods(posterior: Posterior, draws: Params, key: RandomKey, batch: Batch) -> Array:
+def _log_likelihoods(posterior: Posterior, draws: Params, key: RandomKey, batch: Any) -> Array:
     """Returns the batch's log likelihood under every draw; the key is for targets that estimate it."""
     count = jax.tree.leaves(draws)[0].shape[0]
 

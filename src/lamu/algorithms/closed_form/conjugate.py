@@ -16,7 +16,6 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.expectations import Analytic
 from lamu.families import Point, Product
-from lamu.families.exponential import ExponentialFamily
 from lamu.natural_rule import NaturalRule, NaturalState, Streamed
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -39,7 +38,7 @@ _RULE = NaturalRule(Streamed(), Analytic(), Constant(1.0))
 _NOTHING = {"network": {}, "likelihood": {}}
 
 
-def first(objective: Objective, dtype: DTypeLike) -> tuple[ExponentialFamily, Array]:
+def first(objective: Objective, dtype: DTypeLike) -> tuple[Any, Array]:
     """Returns the prior to the power 1/T as a belief, and the log of its integral in nats."""
     prior: Any = objective.model.prior
     belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
@@ -49,9 +48,7 @@ def first(objective: Objective, dtype: DTypeLike) -> tuple[ExponentialFamily, Ar
     return cold, evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
 
 
-def following(
-    key: RandomKey, old: ExponentialFamily, evidence: Array, batch: Batch, objective: Objective
-) -> tuple[ExponentialFamily, Array, Array]:
+def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
     state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, alone)

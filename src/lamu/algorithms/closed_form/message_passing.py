@@ -17,7 +17,6 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.expectations import Analytic
 from lamu.families import Gaussian, MultivariateNormal, Point, Product
-from lamu.families.exponential import ExponentialFamily
 from lamu.geometry import Guarded, Retraction
 from lamu.natural_rule import ConjugateLoss, ConjugateParameters, FallingRate, NaturalRule
 from lamu.objective import Objective
@@ -27,7 +26,7 @@ from lamu.predictives.graph import GraphRule
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import PolynomialDecay, rate
 from lamu.record import record, static
-from lamu.typing import Array, Data, Params, PyTree, RandomKey, Statistics
+from lamu.typing import Array, Data, Params, RandomKey, Statistics
 
 __all__ = [
     "Em",
@@ -173,12 +172,12 @@ class Vmp(CoordinateAscent):
         settled = jnp.abs(value - state.bound) <= self.least(value, batch)
         return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
 
-    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: PyTree) -> PyTree:
+    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Any) -> Any:
         """Returns the dispersions after a step; there are none where every message is exact."""
         del objective, statistics, batch
         return dispersions
 
-    def _moved(self, kind: type, old: ExponentialFamily, natural: Statistics) -> ExponentialFamily:
+    def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
         """Returns the belief after a step towards a message: what the message says, where every one is exact."""
         del kind, old
         return natural.belief()
@@ -207,7 +206,7 @@ class Vmp(CoordinateAscent):
         )
 
 
-def _step(old: ExponentialFamily, new: ExponentialFamily, mu_old: Statistics, mu_new: Statistics) -> Array:
+def _step(old: Any, new: Any, mu_old: Any, mu_new: Any) -> Array:
     r"""Returns \(\langle\lambda' - \lambda, \mu' - \mu\rangle\) in nats, \(d^\top F d\) of a small step d of λ."""
     away = tree.add(new.to_natural(), old.to_natural(), -1.0)
     moved = jax.tree.map(jnp.subtract, jax.tree.leaves(mu_new), jax.tree.leaves(mu_old))
@@ -283,7 +282,7 @@ class Ncvmp(Vmp):
     def choices(self) -> Choices:
         return Choices("product of conjugate families", "Quadrature", "none needed", "straight, ρ a factor")
 
-    def _moved(self, kind: type, old: ExponentialFamily, natural: Statistics) -> ExponentialFamily:
+    def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
         # Returns the belief after the step at the rate, bent where the straight one has no positive precision.
         before = old.to_natural()
         away = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
@@ -294,7 +293,7 @@ class Ncvmp(Vmp):
         bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
         return jax.tree.map(lambda one, other: jnp.where(inside, one, other), straight, bent)
 
-    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: PyTree) -> PyTree:
+    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Any) -> Any:
         # Returns the dispersions after a step of Fisher scoring at the rate.
         if not dispersions:
             return dispersions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,6 @@ from lamu.choose import last_within
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
-from lamu.operators.interface import Operator
 from lamu.predictives.linearised import LinearisedMarginal, standard_normals
 from lamu.typing import Array, Data, Params, RandomKey
 
@@ -91,7 +91,7 @@ _LOG_WIDEST = math.log(100.0)
 _TOLERANCE = 2e-3  # of the logarithm
 
 
-def well_determined(metric: Operator, objective: Objective, mean: Params) -> Array:
+def well_determined(metric: Any, objective: Objective, mean: Params) -> Array:
     r"""Returns \(\gamma = D - \operatorname{tr} S^{-1} \Delta / T\), with Δ the prior's precision."""
     prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
     return tree.dimension(mean) - tree.dot(metric.variance(mean), prior)

@@ -39,7 +39,6 @@ from lamu.operators import (
     OutputBlocks,
     OutputEigen,
 )
-from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
@@ -50,8 +49,7 @@ from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.subkeys import subkey
 from lamu.supports import Classes
-from lamu.target import Target
-from lamu.typing import Data, Params, PyTree, RandomKey, State
+from lamu.typing import Data, Params, RandomKey, State
 
 __all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "named", "require_structure"]
 
@@ -133,7 +131,7 @@ class Laplace(Wrapper):
             given, of = (gradient, residual_of) if same else (data, residual_at)
             return of(mode, under, given, isinstance(model.prior, LearnedNormal))
 
-        def at_first() -> tuple[LaplaceFit, PyTree]:
+        def at_first() -> tuple[LaplaceFit, Any]:
             if not kept:
                 return look(point.mean), None
             return fit_with_gradient(structure, point, objective, data, self.curvature, jax.random.clone(labels))
@@ -180,7 +178,7 @@ class Laplace(Wrapper):
             return structure
         return KroneckerFactored() if structure in (Dense, OutputEigen) else structure
 
-    def _rule_of(self, model: Target, trained: bool) -> PredictiveRule | None:
+    def _rule_of(self, model: Any, trained: bool) -> PredictiveRule | None:
         """The rule: of maps one that needs no covariance of a whole map, of pretrained logits the probit."""
         # Weights that were trained for their own sake are too sure of themselves. The probit rule, which shrinks the
         # logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
@@ -363,7 +361,7 @@ def mode_finder(optimizer: Algorithm | None) -> Algorithm:
     return require_part(optimizer, "optimizer")
 
 
-def _mostly_layers(curvature: BlockDiagonal, weights: int) -> bool:
+def _mostly_layers(curvature: Any, weights: int) -> bool:
     """Returns whether Kronecker factors hold half of the weights or more; the others are on a diagonal."""
     blocks = jax.tree.leaves(curvature.blocks, is_leaf=is_operator)
     alone = sum(tree.dimension(block.values) for block in blocks if isinstance(block, Diagonal))

@@ -22,7 +22,6 @@ from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, by
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
-from lamu.likelihoods.interface import Likelihood
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, GaussNewton
@@ -33,7 +32,7 @@ from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.subkeys import subkey
-from lamu.typing import Array, Data, Number, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Data, Params, RandomKey, State
 
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_at_once"]
 
@@ -64,7 +63,7 @@ class LaplaceFit:
     observed: Any  # how many numbers were observed of each output, \(p \sum_i w_i\)
     spectrum: Any = None  # eigenvalues of the curvature; None where they are not kept
 
-    def precision(self, objective: Objective) -> Operator:
+    def precision(self, objective: Objective) -> Any:
         """Returns the precision of the weights, of the curvature's structure."""
         return self._hessian(objective).scale(1 / objective.temperature)
 
@@ -86,11 +85,7 @@ class LaplaceFit:
         )
 
     def log_evidence(
-        self,
-        objective: Objective,
-        precision: PyTree = None,
-        noise: Array | None = None,
-        temperature: Array | None = None,
+        self, objective: Objective, precision: Any = None, noise: Any = None, temperature: Any = None
     ) -> Array:
         """Returns the log evidence in nats, differentiable in every argument."""
         # Learned dispersions are held: `dispersion_volume` is what integrating over them adds.
@@ -108,7 +103,7 @@ class LaplaceFit:
         logdet = fit.curvature.scale(rows).logdet_plus(precision, mean, spectrum)
         return fit._normaliser(T, log_prior + dispersions, logdet)
 
-    def dispersion_volume(self, objective: Objective, temperature: Array | None = None) -> Array:
+    def dispersion_volume(self, objective: Objective, temperature: Any = None) -> Array:
         r"""Returns what integrating over learned dispersions \(\phi\) adds to the log evidence, in nats."""
         # Laplace's method in them, \(\sum_k \tfrac12 \log(2\pi / h_k)\) with \(h_k\) the curvature of the negative log
         # joint density over T: four times the misfit for the logarithm of a Gaussian's noise, the Fisher information
@@ -144,12 +139,12 @@ class LaplaceFit:
         """Returns the fit with the curvature's eigenvalues kept."""
         return replace(self, spectrum=_spectrum(self.curvature))
 
-    def _hessian(self, objective: Objective) -> Operator:
+    def _hessian(self, objective: Objective) -> Any:
         """The curvature of N rows and the prior."""
         mean = self.params["network"]
         return self.curvature.scale(objective.data_size).add_prior(prior_precision(objective, mean), mean)
 
-    def _normaliser(self, temperature: Number, log_prior: Array, logdet: Array) -> Array:
+    def _normaliser(self, temperature: Any, log_prior: Array, logdet: Array) -> Array:
         mean = self.params["network"]
         volume = tree.dimension(mean) * jnp.log(2 * math.pi * jnp.asarray(temperature, logdet.dtype)) - logdet
         return volume / 2 - (self.likelihood - log_prior) / temperature
@@ -210,7 +205,7 @@ def _fitted(
     objective: Objective,
     data: Data,
     curvature: Curvature | None,
-    key: RandomKey | None,
+    key: Any,
 ) -> tuple[LaplaceFit, Params]:
     params, state = point.mean, point.network_state
     curvature = GaussNewton() if curvature is None else curvature
@@ -302,7 +297,7 @@ def _sums_and_gradient(
     return sums, lambda: pull(jax.grad(loss_of)(f).astype(f.dtype))
 
 
-def _squared_distance(likelihood: Likelihood, dispersion: Params, f: Array, slope: Array) -> Array:
+def _squared_distance(likelihood: Any, dispersion: Params, f: Array, slope: Array) -> Array:
     r"""Returns the part of each output in \(r^\top \Lambda r\), with residuals \(r = \Lambda^{-1} \nabla_f \log p\)."""
     if f.shape[1] == 1:
         return slope**2 / likelihood.information_diagonal(dispersion, f)
@@ -342,7 +337,7 @@ def _finished(
 
 
 @compiled_once()
-def _spectrum(curvature: Operator) -> PyTree:
+def _spectrum(curvature: Any) -> Any:
     """The eigenvalues; those within rounding are zeros."""
 
     def rounded(values: Array) -> Array:
@@ -354,11 +349,11 @@ def _spectrum(curvature: Operator) -> PyTree:
     return jax.tree.map(rounded, curvature.spectrum())
 
 
-def _sum_of_logs(precision: PyTree, mean: Params) -> Array:
+def _sum_of_logs(precision: Any, mean: Params) -> Array:
     """The sum over weights of log δ, with one logarithm a number."""
     dtype = jnp.result_type(*jax.tree.leaves(mean))
 
-    def part(p: Array, below: PyTree) -> Array:
+    def part(p: Any, below: Any) -> Array:
         value = jnp.asarray(p, dtype)
         return jnp.sum(jnp.log(value)) * (tree.dimension(below) / value.size)
 

@@ -30,8 +30,7 @@ from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.operators import Diagonal
-from lamu.operators.interface import Operator
-from lamu.typing import Array, Data, Params, PyTree
+from lamu.typing import Array, Data, Params
 
 __all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at", "residual_of"]
 
@@ -140,7 +139,7 @@ def residual_of(mode: LaplaceFit, objective: Objective, gradient: Params, prior_
 
 
 @compiled_once(static_argnums=3)
-def _by_precision(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> tuple[PyTree, Array]:
+def _by_precision(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> tuple[Any, Array]:
     """Returns the distances by S, and whether S is positive."""
     mean = mode.params["network"]
     metric = mode.precision(objective).preconditioner(mean)
@@ -167,9 +166,7 @@ def _prior_slope(mode: LaplaceFit, objective: Objective) -> Params:
 
 
 @jax.jit
-def _distances(
-    metric: Operator, mode: LaplaceFit, objective: Objective, slope: Params, own: Params
-) -> tuple[Array, Array]:
+def _distances(metric: Any, mode: LaplaceFit, objective: Objective, slope: Params, own: Params) -> tuple[Array, Array]:
     r"""Returns \(\sqrt{g^\top S^{-1} g}\), and how far the outputs at the rows are from those at the mode."""
     # A Newton step \(\delta = S^{-1} g\) moves the outputs of row i by \(J_i \delta\), and their posterior variance is
     # \(J_i S^{-1} J_i^\top\). Averaged over rows, each weighed by its information, the first squared over the second is
@@ -212,20 +209,20 @@ def _of_batch(objective: Objective, params: Params, batch: Batch) -> tuple[Array
 
 
 @jax.jit
-def _with_prior(objective: Objective, params: Params, gradient: Params, share: Array) -> tuple[Array, Params]:
+def _with_prior(objective: Objective, params: Params, gradient: Params, share: Any) -> tuple[Array, Params]:
     value, prior = jax.value_and_grad(lambda params: -objective.model.log_prior(params))(params)
     whole = tree.add(tree.scale(gradient, share), prior)
     return value, tree.scale(whole, 1 / objective.temperature)
 
 
-def _metric(mode: LaplaceFit, objective: Objective) -> Operator:
+def _metric(mode: LaplaceFit, objective: Objective) -> Any:
     """The precision that Laplace's method has here, factored; its diagonal where it has no factor."""
     metric, sound = _precision(mode, objective)
     return metric if bool(sound) else _diagonal(mode, objective)
 
 
 @jax.jit
-def _precision(mode: LaplaceFit, objective: Objective) -> tuple[Operator, Array]:
+def _precision(mode: LaplaceFit, objective: Objective) -> tuple[Any, Array]:
     mean = mode.params["network"]
     metric = mode.precision(objective).preconditioner(mean)
     return metric, metric.is_positive(mean)
@@ -240,13 +237,13 @@ def _diagonal(mode: LaplaceFit, objective: Objective) -> Diagonal:
 
 
 @jax.jit
-def _pulled(metric: Operator, gradient: Params) -> Array:
+def _pulled(metric: Any, gradient: Params) -> Array:
     """Returns Rᵀ g as a vector."""
     return tree.ravel(jax.vjp(metric.inverse_root, tree.zeros_like(gradient))[1](gradient)[0])[0]
 
 
 @jax.jit
-def _placed(metric: Operator, centre: Params, z: Array) -> Params:
+def _placed(metric: Any, centre: Params, z: Array) -> Params:
     """Returns m + R z."""
     unravel = tree.ravel(centre)[1]
     return tree.add(centre, metric.inverse_root(unravel(z)))
@@ -262,7 +259,7 @@ def _scales(mode: LaplaceFit, objective: Objective) -> Params:
 
 
 def _descended(
-    loss: _RowsLoss, params: Params, metric: Operator, scales: Params, value: float, evaluations: int
+    loss: _RowsLoss, params: Params, metric: Any, scales: Params, value: float, evaluations: int
 ) -> tuple[Params, int, float]:
     """Returns the parameters after some iterations of L-BFGS, how many gradients that took, and the nats gained."""
     from scipy.optimize import minimize
@@ -308,7 +305,7 @@ def _descended(
 
 
 def _noise_step(
-    mode: LaplaceFit, objective: Objective, metric: Operator, gradient: Params, determined: float | None
+    mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params, determined: float | None
 ) -> tuple[Params, float]:
     """Returns the step of the dispersions, zeros where they stay, and the square of how far they are, in nats."""
     model, dispersion = objective.model, mode.params["likelihood"]
@@ -329,7 +326,7 @@ def _noise_step(
 
 @jax.jit
 def _scored(
-    mode: LaplaceFit, objective: Objective, metric: Operator, gradient: Params, given: Array | None
+    mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params, given: Any
 ) -> tuple[Params, Array, Array]:
     """Returns a step of Fisher scoring, κ ḡ²/I, and whether it is to be taken."""
     # It is where γ is given, or where half of what was observed is left for the noise.

@@ -16,7 +16,6 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.evidence_noise import bound
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.compile_once import compiled_once
-from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.model import Model
@@ -24,13 +23,13 @@ from lamu.objective import Objective
 from lamu.objective.curvature.reader.flat_jaxpr import Program
 from lamu.operators import BlockDiagonal, Dense, MatrixFree
 from lamu.operators.dense import DenseEigen
-from lamu.operators.interface import Operator, is_operator
+from lamu.operators.interface import is_operator
 from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, PredictiveRule, Probit
 from lamu.predictives.tangent import bytes_of_a_row
 from lamu.priors import LayerwiseNormal
 from lamu.priors.normal import layerwise
 from lamu.record import record
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = [
     "LOG_TEMPERATURES",
@@ -105,7 +104,7 @@ class ScalePerWeight:
         return jax.tree.map(jnp.log, precision)
 
 
-def prior_of(log_precision: PyTree, loc: Number) -> LayerwiseNormal:
+def prior_of(log_precision: Any, loc: Number) -> LayerwiseNormal:
     """Returns the prior with these precisions."""
     return LayerwiseNormal(jax.tree.map(lambda leaf: jnp.exp(-leaf / 2), log_precision), loc)
 
@@ -158,7 +157,7 @@ class Hoisted:
         """How many bytes `prepared` returns."""
         return memory.bytes_of([self._program.avals[place] for place in self._kept])
 
-    def prepared(self, held: PyTree) -> list[Any]:
+    def prepared(self, held: Any) -> list[Any]:
         """Returns what `held` leaves for every question."""
         return self._prepare(jax.tree.leaves(held))
 
@@ -213,7 +212,7 @@ def scale_search(
     mode: LaplaceFit,
     objectives: tuple[Objective, Objective],
     key: RandomKey,
-    held_out: Arrays | None = None,
+    held_out: Any = None,
     rule: PredictiveRule | None = None,
     around: Batch | None = None,
     *,
@@ -238,7 +237,7 @@ def scale_search(
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
     moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
 
-    def asked(numbers: list[Any], held: PyTree) -> tuple[Array, Array]:
+    def asked(numbers: list[Any], held: Any) -> tuple[Any, Any]:
         mode, leaves, rule, key, batch = held
         moved = dict(zip(moving, numbers[1:], strict=True))
         under = jax.tree.unflatten(structure, [moved.get(place, leaf) for place, leaf in enumerate(leaves)])
@@ -287,7 +286,7 @@ def batches_that_fit(mode: LaplaceFit, objective: Objective, held_out: Any, coun
 
 
 @compiled_once()
-def _in_eigenbasis(curvature: Operator) -> Operator:
+def _in_eigenbasis(curvature: Any) -> Any:
     """The curvature with every matrix decomposed."""
     if isinstance(curvature, Dense):
         return DenseEigen.of(curvature)

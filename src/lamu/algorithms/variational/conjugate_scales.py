@@ -27,9 +27,8 @@ from lamu.posterior import Posterior
 from lamu.priors import Hierarchy, LayerwiseNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Wrapper, recipe, require_part, runnable
 from lamu.record import record
-from lamu.rule import RuleState
 from lamu.target import weights_belief
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages"]
 
@@ -97,7 +96,7 @@ class ConjugateScales(Wrapper):
         # Returns the belief about the weights; its model has the normal prior of the mean precisions.
         return self.base.posterior(key, state.inner, _under(objective, state.prior), data, trace)
 
-    def _belief(self, key: RandomKey, inner: RuleState, objective: Objective) -> Gaussian:
+    def _belief(self, key: RandomKey, inner: Any, objective: Objective) -> Gaussian:
         belief = weights_belief(runnable(self.base).preview(key, inner, objective))
         if not isinstance(belief, Gaussian):
             raise TypeError(
@@ -153,7 +152,7 @@ def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
 
 
 def scale_messages(
-    prior: Hierarchy, precisions: tuple[Gamma, ...], squares: Params, temperature: Number = 1.0
+    prior: Hierarchy, precisions: tuple[Gamma, ...], squares: Params, temperature: Any = 1.0
 ) -> tuple[Gamma, ...]:
     """Returns the beliefs about the precisions of all levels after one message to each, level by level."""
     delta = _standardised(prior, squares)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from lamu.graphs.elimination import Local
 from lamu.graphs.expressions import Environment, Expression, KnownValue, Variable
-from lamu.graphs.factor import Factor
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import arguments
 from lamu.graphs.positive_factors import PoissonFactor
@@ -38,9 +37,7 @@ class EncoderLocal(Local):
             object.__setattr__(self, "given", tuple(self.given))
 
 
-def first_encoder(
-    network: Network, key: RandomKey, name: str, given: tuple[str, ...], row: Row, outputs: int
-) -> Params:
+def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...], row: Row, outputs: int) -> Params:
     """Returns fresh weights of an encoder."""
     latents = {site.name: site for site in row.latent}
     for other in given:
@@ -59,7 +56,7 @@ def first_encoder(
     return weights
 
 
-def encoded(network: Network, weights: Params, name: str, given: tuple[str, ...], row: Row, at: Environment) -> Array:
+def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], row: Row, at: Environment) -> Array:
     """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero, counts c as log(1 + c)."""
     # A network that can be applied to the data first (`Network.partially_applied`) is, once a row: `jax.vmap` over
     # values or draws of the given latents then repeats what reads those alone.
@@ -87,7 +84,7 @@ def _data(given: tuple[str, ...], row: Row, dtype: DTypeLike) -> tuple[Expressio
     return tuple(data)
 
 
-def _counts(factor: Factor) -> bool:
+def _counts(factor: Any) -> bool:
     """Whether what is observed are counts."""
     if isinstance(factor, PoissonFactor):
         return True

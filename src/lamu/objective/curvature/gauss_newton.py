@@ -22,7 +22,6 @@ from lamu.objective.curvature.reader import linearise, squares_and_gradient
 from lamu.objective.curvature.reader.linearised import squares_of_outputs
 from lamu.objective.objective import NetworkParameters, Objective
 from lamu.operators import Diagonal
-from lamu.operators.interface import Operator, Structure
 from lamu.operators.kronecker import by_factors
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Targets
@@ -83,7 +82,7 @@ class GaussNewton(Curvature):
         return f, jacobian, _with_prior(likelihood, loss, theta)
 
 
-def _with_prior(likelihood: Operator, loss: BatchLoss, theta: Params) -> Operator:
+def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:
     prior = loss.prior_curvature(theta)
     if prior is None:
         return likelihood
@@ -165,7 +164,7 @@ class SampledGaussNewton(Curvature):
             y = likelihood.sample(key, dispersion, jax.lax.stop_gradient(f))
             return -likelihood.log_prob(dispersion, f, y)[0]
 
-        def of_draw(key: RandomKey) -> Structure:
+        def of_draw(key: RandomKey) -> Any:
             rows = (batch.x, batch.offset, jax.random.split(key, weights.shape[0]))
             if structure is Diagonal:
                 return Diagonal(squares_and_gradient(row, theta, rows, weights)[2])

@@ -21,7 +21,6 @@ from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
 from lamu.objective.microbatching import rows_in_parts
 from lamu.operators import Diagonal, LowRank
 from lamu.operators.kronecker import by_factors
-from lamu.operators.low_rank import LowRankStructure
 from lamu.record import record, static
 from lamu.supports import value_of
 from lamu.typing import Array, Params, RandomKey, Targets
@@ -142,7 +141,7 @@ class LowRankGradients(Curvature):
             raise ValueError(f"LowRankGradients(rank={self.rank!r}) has no direction; ask for a rank of at least one")
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: LowRankStructure, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         if loss.has_prior:
             raise TypeError(
