@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -400,9 +400,14 @@ def recipe(source: str, row: Callable[[], Choices] | None = None) -> Callable[[F
     return register
 
 
-def recipes_of(face: ModuleType) -> dict[str, Recipe]:
-    """Returns the recipes among the names of a face, in the order of their files."""
+def recipes_of(face: ModuleType, first: Sequence[str] = ()) -> dict[str, Recipe]:
+    """Returns the recipes among the names of a face: the files or folders named first, then by file and line."""
     public = [value for name in face.__all__ if callable(value := getattr(face, name))]
     found = [_RECIPES[value] for value in public if value in _RECIPES]
-    place = lambda each: (each.factory.__module__, each.factory.__code__.co_firstlineno)
-    return {each.name: each for each in sorted(found, key=place)}
+
+    def place(row: Recipe) -> tuple[int, str, int]:
+        module = row.factory.__module__
+        kind = module.removeprefix(f"{face.__name__}.").split(".")[0]
+        return first.index(kind) if kind in first else len(first), module, row.factory.__code__.co_firstlineno
+
+    return {row.name: row for row in sorted(found, key=place)}

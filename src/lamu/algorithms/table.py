@@ -7,6 +7,19 @@ from lamu.protocol import Recipe, recipes_of
 
 __all__ = ["registry"]
 
+# As table 1 of Khan & Rue (2021): optimisers, deep learning, then approximate inference.
+_KINDS = (
+    "optimisers",
+    "variational",
+    "descent",
+    "discrete",
+    "post_hoc",
+    "ensembles",
+    "mixtures",
+    "moments",
+    "black_box",
+)
+
 
 def registry() -> dict[str, Recipe]:
     """Returns every algorithm by its public name.
@@ -16,4 +29,4 @@ def registry() -> dict[str, Recipe]:
         >>> lamu.algorithms.registry()["ivon"].choices.curvature
         'Price'
     """
-    return recipes_of(algorithms)
+    return recipes_of(algorithms, first=_KINDS)
