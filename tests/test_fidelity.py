@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from lamu.likelihoods import Categorical, Gaussian
 from lamu.posterior import Posterior
 from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled
 from lamu.scores import Fidelity, Moments
+from lamu.supports import Classes, TwoClasses
 
 RANDOM = np.random.default_rng(4)
 X = RANDOM.normal(size=(30, 2))
@@ -148,6 +150,16 @@ def test_classes_are_compared_by_label_and_probability() -> None:
     assert found.wasserstein is None
     with pytest.raises(ValueError, match="predicts Classes\\(number=3\\) and the reference Real\\(\\)"):
         scores.fidelity(one, chains(np.zeros((1, 2, 3))), X)
+
+
+def test_every_position_of_a_row_has_classes_of_its_own() -> None:
+    p, q = np.array([[0.9, 0.2, 0.6], [0.4, 0.7, 0.1]]), np.array([[0.8, 0.7, 0.6], [0.3, 0.6, 0.9]])
+    two = [SimpleNamespace(support=TwoClasses(), mean=mean) for mean in (p, q)]
+    many = [SimpleNamespace(support=Classes(2), mean=np.stack([1 - mean, mean], axis=-1)) for mean in (p, q)]
+    for one, other in (two, many):
+        assert scores.agreement(one, other) == pytest.approx(4 / 6)
+        assert scores.total_variation(one, other) == pytest.approx(np.mean(np.abs(p - q)))
+        np.testing.assert_allclose(scores.entropy(one), -p * np.log(p) - (1 - p) * np.log1p(-p), rtol=1e-12)
 
 
 def test_weights_of_hidden_layers_are_not_compared() -> None:

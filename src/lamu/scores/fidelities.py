@@ -61,9 +61,9 @@ def agreement(pred: Any, reference: Any) -> float:
 
 
 def agreement_of_rows(pred: Any, reference: Any) -> np.ndarray:
-    """Returns 1 where both have the same most probable class, else 0, `[N]`, whose mean is `agreement`."""
+    """Returns the share of a row's positions with the same most probable class in both, `[N]`; of one, 1 or 0."""
     p, q = _probabilities("agreement", pred, reference)
-    return (np.argmax(p, axis=1) == np.argmax(q, axis=1)).astype(float)
+    return (np.argmax(p, axis=-1) == np.argmax(q, axis=-1)).reshape(len(p), -1).mean(axis=1)
 
 
 def total_variation(pred: Any, reference: Any) -> float:
@@ -96,9 +96,9 @@ def total_variation(pred: Any, reference: Any) -> float:
 
 
 def total_variation_of_rows(pred: Any, reference: Any) -> np.ndarray:
-    """Returns each row's distance in total variation, `[N]`, whose mean is `total_variation`."""
+    """Returns the mean distance in total variation over a row's positions, `[N]`."""
     p, q = _probabilities("total_variation", pred, reference)
-    return np.sum(np.abs(p - q), axis=1) / 2
+    return (np.sum(np.abs(p - q), axis=-1) / 2).reshape(len(p), -1).mean(axis=1)
 
 
 def _probabilities(score: str, pred: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
