@@ -135,7 +135,7 @@ def is_sums(node: Any) -> bool:
     return isinstance(node, FactorSums)
 
 
-def _part(node: Any) -> Operator:
+def _part(node: Any) -> Any:
     return next(part for part in node.values() if part is not _JOINED) if isinstance(node, dict) else node
 
 
