@@ -239,7 +239,7 @@ def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
 
 @jax.jit
 def _outputs(
-    model: Target, network_state: State, draws: Params, keys: RandomKey, x: Array, offset: Array | None
+    model: Target, network_state: State, draws: Params, keys: Array, x: Array, offset: Array | None
 ) -> Array:
     def at_draw(draw: tuple[Params, RandomKey]) -> Array:
         params, key = draw
