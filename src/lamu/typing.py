@@ -49,7 +49,7 @@ Inputs: TypeAlias = PyTree[Any]
 Targets: TypeAlias = PyTree[Any]
 """Targets y of the rows: an array, or a tree of arrays whose leading axis is the rows."""
 
-Data: TypeAlias = PyTree[Any]
+Data: TypeAlias = Any
 """What `lamu.fit` reads: a pair of inputs and targets, arrays by name, a source of `lamu.data`, a stream of batches."""
 
 Belief: TypeAlias = PyTree[Any]
