@@ -238,9 +238,7 @@ def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
 
 
 @jax.jit
-def _outputs(
-    model: Target, network_state: State, draws: Params, keys: Array, x: Array, offset: Array | None
-) -> Array:
+def _outputs(model: Target, network_state: State, draws: Params, keys: Array, x: Array, offset: Array | None) -> Array:
     def at_draw(draw: tuple[Params, RandomKey]) -> Array:
         params, key = draw
         # Each row by itself, with one key for all: noise is drawn by a row's number, and every row is its own first.
