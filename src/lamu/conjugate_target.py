@@ -232,7 +232,7 @@ def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature:
     return jax.tree.map(lambda leaf: leaf[best], beliefs)
 
 
-def conjugate_target(target: Target) -> ConjugateTarget:
+def conjugate_target(target: Any) -> ConjugateTarget:
     """Returns a target as one with exact messages, which it is."""
     if isinstance(target, ConjugateTarget):
         return target
@@ -242,7 +242,7 @@ def conjugate_target(target: Target) -> ConjugateTarget:
     )
 
 
-def message_target(target: Target) -> MessageTarget:
+def message_target(target: Any) -> MessageTarget:
     """Returns a target as one with messages between variables, which it is."""
     if isinstance(target, MessageTarget):
         return target

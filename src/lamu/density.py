@@ -24,7 +24,7 @@ from lamu.dtype_policy import lenient
 from lamu.priors import Prior
 from lamu.record import record, static
 from lamu.target import ConstrainedTarget
-from lamu.typing import Array, Data, Inputs, Number, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Data, Inputs, Params, RandomKey, State
 
 __all__ = ["Density", "LogDensity", "nothing"]
 
@@ -133,7 +133,7 @@ class Density(ConstrainedTarget):
         """No: the one row has no content."""
         return False
 
-    def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, PyTree]:
+    def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
         """Returns where runs start, as real numbers, and the empty state."""
         start = self.theta if self.draw is None else self.draw(key)
         copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf), copy=True), start)
@@ -141,12 +141,12 @@ class Density(ConstrainedTarget):
 
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
-    ) -> tuple[Array, PyTree]:
+    ) -> tuple[Array, Any]:
         """Returns log p(θ), with the Jacobian, for every row of the batch, which has one."""
         value = self.log_target(params, 1.0)
         return jnp.broadcast_to(jnp.reshape(value, (1,)), batch.mask.shape), state
 
-    def log_target(self, params: Params, power: Number) -> Array:
+    def log_target(self, params: Params, power: Any) -> Array:
         r"""Returns \(\kappa \log p(g(u)) + \log |\det \partial g / \partial u|\) in nats, a scalar.
 
         Args:
@@ -182,7 +182,7 @@ def nothing() -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((1, 1), dtype), np.zeros(1, dtype)
 
 
-def total(terms: PyTree) -> Array:
+def total(terms: Any) -> Array:
     """Returns a log density as one number: the sum of its terms, where it has several."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(terms)]
     with lenient():
@@ -191,7 +191,7 @@ def total(terms: PyTree) -> Array:
 
 
 @partial(jax.jit, static_argnums=0)
-def _terms(log_density: Any, start: Params) -> PyTree:
+def _terms(log_density: Any, start: Params) -> Any:
     """Returns what the density says, by one program: every operation by itself is one of its own to compile."""
     return log_density(start)
 

@@ -183,7 +183,7 @@ def fits_of(rows: int, folds: int, learned: bool) -> int:
     return len(_WIDTHS) * judging + folds - judging
 
 
-def length_of_members(rows: int, folds: int) -> dict[str, int]:
+def length_of_members(rows: int, folds: int) -> dict[str, Any]:
     """Returns how long the members of an ensemble over folds learn where nothing says so, as options of `lamu.fit`.
 
     Args:

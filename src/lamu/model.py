@@ -416,7 +416,7 @@ def _scaling(model: Any) -> Any:
     return (model.likelihood.shift, model.likelihood.scale) if isinstance(model.likelihood, Scaled) else ()
 
 
-def _moments(a: Rows, dtype: DTypeLike, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def _moments(a: Any, dtype: DTypeLike, weight: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """Returns every column's mean and standard deviation; one for a column constant to the precision it came in."""
     # They are taken in 64 bits, from the numbers as they came.
     # JAX's own types, such as bfloat16, are no types of NumPy.

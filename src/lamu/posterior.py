@@ -27,7 +27,7 @@ from lamu.predictives.graph import GraphRule
 from lamu.predictives.wrapper import with_trials
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
-from lamu.typing import ArrayLike, Belief, DTypeLike, Inputs, Number, Params, PyTree, RandomKey, Rows, State
+from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
 
 __all__ = ["Posterior", "load", "require_whole"]
 
@@ -223,7 +223,7 @@ class Posterior:
         return store.write(path, content, arrays)
 
 
-def _checked_offset(offset: ArrayLike, x: Inputs) -> Rows:
+def _checked_offset(offset: Any, x: Inputs) -> Any:
     offset = offset if isinstance(offset, jax.Array) else np.asarray(offset)
     if offset.ndim not in (1, 2) or offset.shape[0] != x.shape[0]:
         raise ValueError(
@@ -329,7 +329,7 @@ def require_whole(posterior: Posterior) -> None:
             raise ValueError(f"the numbers of its belief are {' and '.join(sorted(kinds))}")
 
 
-def _require_moderate(parts: PyTree) -> None:
+def _require_moderate(parts: Any) -> None:
     """Raises a ValueError where numbers are so large that what a network makes of them is infinite."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
         inside = jax.tree_util.keystr(path)
@@ -341,7 +341,7 @@ def _require_moderate(parts: PyTree) -> None:
             raise ValueError(f"it has the number {largest:.1e} at {inside[3:]}, whose square {leaf.dtype} cannot hold")
 
 
-def _require_network(model: Model, draw: PyTree, network_state: State) -> None:
+def _require_network(model: Model, draw: Any, network_state: State) -> None:
     """Raises a ValueError where a draw has not the parameters of the network, by what `init` would return."""
     # That needs the shape of a row, which a standardised network and dense layers tell; others are taken as they come.
     if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
@@ -385,14 +385,14 @@ def _require_network(model: Model, draw: PyTree, network_state: State) -> None:
         raise ValueError(f"its network has {outputs} outputs, and its likelihood {model.likelihood!r} takes {classes}")
 
 
-def _fresh(network: Network, shape: tuple[int, ...], outputs: int, dtype: DTypeLike) -> tuple[PyTree, PyTree]:
+def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: DTypeLike) -> tuple[Any, Any]:
     """Returns the shapes of a network's first parameters and state."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     x = jax.ShapeDtypeStruct((1, *shape), dtype)
     return jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
 
 
-def _numbers_of_outputs(model: Model, weights: PyTree) -> list[int]:
+def _numbers_of_outputs(model: Model, weights: Any) -> list[int]:
     """Returns how many outputs a network may have: as many as its last layer says, if not what the likelihood does."""
     if _is_dense(model.network):
         return [weights["layers"][max(weights["layers"], key=int)]["kernel"].shape[-1]]
@@ -404,7 +404,7 @@ def _numbers_of_outputs(model: Model, weights: PyTree) -> list[int]:
     return [first, *sorted(ends - {first})]
 
 
-def _row_shape(network: Network, weights: PyTree) -> tuple[int, ...] | None:
+def _row_shape(network: Any, weights: Any) -> tuple[int, ...] | None:
     """Returns the shape of a row: of the constants that standardise it, else the width of the first dense layer."""
     dense = _is_dense(network)
     width = None
@@ -421,7 +421,7 @@ def _row_shape(network: Network, weights: PyTree) -> tuple[int, ...] | None:
     return shape
 
 
-def _is_dense(network: Network) -> bool:
+def _is_dense(network: Any) -> bool:
     """Whether a network has dense layers alone, whose weights tell its inputs."""
     while isinstance(network, Standardised):
         network = network.base

@@ -30,7 +30,7 @@ from lamu.families.location_scale import transformed
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
 from lamu.supports import Support
-from lamu.typing import Array, Data, Inputs, Number, Params, PyTree, RandomKey, Rows, State
+from lamu.typing import Array, Data, Inputs, Number, Params, RandomKey, Rows, State
 
 __all__ = ["ConstrainedTarget", "Target", "require_target", "same", "same_structure", "weights_belief"]
 
@@ -522,7 +522,7 @@ class ConstrainedTarget(Target):
         return replace(posterior, model=model.of_theta(), belief=transformed(posterior.belief, model.constraints))
 
 
-def require_target(model: Target) -> None:
+def require_target(model: Any) -> None:
     """Refuses what is nothing to learn, a network without a likelihood for instance.
 
     Args:
@@ -555,7 +555,7 @@ def same(a: Any, b: Any) -> bool:
     return all(isinstance(x, Tracer) or isinstance(y, Tracer) or np.array_equal(x, y) for x, y in pairs)
 
 
-def _copy(start: PyTree, fresh: PyTree) -> PyTree:
+def _copy(start: Any, fresh: Any) -> Any:
     """Returns the start, in the dtypes of fresh parameters; copies, since a run gives its state away."""
     held = dict(zip(tree.paths(start), jax.tree.leaves(start), strict=True))
 
@@ -571,5 +571,5 @@ def _copy(start: PyTree, fresh: PyTree) -> PyTree:
     return tree.map_with_path(copy, fresh)
 
 
-def _is_none(leaf: PyTree) -> bool:
+def _is_none(leaf: Any) -> bool:
     return leaf is None

@@ -6,12 +6,11 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
 
 __all__ = [
     "Array",
-    "ArrayLike",
     "Belief",
     "Bool",
     "DTypeLike",

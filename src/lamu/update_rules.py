@@ -364,7 +364,7 @@ class Clipped:
         return jax.tree.map(clipped, direction)
 
 
-def _one_minus_power(decay: Number, count: Array) -> Array:
+def _one_minus_power(decay: Any, count: Any) -> Array:
     # In the widest float at hand: in a narrow one, 1 − β^t would lose the first steps of a slow average.
     dtype = jnp.result_type(float)
     return 1 - jnp.asarray(decay, dtype) ** jnp.asarray(count, dtype)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from lamu.running.result import Diverged, Fit
 from lamu.running.schedule import Rounds
 from lamu.running.validation import posterior_nll, set_aside, training_rows
 from lamu.target import require_target
-from lamu.typing import Data, PyTree
+from lamu.typing import Data
 
 __all__ = [
     "MOST_SCALES",
@@ -273,9 +272,9 @@ def choose_temperature(
     algorithm: Algorithm,
     *,
     temperatures: Sequence[float] | None = None,
-    validation: PyTree = 0.2,
+    validation: Any = 0.2,
     seed: int = 0,
-    checkpoint: Path | None = None,
+    checkpoint: Any = None,
     **options: Any,
 ) -> tuple[float, dict[float, float]]:
     """Returns the temperature that `fit_temperature` takes, and those that were tried with their figures.

@@ -18,12 +18,12 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Runnable, Traits, recipe, require_part, runnable
 from lamu.record import record, static
-from lamu.typing import Belief, Data, Params, PyTree, RandomKey, State
+from lamu.typing import Belief, Data, Params, RandomKey, State
 
 __all__ = ["Blocks", "blocks", "owners", "rest_of"]
 
 
-def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...] = ()) -> PyTree:
+def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...] = ()) -> Any:
     """Returns the number of the part of every leaf, a tree like the coordinates."""
     numbers = {pattern: number for number, pattern in enumerate(patterns)}
     found = tree.by_pattern(numbers, coordinates)
@@ -34,7 +34,7 @@ def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...]
     return found
 
 
-def rest_of(owner: PyTree, number: int, coordinates: Params) -> Params:
+def rest_of(owner: Any, number: int, coordinates: Params) -> Params:
     """Returns the leaves of all other parts, with None at those of one."""
     return jax.tree.map(lambda k, leaf: None if k == number else leaf, owner, coordinates)
 

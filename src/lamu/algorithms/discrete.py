@@ -225,7 +225,7 @@ class _Noisy:
         return self.drawn.at(x, offset)
 
 
-def _shape(leaf: Rows, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+def _shape(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
@@ -238,8 +238,8 @@ def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
 
 
 @jax.jit
-def _outputs(model: Target, network_state: State, draws: Params, keys: Array, x: Array, offset: Array | None) -> Array:
-    def at_draw(draw: tuple[Params, RandomKey]) -> Array:
+def _outputs(model: Target, network_state: State, draws: Params, keys: Any, x: Array, offset: Array | None) -> Array:
+    def at_draw(draw: tuple[Params, Any]) -> Array:
         params, key = draw
         # Each row by itself, with one key for all: noise is drawn by a row's number, and every row is its own first.
         row = lambda x: model.outputs(params, network_state, x[None], key)[0][0]

@@ -21,7 +21,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
-from lamu.typing import Array, Data, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 from lamu.update_rules import Inverse
 
 __all__ = ["MixtureRule", "MixtureState", "WithEntropy", "mixture_vi", "multimodal"]
@@ -46,7 +46,7 @@ class WithEntropy(BatchLoss):
 
     belief: Any = None  # q, held
 
-    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, PyTree]:
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         value, state = super().value(coordinates, rest, key)
         return value + (self.belief.log_prob(coordinates) / self.objective.concentration).astype(value.dtype), state
 
@@ -139,7 +139,7 @@ class MixtureRule(Runnable):
         loss = WithEntropy(objective, batch, state.network_state, NetworkParameters(), state.rest, belief=factored)
         rate = self.learning_rate(state.count)
 
-        def component(key: RandomKey, q: Gaussian, precision: Dense) -> PyTree:
+        def component(key: RandomKey, q: Gaussian, precision: Dense) -> Any:
             at = self.expectation.evaluate(key, q, loss, self.curvature, Dense)
             target = jax.tree.map(jnp.add, precision, at.curvature)
             mean, precision, direction = gaussian_arrow(

@@ -25,7 +25,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, decay, rate
 from lamu.record import record, static
 from lamu.rule import Rule, RuleState
-from lamu.typing import Array, Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Data, Params, RandomKey, State
 from lamu.update_rules import (
     BiasCorrected,
     Clipped,
@@ -316,7 +316,7 @@ class MadePositive:
     departure = "absolute eigenvalues where indefinite"
     is_precision = True
 
-    def direction(self, precision: Dense, gradient: Params, count: Array, rate: Number) -> Params:
+    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns S⁻¹ g, or |S|⁻¹ g."""
         matrix = precision.dense(gradient)
         flat, unravel = tree.ravel(gradient)

@@ -47,7 +47,7 @@ def refuse_untrusted(context: Any, trust: list[str] | None) -> list[str] | None:
     return trust
 
 
-def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, str]:
+def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Returns the values by the names of the command's parameters, which may differ from those of its options."""
     parameters = {}
     for parameter in context.command.params:

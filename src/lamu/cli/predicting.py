@@ -92,7 +92,7 @@ def score_rows(pred: Predictive, y: Targets, encoding: Encoding) -> dict[str, np
     return rows
 
 
-def predicted(posterior: Posterior, table: Table, rows: Selection, **options: Any) -> Predictive:
+def predicted(posterior: Any, table: Table, rows: Selection, **options: Any) -> Predictive:
     """Returns the prediction of some rows of a table, averaged over draws of what they lack."""
     beside = {name: np.asarray(column)[rows] for name, column in table.beside.items()}
 

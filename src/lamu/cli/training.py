@@ -307,7 +307,7 @@ def _written(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: _plain(value) for name, value in settings.items()}
 
 
-def _plain(value: Any) -> int | float | str | None:
+def _plain(value: Any) -> Any:
     """Returns a setting for JSON: objects as their representation in Python."""
     if isinstance(value, type):
         return value.__name__

@@ -22,7 +22,7 @@ from lamu.objective import BatchLoss, NetworkParameters
 from lamu.objective.curvature import Curvature, Evaluation, GaussNewton, Hessian
 from lamu.operators import Dense
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Params, PyTree, RandomKey
+from lamu.typing import Array, Belief, Params, RandomKey
 
 __all__ = ["Analytic", "Delta", "Enumeration", "Exact", "GaussHermite", "Quadrature"]
 
@@ -319,7 +319,7 @@ def _corners(belief: Belief, most: int) -> np.ndarray:
     return np.stack([np.concatenate(corner) for corner in product(*choices)])
 
 
-def _probabilities(belief: Belief, values: PyTree, corners: Array) -> Array:
+def _probabilities(belief: Belief, values: Any, corners: Any) -> Any:
     """Returns the probability of every corner, as a function of μ."""
     if isinstance(belief, Categorical):
         whole = lambda mu: jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)

@@ -12,7 +12,7 @@ import numpy as np
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.record import record
-from lamu.typing import Array, Belief, DTypeLike, Number, Params, RandomKey
+from lamu.typing import Array, Belief, DTypeLike, Params, RandomKey
 
 __all__ = ["Antithetic", "IndependentSamples", "LatinHypercube", "QuasiMonteCarlo", "Sampler"]
 
@@ -93,17 +93,17 @@ class Antithetic:
         return tree.add(belief.mean, away, jnp.asarray(1 - 2 * (index % 2), leaf))
 
 
-def own_key(key: RandomKey, index: Number, count: int) -> RandomKey:
+def own_key(key: RandomKey, index: Any, count: int) -> RandomKey:
     """Returns the key of a draw's noise; `layer_key` returns its partner, for a network's random layers."""
     return jax.random.split(_folded(key, index, count))[0]
 
 
-def layer_key(key: RandomKey, index: Number, count: int) -> RandomKey:
+def layer_key(key: RandomKey, index: Any, count: int) -> RandomKey:
     """Returns the key that a draw leaves to a network's random layers."""
     return jax.random.split(_folded(key, index, count))[1]
 
 
-def _folded(key: RandomKey, index: Number, count: int) -> RandomKey:
+def _folded(key: RandomKey, index: Any, count: int) -> RandomKey:
     # Cloned, because the noise and the layers each split the draw's key and take different halves of it.
     return jax.random.clone(key if count == 1 else jax.random.fold_in(key, index))
 
@@ -283,7 +283,7 @@ class LatinHypercube:
         return from_noise(belief, normal_quantile((cell.astype(vector.dtype) + place) * (2.0 / count) - 1.0))
 
 
-def _slices(key: RandomKey, index: Array, count: int, size: int) -> Array:
+def _slices(key: RandomKey, index: Any, count: int, size: int) -> Array:
     """Returns a_j i + b_j in the field of `count` elements, `[size]`."""
     factor_key, shift_key = jax.random.split(key)
     depth = count.bit_length() - 1

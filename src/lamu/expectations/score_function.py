@@ -15,7 +15,7 @@ from lamu.expectations.pathwise import inverse_fisher, require_draws, require_ex
 from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Belief, Number, Params, RandomKey
 
 __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline", "Regression", "ScoreFunction"]
 
@@ -286,7 +286,7 @@ def _scores(belief: Belief) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]
     require_exponential(belief, "ScoreFunction()")
     natural, mu, solve = belief.natural(), belief.expectation().values, inverse_fisher(belief)
 
-    def at_draw(theta: Params) -> tuple[PyTree, PyTree]:
+    def at_draw(theta: Params) -> tuple[Any, Any]:
         score = tree.add(belief.statistics(theta), mu, -1.0)
         return score, solve(score)
 
@@ -298,13 +298,13 @@ def _gaussian_scores(belief: Gaussian) -> tuple[Callable[[Any], Any], Callable[[
     structure: Any = type(belief.precision)
     spread = structure.second_moment(belief.precision, belief.mean)
 
-    def at_draw(theta: Params) -> tuple[PyTree, PyTree]:
+    def at_draw(theta: Params) -> tuple[Any, Any]:
         away = tree.add(theta, belief.mean, -1.0)
         pull = belief.precision.matvec(away)
         bend = jax.tree.map(jnp.subtract, structure.from_outer(pull, pull), belief.precision)
         return (away, jax.tree.map(jnp.subtract, structure.statistic(away), spread)), (pull, bend.scale(0.5))
 
-    def finished(sums: PyTree) -> NaturalParameters:
+    def finished(sums: Any) -> Any:
         pull, half = sums
         return pathwise.in_expectation(belief, None, pull, half.scale(2.0)).gradient
 

@@ -140,7 +140,7 @@ class WorstCaseOfDraws(FenchelRelaxation):
         return draw
 
 
-def _with_prior(at: Evaluation, loss: BatchLoss, mean: Params, structure: type) -> Evaluation:
+def _with_prior(at: Evaluation, loss: BatchLoss, mean: Params, structure: Any) -> Evaluation:
     if not loss.has_prior:
         return at
     value, gradient = loss.prior(mean)

@@ -25,7 +25,7 @@ from lamu.families.exponential import (
 from lamu.families.normal_wishart import MultivariateNormal, logdet, outer, product, transpose
 from lamu.families.probabilities import Categorical
 from lamu.record import record
-from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, Params, RandomKey, Statistics
 
 __all__ = [
     "GaussianChain",
@@ -59,7 +59,7 @@ def checked_lengths(length: Params, series: Params, name: str) -> Params:
     single = jax.tree.structure(0) == jax.tree.structure(length)
     trees = jax.tree.map(lambda _: length, series) if single else length
 
-    def leaf(count: Number, array: Array) -> Array:
+    def leaf(count: Any, array: Array) -> Array:
         T = array.shape[-1]
         if not isinstance(count, Tracer):
             known = np.asarray(count)

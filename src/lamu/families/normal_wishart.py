@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -236,7 +236,7 @@ def _inverse_and_logdet(matrix: Array) -> tuple[Array, Array]:
         return inverse, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
     places = jnp.arange(size)
 
-    def sweep(k: Number, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def sweep(k: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
         swept, log_pivots = state
         column, here = jnp.take(swept, k, axis=-1), places == k
         pivot = jnp.take(column, k, axis=-1)[..., None]

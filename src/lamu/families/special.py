@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -331,7 +332,7 @@ def _rule(double: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(power), power + np.log(np.pi / 2 * np.cosh(u) * step)
 
 
-def _log_mean_exp(x: Array, log_x: Array, log_rest: Array, d: Array) -> Array:
+def _log_mean_exp(x: Array, log_x: Array, log_rest: Array, d: Any) -> Array:
     r"""\(\log(x e^d + 1 - x)\), with the digits of a small d."""
     near = jnp.abs(d) < 1.0
     small = jnp.log1p(x * jnp.expm1(jnp.where(near, d, 0.0)))

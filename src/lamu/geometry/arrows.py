@@ -172,7 +172,7 @@ class Guarded:
         return belief.with_natural(jax.lax.cond(inside, lambda: straight, bent))
 
 
-def _is_precision(belief: Belief, second: Any) -> Array:
+def _is_precision(belief: Belief, second: Any) -> Any:
     """Whether −2 λ₂ is positive, of every member."""
     if isinstance(belief, Gaussian):
         return second.scale(-2.0).is_positive(belief.mean)

@@ -12,7 +12,7 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
-from lamu.typing import Array, Belief, Number, Params, RandomKey
+from lamu.typing import Belief, Number, Params, RandomKey
 from lamu.update_rules import ByFanIn
 
 __all__ = [
@@ -488,7 +488,7 @@ class FullAffine(Affine):
         return Gaussian(element.shift, Dense(root.T @ root))
 
 
-def _flow(u: Array, rate: Number) -> Array:
+def _flow(u: Any, rate: Any) -> Any:
     """Returns (1 − e^{−ρu}) / u, which is ρ at u = 0."""
     small = jnp.abs(rate * u) < 1e-6
     safe = jnp.where(small, jnp.ones_like(u), u)

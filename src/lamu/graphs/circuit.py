@@ -88,7 +88,7 @@ class CircuitFactor(Factor):
         # The D entries.
         return (self.chance.shape or ())[:-1]
 
-    def log_density(self, x: Inputs, at: Environment, observed: Array | None = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the row, or its bound.
         p, T = self.chance.of_kind(Chance, at), at.temperature
         one = jnp.asarray(x.value, p.log.dtype)[:, None]

@@ -18,7 +18,7 @@ from lamu.graphs.network import applications
 from lamu.graphs.statistics import Numbers, Series, Vectors
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Belief, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Belief, Params, RandomKey, State
 
 __all__ = [
     "ACCEPTED",
@@ -101,7 +101,7 @@ class Reshaped:
         return self.belief.log_prob(jnp.reshape(value, -1))
 
 
-def _draw(belief: Belief, key: RandomKey) -> tuple[Array, Array]:
+def _draw(belief: Belief, key: RandomKey) -> tuple[Any, Array]:
     """Returns a draw and its log density, which a flow has on the way."""
     if hasattr(belief, "draw"):
         return belief.draw(key)
@@ -398,7 +398,7 @@ def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[
     return name, local[name], {other: taken for other, taken in local.items() if other != name}
 
 
-def require_key(local: Mapping[str, Local], key: RandomKey | None) -> RandomKey | None:
+def require_key(local: Mapping[str, Local], key: Any) -> Any:
     """Returns the key, or where it is None a fixed one for locals that draw: a fixed function of the bound."""
     if not any(each.random for each in local.values()):
         return None
@@ -447,9 +447,7 @@ def real_latents(local: Mapping[str, Local], row: Row) -> tuple[str, ...]:
     return tuple(site.name for site in own if issubclass(site.kind, real))
 
 
-def trajectory(
-    log_density: Callable[[Any], Array], z: dict[str, Array], log_step: Array, key: RandomKey
-) -> tuple[dict[str, Array], Array]:
+def trajectory(log_density: Callable[[Any], Array], z: Any, log_step: Array, key: RandomKey) -> tuple[Any, Array]:
     """Returns where a trajectory from z ends, or z where it is not accepted, and the chance that it was."""
     of_momentum, of_step, of_choice = jax.random.split(key, 3)
     slope = jax.value_and_grad(log_density)
@@ -459,7 +457,7 @@ def trajectory(
     jitter = jax.random.uniform(of_step, (), log_step.dtype, 1.0 - _JITTER, 1.0 + _JITTER)
     step = jnp.exp(log_step) * jitter
 
-    def leap(state: State, _: None) -> tuple[PyTree, None]:
+    def leap(state: State, _: None) -> tuple[Any, None]:
         z, r, _, gradient = state
         r = tree.add(r, gradient, step / 2)
         z = tree.add(z, r, step)

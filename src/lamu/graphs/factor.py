@@ -164,7 +164,7 @@ def one_hot(value: Inputs, count: int) -> Array:
     return jax.nn.one_hot(jnp.asarray(value).astype(jnp.int32), count, dtype=jnp.result_type(float))
 
 
-def summed(values: Array, observed: Array | None) -> Array:
+def summed(values: Array, observed: Any) -> Array:
     """Returns the sum of the entries that are there."""
     return jnp.sum(values if observed is None else jnp.where(observed, values, jnp.zeros_like(values)))
 

@@ -46,7 +46,7 @@ from lamu.typing import Array, Belief, Data, Inputs, Params, RandomKey, State
 __all__ = ["Graph", "table"]
 
 
-def table(graph: Graph, observed: Iterable[str] | None) -> str:
+def table(graph: Any, observed: Iterable[str] | None) -> str:
     """Returns each variable with its family, its factors, the verdict, and the method."""
     rows = graph.in_rows
     needed = frozenset().union(*(site.factor.names for site in rows))

@@ -98,7 +98,7 @@ class GraphPrior(Prior):
             mean[name] = precision[name] = jax.tree.map(lambda leaf: None, params[name])
         return Gaussian(mean, Diagonal(precision))
 
-    def _of_normal(self, site: GraphSite, params: Params) -> tuple[Array, Array]:
+    def _of_normal(self, site: GraphSite, params: Params) -> tuple[Any, Any]:
         """Returns mean and precision of a variable of a normal factor for given others, from the message to it."""
         others = {name: part for name, part in (self.frozen or {}).items() if jax.tree.leaves(part)}
         theta = self.constraints.constrain(others)[0]

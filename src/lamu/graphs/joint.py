@@ -21,7 +21,7 @@ from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories
 from lamu.record import record, static
-from lamu.typing import Array, DTypeLike, PyTree, Statistics
+from lamu.typing import Array, DTypeLike, Statistics
 
 __all__ = ["Row", "log_joint", "own_natural"]
 
@@ -110,7 +110,7 @@ class Row:
                 return True
         return False
 
-    def given(self, name: str, value: Array) -> Row:
+    def given(self, name: str, value: Any) -> Row:
         """Returns the row in which a latent has a value, for locals that draw it."""
         site = next(site for site in self.latent if site.name == name)
         with lenient():
@@ -152,7 +152,7 @@ def prepared(sites: tuple[GraphSite, ...], at: Environment) -> tuple[GraphSite, 
         return tuple(replace(site, factor=site.factor.prepared(at)) for site in sites)
 
 
-def value_of(data: Mapping[str, Any], name: str) -> tuple[PyTree, Array | None]:
+def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     """Returns what the data say of a name, and which entries are there; None for all, and for no data."""
     if f"{name}.ids" in data:
         return (data[f"{name}.ids"], data[f"{name}.counts"]), None

@@ -24,7 +24,7 @@ from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories
 from lamu.subkeys import row_keys
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["GraphMessages", "condensed"]
 
@@ -134,7 +134,7 @@ class GraphMessages(MessageTarget):
         self,
         statistics: Mapping[str, Any],
         data: Mapping[str, Any],
-        temperature: Number = 1.0,
+        temperature: Any = 1.0,
         key: RandomKey | None = None,
     ) -> dict[str, Any]:
         """Returns the natural parameters of every row's latents by name, with a leading axis of rows.
@@ -151,10 +151,10 @@ class GraphMessages(MessageTarget):
         self,
         statistics: Mapping[str, Any],
         data: Data,
-        temperature: Number,
-        key: RandomKey | None,
-        step: Array | None = None,
-        first: Number = 0,
+        temperature: Any,
+        key: Any,
+        step: Any = None,
+        first: Any = 0,
         values_only: bool = False,
     ) -> Eliminated:
         at = Environment(dict(statistics), temperature=temperature, step=step, values_only=values_only)
@@ -164,7 +164,7 @@ class GraphMessages(MessageTarget):
         def row_of(data: Mapping[str, Any]) -> Row:
             return Row.of(sites, self.columns, data, temperature, dtype)
 
-        def one(data: Mapping[str, Any], natural: dict[str, Any], key: RandomKey | None) -> Eliminated:
+        def one(data: Mapping[str, Any], natural: dict[str, Any], key: Any) -> Eliminated:
             return marginalise(local, row_of(data), at, key, natural)
 
         natural = over_rows(lambda data: settled(local, row_of(data), at), data)
@@ -237,7 +237,7 @@ class GraphMessages(MessageTarget):
         return self.values(self.constraints.constrain(frozen)[0])
 
     def first_beliefs(
-        self, key: RandomKey, batch: Batch, temperature: Number = 1.0, given: Mapping[str, Any] | None = None
+        self, key: RandomKey, batch: Batch, temperature: Any = 1.0, given: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Returns beliefs about the shared variables to start from, by name: after one update from random latents.
 

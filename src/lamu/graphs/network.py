@@ -25,7 +25,7 @@ from lamu.graphs.statistics import (
 )
 from lamu.networks.interface import outputs
 from lamu.record import record, static
-from lamu.typing import Array, Params, PyTree, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Applied", "Exp", "NetworkSite", "applications", "arguments", "exp", "first_weights"]
 
@@ -133,9 +133,7 @@ def arguments(inputs: tuple[Expression, ...], at: Environment) -> Array:
     return parts[0] if len(parts) == 1 and parts[0].ndim else jnp.concatenate([jnp.ravel(part) for part in parts])
 
 
-def first_weights(
-    key: RandomKey, sites: PyTree, networks: tuple[NetworkSite, ...], at: Environment
-) -> dict[str, Params]:
+def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...], at: Environment) -> dict[str, Params]:
     """Returns fresh weights of every network by name, for inputs as large as its first call has them."""
     weights: dict[str, Params] = {}
     numbers = {network.name: number for number, network in enumerate(networks)}
@@ -169,7 +167,7 @@ def _value(of: Expression, at: Environment) -> Array:
     )
 
 
-def _entries(statistics: Statistics) -> Array:
+def _entries(statistics: Any) -> Array:
     entries = _ENTRIES.get(type(statistics))
     if entries is None:
         raise TypeError(

@@ -81,7 +81,7 @@ class NormalFactor(Factor):
 
     kind = Numbers
 
-    def log_density(self, x: Inputs, at: Environment, observed: Array | None = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log density; x may be `Numbers` or `Vectors`.
         precision = self.precision.of_kind(PositiveNumbers, at)
         first, shape = x.first, jnp.shape(x.first)
@@ -111,7 +111,7 @@ class LocatedNormal(Factor):
     def arguments(self) -> dict[str, Expression]:
         return {"mean and precision": self.of}
 
-    def log_density(self, x: Inputs, at: Environment, observed: Array | None = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         of = self.of.of_kind(Located, at)
         square = of.precision * x.second - 2.0 * of.first * x.first + of.second
         return summed(of.log - math.log(2.0 * math.pi) - square, observed) / 2.0

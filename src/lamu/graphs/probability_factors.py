@@ -111,7 +111,7 @@ class BernoulliLogitsFactor(Factor):
     support = TwoClasses()
     affine = False
 
-    def log_density(self, x: Inputs, at: Environment, observed: Array | None = None) -> Array:
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability at a known f, or its bound.
         mean, square = self._moments(at)
         value = jnp.asarray(x.value, mean.dtype)
@@ -189,7 +189,7 @@ class CategoricalFactor(Factor):
         p = jax.nn.softmax(self.probabilities.of_kind(Simplex, at).log, axis=-1)
         return p, p * (1.0 - p)
 
-    def statistics(self, value: Array) -> Categories:
+    def statistics(self, value: Any) -> Categories:
         # Returns one-hot vectors of whole numbers.
         return Categories(one_hot(value, self.support.number))
 

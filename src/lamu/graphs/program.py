@@ -25,7 +25,7 @@ from lamu.networks.adapted import adapted
 from lamu.networks.interface import Network
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, DTypeLike, Inputs, Params, PyTree, RandomKey, State
+from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
 
 __all__ = ["GraphSite", "LearnedPrior", "PriorWeights", "Program", "written"]
 
@@ -130,7 +130,7 @@ class PriorWeights(Network):
 
     prior: Any
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, PyTree]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         # Returns the first weights.
         return self.prior.first(key, x.dtype), {}
 

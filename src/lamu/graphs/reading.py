@@ -19,7 +19,7 @@ from lamu.graphs.expressions import Environment, Indexed, Input, Variable
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
-from lamu.typing import Array, Data, PyTree
+from lamu.typing import Array, Data
 
 __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed"]
 
@@ -55,7 +55,7 @@ def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, A
     def at_width(width: int) -> Callable[[Mapping[str, Any]], Any]:
         ours = {f"{name}.{part}" for name in documents for part in ("ids", "counts")}
 
-        def cut(block: Mapping[str, Array]) -> Any:
+        def cut(block: Mapping[str, Any]) -> Any:
             return jax.vmap(function)({name: leaf[:, :width] if name in ours else leaf for name, leaf in block.items()})
 
         return cut
@@ -93,7 +93,7 @@ _MOST = 4096  # rows at a time: more are no faster
 _ARRAYS_AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
 
 
-def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0) -> PyTree:
+def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0) -> Any:
     """Returns the function of all rows, in blocks of one size that fit in `lamu.memory.budget()`."""
     leaves = jax.tree.leaves(data)
     count, zero = leaves[0].shape[0], jnp.zeros((), jnp.int32)
@@ -220,7 +220,7 @@ def _by_inputs(node: Any) -> Iterator[Indexed]:
                 yield part
 
 
-def _require_members(indexed: Indexed, inputs: dict[str, Array]) -> None:
+def _require_members(indexed: Indexed, inputs: dict[str, Any]) -> None:
     """Raises a ValueError for numbers that are no member: JAX would take another one in their place."""
     if not indexed.of.shape:
         return

@@ -198,6 +198,6 @@ class MarkovFactor(Factor):
         initial, transition = (part.of_kind(Simplex, at).log for part in (self.initial, self.transition))
         return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))
 
-    def statistics(self, value: Array) -> States:
+    def statistics(self, value: Any) -> States:
         # Returns one-hot vectors of whole numbers, and their pairs.
         return self.kind.of(one_hot(value, self.support.number))

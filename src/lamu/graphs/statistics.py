@@ -144,7 +144,7 @@ class Located(Statistics):
         number = super().unknown(shape, dtype)
         return {"mean": number, "precision": number}
 
-    def mode(self) -> dict[str, Array]:
+    def mode(self) -> Any:
         left = self.precision - self.first**2 / (4.0 * self.second)
         return {"mean": -self.first / (2.0 * self.second), "precision": kept(self.log) / -left}
 
@@ -174,7 +174,7 @@ class LocatedVectors(Statistics):
         vector = super().unknown(shape, dtype)
         return {"mean": vector, "precision": super().unknown((*shape, shape[-1]), dtype)}
 
-    def mode(self) -> dict[str, Array]:
+    def mode(self) -> Any:
         mean = -self.first / (2.0 * self.second)[..., None]
         left = symmetric(self.precision) + self.first[..., :, None] * mean[..., None, :] / 2.0
         return {"mean": mean, "precision": kept(self.logdet)[..., None, None] * jnp.linalg.inv(-left)}
@@ -238,7 +238,7 @@ class Vectors(Statistics):
         """The squares of the entries, x²."""
         return jnp.diagonal(self.outer, axis1=-2, axis2=-1)
 
-    def mode(self) -> Array:
+    def mode(self) -> Any:
         return self.belief().mean
 
 
@@ -299,7 +299,7 @@ class Precisions(Statistics):
     def of(cls, value: Any) -> Precisions:
         return cls(jnp.linalg.slogdet(value)[1], value)
 
-    def mode(self) -> Array:
+    def mode(self) -> Any:
         return kept(self.logdet)[..., None, None] * jnp.linalg.inv(-symmetric(self.matrix))
 
 
@@ -318,7 +318,7 @@ class Simplex(Statistics):
     def of(cls, value: Any) -> Simplex:
         return cls(jnp.log(value))
 
-    def mode(self) -> Array:
+    def mode(self) -> Any:
         # Next to zero where it is negative and the peak is at the edge.
         counts = kept(self.log)
         return counts / jnp.sum(counts, axis=-1, keepdims=True)

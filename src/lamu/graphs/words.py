@@ -120,9 +120,7 @@ class WordsInTopics(OfWords):
         return _log_probability(x.value[1], self.share, at, lambda share: share @ self.probability, self.top)
 
 
-def _log_probability(
-    counts: Array, share: Expression, at: Environment, mixed: Callable[[Array], Array], top: Array
-) -> Array:
+def _log_probability(counts: Array, share: Any, at: Environment, mixed: Callable[[Array], Array], top: Array) -> Array:
     """Returns the log probability of words, of which `mixed` makes probabilities over their largest from shares."""
     log = share.of_kind(Simplex, at).log / at.temperature
     largest = jax.lax.stop_gradient(jnp.max(log))

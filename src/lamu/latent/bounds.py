@@ -279,7 +279,7 @@ class DoublyReparameterised(Bound):
         return jax.lax.stop_gradient(log_mean(log_weights) - surrogate) + surrogate
 
 
-def _scaled_gradient(draws: Array, shares: Array) -> Array:
+def _scaled_gradient(draws: Any, shares: Array) -> Any:
     """Returns the draws themselves, whose gradients are multiplied by their shares."""
 
     def of_leaf(leaf: Array) -> Array:

@@ -23,7 +23,7 @@ from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.supports import TwoClasses
-from lamu.typing import Array, DTypeLike, Inputs, Params, PyTree, RandomKey
+from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey
 
 __all__ = ["AutoregressiveBernoulli", "FlowPrior", "MixturePrior", "TransitionPrior", "VampPrior"]
 
@@ -364,7 +364,7 @@ class VampPrior(LearnedPrior):
         return self.encoder.family.belief(at.statistics["local"][self.name]["family"], outputs)
 
 
-def _same(one: PyTree, other: PyTree) -> bool:
+def _same(one: Any, other: Any) -> bool:
     """Whether two records have one structure and equal arrays."""
     leaves, structure = jax.tree.flatten(one)
     others, of_other = jax.tree.flatten(other)

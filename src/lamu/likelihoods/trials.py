@@ -18,7 +18,7 @@ from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_l
 from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.record import record, static
 from lamu.supports import Counts
-from lamu.typing import Array, Params, PyTree, RandomKey, Rows, Targets
+from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["Binomial", "Multinomial"]
 
@@ -176,7 +176,7 @@ class Binomial(IndependentTargets):
         return log_choose(n, y) + y * log_one + (n - y) * log_zero
 
 
-def _parts(y: Targets) -> tuple[PyTree, Rows | None]:
+def _parts(y: Targets) -> tuple[Any, Any]:
     """Successes and trials, None where the rows bring none."""
     return (y["value"], y["trials"]) if isinstance(y, Mapping) else (y, None)
 

@@ -32,7 +32,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = ["Dynamics", "DynamicsState", "Friction", "Overdamped", "Thermostat", "dynamics"]
 
@@ -371,13 +371,11 @@ class Dynamics(Runnable):
         return (new, new_momentum, scale, found.memory, curvature), found.value
 
 
-def _curvature(
-    rule: CurvatureStepSize, memory: State, gradient: Any, at: PyTree, rows: Array, root: PyTree, now: PyTree
-) -> PyTree:
+def _curvature(rule: CurvatureStepSize, memory: State, gradient: Any, at: Any, rows: Any, root: Any, now: Any) -> Any:
     """Returns what is known of the curvature after a look at a batch, which is taken in the warm-up alone."""
     count, warmup = now
 
-    def learn(memory: State) -> PyTree:
+    def learn(memory: State) -> Any:
         product = lambda vector: jax.jvp(gradient, (at,), (vector,))[1]
         return rule.learn(memory, product, rows, root, count, warmup)
 

@@ -26,7 +26,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import PolynomialAverage, PolynomialDecay, Rate
 from lamu.record import record
-from lamu.typing import Array, Belief, Data, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Belief, Data, Number, Params, RandomKey
 from lamu.update_rules import NoMomentum
 
 __all__ = ["FallingRate", "NaturalRule", "NaturalState", "evidence_bound", "natural_gradient", "rate_for"]
@@ -94,7 +94,7 @@ _ROWS = 4096  # at once
 
 
 def evidence_bound(
-    subject: Subject, expectation: Any, key: RandomKey, belief: Belief, rest: PyTree, objective: Objective, rows: Arrays
+    subject: Subject, expectation: Any, key: RandomKey, belief: Belief, rest: Any, objective: Objective, rows: Arrays
 ) -> Array:
     """Returns the bound of the log evidence over all rows in nats: exact in μ, else an average over draws."""
     batches = rows.batches(min(rows.count, _ROWS))
@@ -111,12 +111,12 @@ def evidence_bound(
 
 
 @jax.jit
-def _expected(subject: ConjugateParameters, belief: Belief, rest: PyTree, objective: Objective, batch: Batch) -> Array:
+def _expected(subject: Any, belief: Belief, rest: Any, objective: Objective, batch: Any) -> Array:
     return subject.loss(objective, batch, {}, rest).value(belief.expectation(), rest, None)[0]
 
 
 @jax.jit
-def _at_draws(subject: Subject, theta: Params, rest: PyTree, objective: Objective, batch: Batch) -> Array:
+def _at_draws(subject: Any, theta: Params, rest: Any, objective: Objective, batch: Any) -> Array:
     loss = subject.loss(objective, batch, {}, rest)
     return jax.lax.map(lambda draw: loss.value(draw, rest, None)[0], theta)
 
@@ -233,7 +233,7 @@ class NaturalRule(Runnable):
 
     def direction(
         self, key: RandomKey, belief: Belief, batch: Batch, objective: Objective, dispersions: Params | None = None
-    ) -> PyTree:
+    ) -> Any:
         """Returns λ less what a step of rate one makes of it, zero at the fixed point; of a subject that settles."""
         loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": dispersions or {}})
         gradient = natural_gradient(self.expectation, key, belief, loss).gradient
@@ -259,12 +259,12 @@ class NaturalRule(Runnable):
             )
         return None
 
-    def _target(self, objective: Objective, belief: Belief, gradient: PyTree) -> PyTree:
+    def _target(self, objective: Objective, belief: Belief, gradient: Any) -> Any:
         """Returns where one step of rate one ends."""
         data = tree.scale(gradient, -objective.concentration)
         return tree.add(self.subject.prior(objective, belief), data) if self.keeps_uncertainty else data
 
-    def _residual(self, objective: Objective, belief: Belief, gradient: PyTree) -> Number:
+    def _residual(self, objective: Objective, belief: Belief, gradient: Any) -> Any:
         """Returns the natural norm of the step's direction, in nats; where nothing is forgotten, the gradient's own."""
         if not self.keeps_uncertainty:
             return jnp.sqrt(objective.concentration * tree.dot(gradient, gradient))
@@ -276,6 +276,6 @@ def _dtype_of(belief: Belief) -> str:
     return jnp.result_type(*jax.tree.leaves(belief)).name
 
 
-def _moved(objective: Objective, rest: Params, gradient: Params, rate: Number) -> Params:
+def _moved(objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
     dispersions = dispersion_step(objective, rest["likelihood"], gradient["likelihood"], rate)
     return {"network": tree.add(rest["network"], gradient["network"], -rate), "likelihood": dispersions}

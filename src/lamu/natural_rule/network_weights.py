@@ -19,7 +19,7 @@ from lamu.operators import Dense
 from lamu.priors import gaussian_belief, independent_normal
 from lamu.priors.belief import in_structure
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Belief, Number, Params, RandomKey, State
 
 __all__ = [
     "Flips",
@@ -60,7 +60,7 @@ class ParameterSubset(NetworkParameters):
 class SubsetLoss(BatchLoss):
     """The mean negative log likelihood in the selected weights; the prior is that of the rest, and enters as loss."""
 
-    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, PyTree]:
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         params = self.space.join(coordinates, rest)
         value, state = self.objective.negative_log_likelihood(params, self.batch, self.network_state, key, train=True)
         model = self.objective.model
@@ -162,10 +162,10 @@ class Flips:
         return tree.average_over(at_draw, key, self.samples)
 
 
-def _differences(loss: BatchLoss, theta: Params, value: Array, key: RandomKey) -> Params:
+def _differences(loss: BatchLoss, theta: Params, value: Any, key: RandomKey) -> Params:
     vector, unravel = tree.ravel(theta)
 
-    def flipped(index: Array) -> Array:
+    def flipped(index: Any) -> Any:
         other = unravel(vector.at[index].multiply(-1.0))
         return loss.value(other, loss.rest, jax.random.clone(key))[0]
 
@@ -198,7 +198,7 @@ class SignStart(Start):
 
     family = "Bernoulli on ±1"
 
-    def belief(self, weights: Params, concentration: Number) -> Binary:
+    def belief(self, weights: Params, concentration: Any) -> Binary:
         # Returns the belief with λ = ±|λ|.
         return Binary(jax.tree.map(lambda w: jnp.where(w >= 0, 1, -1) * jnp.full_like(w, self.size), weights))
 
@@ -252,14 +252,14 @@ class NetworkWeights(Subject):
         """Which weights the belief is about."""
         return ParameterSubset(self.leaves)
 
-    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Binary, Params, PyTree]:
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
         # Returns the belief at the network's initial weights, the rest, and the network's state.
         params, network_state = objective.model.init(key, batch)
         tree.require_matches(self.leaves, params["network"])
         weights, rest = self.space.split(params)
         return self.begin.belief(weights, objective.concentration), rest, network_state
 
-    def prior(self, objective: Objective, belief: Belief) -> PyTree:
+    def prior(self, objective: Objective, belief: Belief) -> Any:
         prior: Any = objective.model.free_prior
         if isinstance(belief, Gaussian):
             return _gaussian_prior(prior, belief, 1.0 / objective.temperature)

@@ -14,7 +14,7 @@ from lamu.objective import Objective
 from lamu.predictives import PredictiveRule, Sampled
 from lamu.predictives.conjugate import ConjugateRule
 from lamu.record import record
-from lamu.typing import Array, Belief, Params, PyTree, RandomKey, State, Statistics
+from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
 
 __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 
@@ -75,7 +75,7 @@ class ConjugateLoss:
     network_state: Any  # the target's state, empty
     rest: Params  # the rest of the parameters: dispersions, where likelihoods of a graph learn some
 
-    def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, PyTree]:
+    def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the expected mean loss in nats a row, and the target's state."""
         statistics = conjugate_target(self.objective.model).statistics(values_of(mu))
         return self.at(statistics, key, rest.get("likelihood")), self.network_state
@@ -104,13 +104,13 @@ class ConjugateParameters(Subject):
         # The closed form; a graph fills in rows whatever the rule.
         return ConjugateRule()
 
-    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, PyTree]:
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
         # Returns the target's first belief, and the dispersions that it learns beside it at a point.
         target = conjugate_target(objective.model)
         belief = target.first_belief(key, batch, objective.temperature)
         return belief, {"network": {}, "likelihood": target.first_dispersions(batch)}, {}
 
-    def prior(self, objective: Objective, belief: Belief) -> PyTree:
+    def prior(self, objective: Objective, belief: Belief) -> Any:
         # Returns λ₀/T; zeros where the prior is in the loss.
         return conjugate_target(objective.model).natural_prior(belief, objective.temperature)
 
@@ -129,10 +129,10 @@ class Streamed(ConjugateParameters):
 
     settles = False
 
-    def prior(self, objective: Objective, belief: Belief) -> PyTree:
+    def prior(self, objective: Any, belief: Belief) -> Any:
         # Returns the natural parameters of the belief.
         return belief.to_natural()
 
-    def residual(self, belief: Belief, direction: PyTree) -> float:
+    def residual(self, belief: Belief, direction: Any) -> float:
         # Returns zero: a step of one is the posterior.
         return 0.0

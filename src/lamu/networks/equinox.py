@@ -202,6 +202,6 @@ def _at(params: Params, path: Any) -> Any:
     return params
 
 
-def _name(part: Any) -> int | str:
+def _name(part: Any) -> Any:
     """Returns a step of a path as a key of a dictionary: an attribute's name, an index, or a dictionary's own key."""
     return next(getattr(part, name) for name in ("name", "idx", "key") if hasattr(part, name))

@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.networks.adapted import apart, require_make
 from lamu.networks.interface import Network
 from lamu.record import given, record, static
-from lamu.typing import Array, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["NNX", "Linen"]
 
@@ -107,7 +107,7 @@ class Linen(Network):
         return {name: value for name, value in known.items() if name in asked}
 
 
-def _plain(variables: PyTree) -> dict[str, Any]:
+def _plain(variables: Any) -> dict[str, Any]:
     """Returns collections as dictionaries of arrays, without the boxes that say how arrays are sharded."""
     from flax.core import unfreeze
     from flax.core.meta import unbox

@@ -89,9 +89,7 @@ def _summed(function: Callable[[Params, Batch], Array], params: Params, dealt: B
 
 
 @partial(_summed.defjvp, symbolic_zeros=True)
-def _summed_and_slope(
-    function: Callable[[Params, Batch], Array], primals: PyTree, tangents: PyTree
-) -> tuple[Array, Array]:
+def _summed_and_slope(function: Callable[[Params, Batch], Array], primals: Any, tangents: Any) -> tuple[Array, Array]:
     """The derivative is linear in the parameters' tangents, so that JAX turns it into a gradient by itself."""
     (params, dealt), (direction, of_rows) = primals, tangents
     still = lambda leaf: isinstance(leaf, jax.custom_derivatives.SymbolicZero)

@@ -272,7 +272,7 @@ class NetworkParameters:
 def _filled(part: Params, like: Params, missing: Any) -> Params:
     """The tree with something in the place of each None, its arrays in the shapes and dtypes of another."""
 
-    def leaf(value: Array | None, x: Inputs) -> Array | None:
+    def leaf(value: Any, x: Inputs) -> Any:
         if value is None:
             return None if x is None else missing(x)
         return value if is_operator(value) else jnp.broadcast_to(value, x.shape).astype(x.dtype)

@@ -311,7 +311,7 @@ def retracted(precision: Any, delta: Any, rate: Any) -> Any:
     #
     # Source: Lin, Schmidt & Khan (2020), "Handling the positive-definite constraint in the Bayesian learning rule".
 
-    def moved(s: Number, d: Number, b: Number) -> Number:
+    def moved(s: Any, d: Any, b: Any) -> Any:
         rho = tree.cast(rate, s)
         return s + rho * d + rho**2 / 2 * b
 

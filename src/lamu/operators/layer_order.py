@@ -130,5 +130,5 @@ class LayerOrder(Operator):
         matrix, back = layer_matrix(v, self.outputs_first)
         return back(function(matrix))
 
-    def _with(self, base: Operator) -> LayerOrder:
+    def _with(self, base: Any) -> LayerOrder:
         return LayerOrder(base, self.outputs_first)

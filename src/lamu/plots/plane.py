@@ -54,7 +54,7 @@ class Plane:
         self.lines = [np.linspace(start, stop, _POINTS, dtype=self.x.dtype) for start, stop in self.ends]
         self.grid = np.stack(np.meshgrid(*self.lines), axis=-1).reshape(-1, 2)
 
-    def square(self, values: np.ndarray) -> np.ndarray:
+    def square(self, values: Any) -> np.ndarray:
         """Returns values at the grid's inputs, `[points * points, ...]`, as an image, the second input upwards."""
         return np.asarray(values).reshape(_POINTS, _POINTS, *np.shape(values)[1:])
 

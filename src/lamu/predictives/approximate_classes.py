@@ -213,9 +213,7 @@ class _Bridged:
 
 
 @jax.jit
-def _shrunk(
-    likelihood: Likelihood, dispersion: Params, key: RandomKey, mean: Array, variance: Array
-) -> ClassProbabilities:
+def _shrunk(likelihood: Likelihood, dispersion: Params, key: RandomKey, mean: Array, variance: Array) -> Any:
     shrunk = mean * jax.lax.rsqrt(1 + math.pi / 8 * variance)
     if mean.shape[1] == 1:
         log_probabilities = jax.nn.log_softmax(jnp.concatenate([jnp.zeros_like(shrunk), shrunk], axis=1), axis=1)
@@ -236,7 +234,7 @@ def _shrunk(
 
 
 @jax.jit
-def _bridged(mean: Array, spread: Array) -> ClassProbabilities:
+def _bridged(mean: Array, spread: Array) -> Any:
     binary = mean.shape[1] == 1
     if binary:  # two classes of logits -f/2 and f/2, certain of their sum
         mean = jnp.concatenate([-mean, mean], axis=1) / 2
@@ -305,6 +303,6 @@ def _outputs(
     return of.outputs(model, belief, network_state, samples, key)
 
 
-def _require_outputs(of: PredictiveRule) -> None:
+def _require_outputs(of: Any) -> None:
     if isinstance(of, type) or not isinstance(of, OutputsRule):
         raise TypeError(f"base={of!r} knows no normal outputs; give Linearised() or LinearisedMarginal()")

@@ -16,7 +16,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.subkeys import row_keys
 from lamu.supports import Support
-from lamu.typing import Array, Belief, Inputs, Number, PyTree, RandomKey, State, Targets
+from lamu.typing import Array, Belief, Inputs, RandomKey, State, Targets
 
 __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 
@@ -120,7 +120,7 @@ class DrawnVariable(Predictive):
         means = self._moments(self.law.mean)
         return self._average((means - self._average(means)[None]) ** 2)
 
-    def _shown(self, found: Array, known: Number) -> Array:
+    def _shown(self, found: Array, known: Any) -> Array:
         """Returns what was found in the shape of the data, with what is known where an entry is observed."""
         shape, observed = jnp.shape(self.value), jnp.asarray(self.observed)
         if found.ndim > 2:  # of classes
@@ -230,17 +230,17 @@ class Completed(Predictive):
     variances: Any  # likewise Var[x | row], zero where observed
 
     @property
-    def mean(self) -> PyTree:
+    def mean(self) -> Any:
         # The rows, with expectations where NaN was.
         return self.means
 
     @property
-    def variance(self) -> Array:
+    def variance(self) -> Any:
         # The variances, zero where observed.
         return self.variances
 
     @property
-    def std(self) -> Array:
+    def std(self) -> Any:
         return jax.tree.map(jnp.sqrt, self.variance)
 
     @property

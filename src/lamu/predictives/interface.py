@@ -15,7 +15,7 @@ from jax.core import Tracer
 from lamu import memory
 from lamu.bisection import Ends, search
 from lamu.supports import Support
-from lamu.typing import Array, Number, PyTree, RandomKey, Rows, Targets
+from lamu.typing import Array, Number, RandomKey, Rows, Targets
 
 __all__ = ["Predictive", "Prepared"]
 
@@ -264,7 +264,7 @@ class Prepared(Protocol):
         ...
 
 
-def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Rows:
+def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
     """Returns the mean over draws of a utility, `[actions, N]`, some draws at a time where there is no room for all."""
     count, size = targets.shape[0], targets.size * targets.dtype.itemsize
     if isinstance(targets, Tracer) or size <= memory.budget() // _FEW_ACTIONS:
@@ -288,7 +288,7 @@ def mean_deviations(left_out: Array, real: Array | None = None) -> Array:
     return jnp.sum(jnp.where(real[None], away, jnp.zeros_like(away)), axis=1)
 
 
-def jackknife(deviations: PyTree) -> float:
+def jackknife(deviations: Any) -> float:
     """Returns the standard error that groups of deviations `[draws]` tell, independent of each other."""
     parts = (np.asarray(group, float) for group in deviations)
     return float(np.sqrt(sum((len(group) - 1) / len(group) * np.sum(group**2) for group in parts)))

@@ -17,7 +17,7 @@ from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_dev
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.supports import Support
-from lamu.typing import Array, Inputs, Number, PyTree, RandomKey, Rows, Targets
+from lamu.typing import Array, Inputs, Number, RandomKey, Rows, Targets
 
 __all__ = [
     "ByChunks",
@@ -48,7 +48,7 @@ def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Any, int]]:
         yield part, kept
 
 
-def in_chunks(function: Callable[[Any], Any], x: Inputs, rows: int, axis: int = 0) -> PyTree:
+def in_chunks(function: Callable[[Any], Any], x: Inputs, rows: int, axis: int = 0) -> Any:
     """Returns `function(x)`, computed some rows at a time."""
     if _count(x) <= rows:
         return function(jax.tree.map(jnp.asarray, x))
@@ -99,7 +99,7 @@ def _taken(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, .
     return _AT_ONCE * memory.largest_array(function, *parts, *x)
 
 
-def _some_rows(x: Inputs, rows: int) -> PyTree:
+def _some_rows(x: Inputs, rows: int) -> Any:
     """The shapes of so many rows."""
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), kind(leaf)), x)

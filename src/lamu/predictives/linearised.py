@@ -152,7 +152,7 @@ class _Tangent:
 
 
 @jax.jit
-def _student(likelihood: Likelihood, precision: Gamma, mean: Array, spread: Array) -> StudentPredictive:
+def _student(likelihood: Likelihood, precision: Gamma, mean: Array, spread: Array) -> Any:
     """Returns the predictive of a quadratic likelihood over normal outputs, the noise's precision Gamma(a, b)."""
     # Student's t of 2a degrees of freedom, the square of its scale b / a and the variance of the outputs.
     shape = jnp.asarray(precision.shape)
@@ -167,7 +167,7 @@ def _student(likelihood: Likelihood, precision: Gamma, mean: Array, spread: Arra
 @partial(jax.jit, static_argnums=3)
 def _averaged(
     likelihood: Likelihood, dispersion: Params, key: RandomKey, samples: int, mean: Array, spread: Array
-) -> Predictive:
+) -> Any:
     """Returns the predictive of a likelihood over normal outputs."""
     width = mean.shape[1]
     if spread.ndim == 2 and width == 1:

@@ -34,7 +34,7 @@ from lamu.operators.interface import Operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.shape_cache import once_a_shape
 from lamu.target import Target
-from lamu.typing import Array, Params, PyTree, Rows, State
+from lamu.typing import Array, Params, Rows, State
 
 __all__ = ["bytes_of_a_row", "tangent"]
 
@@ -135,9 +135,7 @@ def _may_be_head(mean: Params) -> bool:
     return len(jax.tree.leaves(mean)) <= 2
 
 
-def _of_layers(
-    precision: Operator, read: LinearisedNetwork, outputs: Any, mean: Params, x: Array, marginal: bool
-) -> Array:
+def _of_layers(precision: Any, read: LinearisedNetwork, outputs: Any, mean: Params, x: Array, marginal: bool) -> Array:
     """The sum over layers of their contributions; leaves that belong to none by their own Jacobian."""
     rows, width = read.outputs.shape
     eye = jnp.eye(width, dtype=read.outputs.dtype)
@@ -161,7 +159,7 @@ def _of_layers(
     return total
 
 
-def _inverse(blocks: dict[int, Any], layer: Layer, outputs: int) -> PyTree:
+def _inverse(blocks: dict[int, Any], layer: Layer, outputs: int) -> Any:
     """Bases (or None) and inverse eigenvalues `[in, out]` of a layer; None where its leaves have no such form."""
     block, members = blocks[layer.kernel]
     inverse = block.layer_inverse(outputs, layer.outputs_first)

@@ -117,7 +117,7 @@ def _blocks(precision: Operator, like: Params) -> Params | None:
     return precision.blocks if isinstance(precision, BlockDiagonal) else None
 
 
-def require_prior(prior: Prior) -> None:
+def require_prior(prior: Any) -> None:
     """Raises a TypeError for something that is no prior of weights, with what to write."""
     if isinstance(prior, Prior) and not isinstance(prior, type):
         return

@@ -17,7 +17,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Dirichlet, Wishart
 from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
 from lamu.record import record, static
-from lamu.typing import Array, PyTree, Statistics
+from lamu.typing import Array, Statistics
 
 __all__ = [
     "AFFINE",
@@ -402,7 +402,7 @@ def verdicts(terms: Callable[[Any], Any], supports: Mapping[str, Any], shapes: M
         constrained = lambda u: {name: transforms[name](leaf) for name, leaf in u.items()}
 
         @jax.jit
-        def slopes(u: dict[str, Array]) -> PyTree:
+        def slopes(u: Any) -> Any:
             return jax.jacrev(lambda u: terms(constrained(u)))(u)
 
         random = np.random.default_rng(0)
@@ -419,7 +419,7 @@ def verdicts(terms: Callable[[Any], Any], supports: Mapping[str, Any], shapes: M
 def _tested(
     site: str,
     slopes: Any,
-    others: dict[str, Array],
+    others: Any,
     point: Any,
     support: Any,
     transform: Any,
@@ -429,7 +429,7 @@ def _tested(
     """Adds the residuals of all factors in one site at one value of the others, and how its numbers meet in them."""
     known: dict[bytes, Any] = {}
 
-    def at(u: Array) -> dict[str, Array]:
+    def at(u: Any) -> dict[str, Any]:
         """Slopes of every factor in the site."""
         mark = np.asarray(u).tobytes()
         if mark not in known:

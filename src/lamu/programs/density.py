@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 from lamu.dtype_policy import lenient
 from lamu.families import Product
 from lamu.record import given, record, static
-from lamu.typing import Array, ArrayLike, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["LogJoint", "RowsPlate", "SiteBeliefs", "traced"]
 
@@ -85,8 +85,8 @@ class RowsPlate(Messenger):
 
 def traced(
     program: Callable[..., Any],
-    arguments: Mapping[str, ArrayLike],
-    values: Mapping[str, Array],
+    arguments: Mapping[str, Any],
+    values: Mapping[str, Any],
     plate: RowsPlate,
     seed: int = 0,
 ) -> dict[str, Any]:

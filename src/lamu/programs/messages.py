@@ -88,7 +88,7 @@ def _is_leaf(node: Any) -> bool:
     return hasattr(node, "perturbed")
 
 
-def _leaves(tree: Statistics) -> list[Any]:
+def _leaves(tree: Any) -> list[Any]:
     return jax.tree.leaves(tree, is_leaf=_is_leaf)
 
 
@@ -326,7 +326,7 @@ class SiteMessages(MessageTarget):
 _BROAD = {PositiveNumbers: (1.0, -2.0), Variances: (-3.0, -2.0), Chance: (1.0, 1.0), Simplex: (1.0,)}
 
 
-def _first(kind: type, key: RandomKey, like: Array) -> Statistics:
+def _first(kind: Any, key: RandomKey, like: Array) -> Any:
     """Returns broad statistics of a site: of numbers a draw."""
     if kind in (Numbers, Vectors):
         return kind.of(jax.random.normal(key, like.shape, like.dtype) / 2.0)

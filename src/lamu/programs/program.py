@@ -288,7 +288,7 @@ class NumpyroProgram(SiteMessages):
         return aligned(lines)
 
 
-def total(terms: Mapping[str, Array], dtype: DTypeLike) -> Array:
+def total(terms: Mapping[str, Any], dtype: DTypeLike) -> Array:
     """Returns the sum of terms in one dtype."""
     with lenient():
         return jnp.asarray(sum(terms.values(), jnp.zeros((), dtype)), dtype)
@@ -300,6 +300,6 @@ def _family(found: list[Verdict]) -> tuple[str, bool]:
     return (shared[0], True) if shared else ("Normal", False)
 
 
-def _wide(leaf: Array) -> Array:
+def _wide(leaf: Any) -> Any:
     kept = np.asarray(leaf)
     return jnp.asarray(kept.astype(np.float64) if np.issubdtype(kept.dtype, np.floating) else kept)

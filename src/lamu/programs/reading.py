@@ -19,7 +19,7 @@ from lamu.dtype_policy import lenient
 from lamu.programs.conjugacy import plain
 from lamu.programs.density import LogJoint, RowsPlate, row_axis, traced
 from lamu.programs.program import NumpyroProgram, Rows
-from lamu.typing import ArrayLike, Params
+from lamu.typing import Params
 
 __all__ = ["from_numpyro"]
 
@@ -126,7 +126,7 @@ class _Seen(RowsPlate):
         super().process_message(msg)
 
 
-def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, ArrayLike], rows: str | None) -> dict[str, Any]:
+def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, Any], rows: str | None) -> dict[str, Any]:
     """Returns the sites of the program on all of its data; says so where the data are a subsample already."""
     plate = _Seen(rows)
     try:
@@ -147,7 +147,7 @@ def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, ArrayLike
 
 
 def _require_no_randomness(
-    program: Callable[..., Any], arguments: Mapping[str, ArrayLike], whole: Mapping[str, Any], rows: str | None
+    program: Callable[..., Any], arguments: Mapping[str, Any], whole: Mapping[str, Any], rows: str | None
 ) -> None:
     """Raises where the density is random given all sites: it would be frozen at one draw."""
     values = {name: site["value"] for name, site in whole.items() if not site["is_observed"]}
@@ -164,7 +164,7 @@ def _require_no_randomness(
             )
 
 
-def _arguments(program: Callable[..., Any], data: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the program, checked beside its signature."""
     arguments = {name: np.asarray(value) if isinstance(value, list) else value for name, value in data.items()}
     parameters = inspect.signature(program).parameters
@@ -224,11 +224,7 @@ def _require_shared(sites: Mapping[str, Any], rows: str | None) -> None:
 
 
 def _require_fixed_supports(
-    program: Any,
-    arguments: Mapping[str, ArrayLike],
-    whole: Mapping[str, Any],
-    sites: Mapping[str, Any],
-    rows: str | None,
+    program: Any, arguments: Mapping[str, Any], whole: Mapping[str, Any], sites: Mapping[str, Any], rows: str | None
 ) -> None:
     """Raises where a support moves with other sites: the real coordinates would then mean other things every time."""
     with lenient():
@@ -298,5 +294,5 @@ def _kind(distribution: Any) -> str:
     return type(distribution).__name__
 
 
-def _is_array(value: ArrayLike) -> bool:
+def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | jax.Array)

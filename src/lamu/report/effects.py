@@ -18,7 +18,7 @@ from lamu.data import Encoding
 from lamu.plots.plane import COLOURS
 from lamu.plots.style import ACCENT, INK, canvas, head, literal, shortened, tidy
 from lamu.predictives import MixturePredictive, Predictive
-from lamu.typing import Inputs, Rows
+from lamu.typing import Inputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,7 +114,7 @@ def draw(effect: Effect, target: str, legend: bool = True) -> Figure:
 def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean of E[y | x, θ] over blocks of rows, and its posterior standard deviation, `[N / rows, K]`."""
 
-    def over_rows(values: Rows, *leading: int) -> np.ndarray:
+    def over_rows(values: Any, *leading: int) -> np.ndarray:
         values = np.asarray(values, float)
         return values.reshape(*leading, values.shape[len(leading)] // rows, rows, -1).mean(axis=-2)
 

@@ -35,7 +35,7 @@ from lamu.objective import Objective
 from lamu.protocol import Algorithm
 from lamu.running.history import History
 from lamu.running.validation import Best
-from lamu.typing import ArrayLike, State
+from lamu.typing import State
 
 __all__ = [
     "CheckpointError",
@@ -81,7 +81,7 @@ def rows_described(rows: Any) -> str:
     return f"{rows.count} rows #{seen.hexdigest()[:_DIGITS]}"
 
 
-def _feed(seen: Any, leaf: ArrayLike) -> None:
+def _feed(seen: Any, leaf: Any) -> None:
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     if not isinstance(leaf, int | float | bool | np.ndarray | np.generic | jax.Array):

@@ -43,7 +43,7 @@ _FEWEST, _MOST = 20, 256  # rows of which probabilities are told from log odds
 _NATS = 3.0  # by which they must fit better, of all rows together
 
 
-def require_trained(model: Target, epochs: int | None) -> None:
+def require_trained(model: Target, epochs: Any) -> None:
     """Raises a ValueError for a run of no steps from random weights."""
     if epochs == 0 and not model.trained:
         raise ValueError(

@@ -36,11 +36,11 @@ from lamu.objective.curvature import (
 from lamu.operators import Diagonal, Operator
 from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
-from lamu.protocol import Runnable, Wrapper
+from lamu.protocol import Wrapper
 from lamu.rate import PolynomialDecay
 from lamu.record import record, static
 from lamu.rule import Rule
-from lamu.typing import Params, PyTree, RandomKey, State
+from lamu.typing import Params, RandomKey, State
 
 __all__ = ["AtNatural", "convergence_of"]
 
@@ -200,7 +200,7 @@ def _choices(algorithm: Any) -> tuple[Any, Any, Any]:
     return expectation, curvature, algorithm.structure if kronecker else Diagonal
 
 
-def _remedy(algorithm: Runnable, found: Convergence) -> str:
+def _remedy(algorithm: Any, found: Convergence) -> str:
     """Returns what to do about precisions that no length of a run would bring to the expected Hessian."""
     curvature = algorithm.curvature if isinstance(algorithm, Rule) else None
     close = replace(found, precision_error=None, precision_error_90=None).complaints == found.complaints
@@ -271,7 +271,7 @@ class _AtGaussian(_Place):
         return super().whole(gradient, curvature)
 
     @property
-    def metric(self) -> Operator:
+    def metric(self) -> Any:
         """S."""
         return self.belief.precision
 
@@ -380,7 +380,7 @@ class _Deal:
             yield from self.rows.take(chosen).batches(self.chunk)
 
 
-def _measured(at: Any, rows: Arrays, key: RandomKey, work: float, batch_size: int) -> Convergence | None:
+def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) -> Convergence | None:
     deal = _Deal.of(rows, at, jax.random.fold_in(key, 0), work, batch_size)
     if deal.averaged > 1:
         at = at.averaged(2 * deal.averaged)
@@ -438,7 +438,7 @@ def _off_diagonal_mean(products: np.ndarray) -> float:
 
 
 @jax.jit
-def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
+def _part(at: Any, batch: Batch, key: RandomKey) -> Any:
     """Returns the sums over a batch's rows, and how many there are."""
     count = batch.count.astype(jnp.result_type(float))
     gradient, curvature = at.estimate(batch, key)
@@ -446,12 +446,12 @@ def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
 
 
 @jax.jit
-def _added(a: PyTree, b: PyTree) -> PyTree:
+def _added(a: Any, b: Any) -> Any:
     return jax.tree.map(jnp.add, a, b)
 
 
 @jax.jit
-def _whole(at: Any, total: PyTree) -> tuple[Params, Params]:
+def _whole(at: Any, total: Any) -> tuple[Params, Params]:
     """Returns gradient and curvature of one pair on the scale of the target."""
     gradient, curvature, count = total
     return at.whole(tree.scale(gradient, 1 / count), tree.scale(curvature, 1 / count))

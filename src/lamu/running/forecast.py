@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 
@@ -93,9 +94,7 @@ def check_memory(
     return forecast
 
 
-def measured(
-    forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: str | None = None
-) -> Iterator[Block]:
+def measured(forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: Any = None) -> Iterator[Block]:
     """Yields the blocks of a run, after its first program was compiled, and refused where it cannot fit."""
     first = next(blocks, None)
     if first is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lamu.predictives.interface import Predictive, mean_over_draws
 from lamu.scores.proper_scores import target
-from lamu.typing import Array, RandomKey, Targets
+from lamu.typing import RandomKey, Targets
 
 __all__ = [
     "RiskCoverage",
@@ -373,7 +373,7 @@ def _expected(pred: Any, utility: Any, key: RandomKey | None, samples: int) -> t
     return np.concatenate(means), np.concatenate(informed)
 
 
-def _with_best(utility: Callable[[Any], Any], targets: Array) -> np.ndarray:
+def _with_best(utility: Callable[[Any], Any], targets: Any) -> np.ndarray:
     """Returns the utilities of all actions, and of the best one for each target, `[actions + 1, draws, N]`."""
     values = np.asarray(utility(targets), float)
     if values.ndim != 3 or values.shape[1:] != targets.shape[:2]:
@@ -383,7 +383,7 @@ def _with_best(utility: Callable[[Any], Any], targets: Array) -> np.ndarray:
     return np.concatenate([values, values.max(axis=0)[None]])
 
 
-def _table(utility: np.ndarray) -> np.ndarray:
+def _table(utility: Any) -> np.ndarray:
     table = np.asarray(utility, float)
     if table.ndim != 2 or not np.isfinite(table).all():
         raise ValueError(f"a utility of shape {table.shape} is no finite table; give [actions, classes]")

@@ -144,7 +144,7 @@ def wasserstein(pred: Any, reference: Any, panels: int = 64) -> float:
     return float(np.mean(wasserstein_of_rows(pred, reference, panels)))
 
 
-def wasserstein_of_rows(pred: Predictive, reference: Predictive, panels: int = 64) -> np.ndarray:
+def wasserstein_of_rows(pred: Any, reference: Any, panels: int = 64) -> np.ndarray:
     """Returns each row's distance, the mean of its outputs', `[N]`, whose mean is `wasserstein`."""
     shapes = np.shape(pred.mean), np.shape(reference.mean)
     if pred.support.has_classes or reference.support.has_classes:
@@ -163,7 +163,7 @@ def wasserstein_of_rows(pred: Predictive, reference: Predictive, panels: int = 6
     return by_row(integrated(apart, *gauss_legendre(lower, upper - lower, 1.0, panels)))
 
 
-def _cdf_at(pred: Predictive, points: np.ndarray) -> Array:
+def _cdf_at(pred: Any, points: np.ndarray) -> Array:
     """Returns F at many targets of every row, `[points, ...]`, some rows at a time where the prediction is large."""
     z = jnp.asarray(points, pred.mean.dtype)
     if isinstance(pred, Predictive) and pred.deferred:
@@ -421,7 +421,7 @@ def _errors(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndar
     return np.where(variance > 0, away / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
 
 
-def _held(reference: Predictive, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+def _held(reference: Any, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Returns the probability that the reference gives to intervals, the mean over a row's outputs, `[N]`."""
     ends = (np.asarray(reference.cdf(jnp.asarray(end, reference.mean.dtype)), float) for end in (lower, upper))
     below, above = ends

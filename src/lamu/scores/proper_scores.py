@@ -207,7 +207,7 @@ def rmse(pred: Any, y: Targets) -> float:
     return float(np.sqrt(np.mean(squared_error(pred, y))))
 
 
-def squared_error(pred: Predictive, y: Targets) -> np.ndarray:
+def squared_error(pred: Any, y: Targets) -> np.ndarray:
     """Returns the squared error of each row, the mean of its outputs', `[N]`, whose mean is the square of `rmse`."""
     y = target("rmse", pred, y, has_classes=False)
     return by_row((np.asarray(pred.mean, float) - y) ** 2)
@@ -240,7 +240,7 @@ def nll(pred: Any, y: Targets) -> float:
     return float(np.mean(surprise(pred, y)))
 
 
-def surprise(pred: Predictive, y: Targets) -> np.ndarray:
+def surprise(pred: Any, y: Targets) -> np.ndarray:
     r"""Returns \(-\log p(y_i \mid x_i, D)\) of each row in nats, `[N]`, whose mean is `nll`."""
     target("nll", pred, y)
     return -np.asarray(pred.log_prob(jax.tree.map(jnp.asarray, y)), float)

@@ -35,7 +35,7 @@ from lamu.priors import LearnedNormal, Prior
 from lamu.protocol import Algorithm
 from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
-from lamu.typing import Inputs, PyTree, Targets
+from lamu.typing import Inputs, Targets
 
 __all__ = [
     "BayesianEstimator",
@@ -254,7 +254,7 @@ class BayesianEstimator(Estimator):
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Inputs, y: Targets, sample_weight: Inputs | None = None) -> BayesianEstimator:
+    def fit(self, X: Inputs, y: Targets, sample_weight: Inputs | None = None) -> Any:
         """Learns from the rows of a table.
 
         Args:
@@ -325,7 +325,7 @@ class BayesianEstimator(Estimator):
             return fit_folds(model, data, **options).posterior
         return fit(model, data, self.algorithm, **options).posterior
 
-    def _predict(self, X: Inputs, ask: Callable[[Predictive], Any]) -> PyTree:
+    def _predict(self, X: Inputs, ask: Callable[[Predictive], Any]) -> Any:
         """Returns the answer to a question about the prediction at X, as NumPy arrays."""
         rows = self._validated(X)
         completed = new_rows(Encoding.of(self.encoding_), np.asarray(rows, self.dtype_))

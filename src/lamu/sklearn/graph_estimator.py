@@ -18,7 +18,7 @@ from lamu.algorithms import vmp
 from lamu.graphs import Graph, models
 from lamu.loop import fit
 from lamu.sklearn.estimator import Estimator, RandomState
-from lamu.typing import Inputs, Number, PyTree, Targets
+from lamu.typing import Inputs, Number, Targets
 
 __all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedEstimator", "TopicModel"]
 
@@ -53,7 +53,7 @@ class GraphEstimator(Estimator):
         self.n_iter_ = len(fitted.history["loss"])
         self.dtype_ = dtype
 
-    def _shared(self, name: str) -> PyTree:
+    def _shared(self, name: str) -> Any:
         """Returns the posterior mean of a variable that all rows share, as NumPy arrays."""
         return self._asked(lambda posterior: posterior.mean["network"][name])
 

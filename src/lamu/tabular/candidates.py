@@ -101,7 +101,7 @@ class Candidate:
         # A gate has the axes of its weights, of length one where all of an axis are free or none is.
         scales = self.scales(network)
 
-        def leaf(name: str, weight: np.ndarray) -> np.ndarray:
+        def leaf(name: str, weight: Any) -> Any:
             gate = np.full((1,) * weight.ndim, float(scales[name] > 0), weight.dtype)
             if means is None or name not in _OUTPUTS:
                 return gate

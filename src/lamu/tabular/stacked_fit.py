@@ -452,7 +452,7 @@ def judging(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
     return part if len(part) <= most else np.sort(np.random.default_rng(seed).choice(part, most, replace=False))
 
 
-def _started(params: Params, constant: tuple[np.ndarray, Params]) -> Params:
+def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     """Returns first parameters whose intercept and dispersions are those of a model without inputs."""
     (intercept, dispersions), linear = constant, params["network"]["linear"]
     linear = {**linear, "bias": np.broadcast_to(intercept, linear["bias"].shape)}

@@ -21,7 +21,7 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.record import record, static
 from lamu.running.checkpoints import CheckpointError, Checkpoints
-from lamu.typing import Array, Params, PyTree
+from lamu.typing import Array, Params
 
 __all__ = ["TRACING", "FoldRows", "Members", "Path", "Stretches", "order_of", "rows_padded", "train"]
 
@@ -172,7 +172,7 @@ def _start(length: _Length, members: Members) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch, carry: Any) -> PyTree:
+def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch, carry: Any) -> Any:
     optimiser = _optimiser(length)
     each = length.steps // length.stretches
     folds = rows.data_size.shape[0]
@@ -190,7 +190,7 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
         objective = Objective(replace(model, prior=own.prior), data_size)
         return objective.mean_loss(_gated(params, own.gates), _taken(batch, rows), {}, train=True)[0]
 
-    def step(carry: Any, order: Array) -> PyTree:
+    def step(carry: Any, order: Array) -> Any:
         params, state, total = carry
         # The gradient of a sum over members that share nothing is each member's own.
         gradient = jax.grad(lambda params: over_members(loss, rows.data_size, order)(params).sum())(params)

@@ -2,20 +2,22 @@ r"""Laws of a family of beliefs: its density, draws and mean go with each other.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
 from lamu.testing.laws import check, close, within_errors
-from lamu.typing import Array, Belief, RandomKey
+from lamu.typing import Belief
 
 __all__ = ["FAMILY_LAWS", "check_family"]
 
 _DRAWS = 4000
 
 
-def _draws(belief: Belief) -> Array:
+def _draws(belief: Belief) -> Any:
     keys = jax.random.split(jax.random.key(1), _DRAWS)
     return jax.jit(jax.vmap(belief.sample))(keys)
 
@@ -37,7 +39,7 @@ def draws_are_of_the_density(belief: Belief) -> None:
     if not np.isfinite(belief.log_prob(far)):
         return
 
-    def scores(key: RandomKey) -> tuple[Array, Array]:
+    def scores(key: Any) -> tuple[Any, Any]:
         theta, unravel = tree.ravel(belief.sample(key))
         slope = jax.grad(lambda vector: belief.log_prob(unravel(vector)))(theta)
         return slope, theta * slope

@@ -2,6 +2,8 @@ r"""Laws of a prior: its density, draws and Gaussian form go with each other."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from lamu import tree
 from lamu.priors import Prior
 from lamu.testing.laws import check, close, within_errors
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Params
 
 __all__ = ["PRIOR_LAWS", "check_prior"]
 
@@ -71,7 +73,7 @@ def draws_are_of_the_density(case: Case) -> None:
     assert jax.tree.map(jnp.shape, first) == jax.tree.map(jnp.shape, params), "sample has other shapes than the weights"
     keys = jax.random.split(jax.random.key(1), _DRAWS)
 
-    def scores(key: RandomKey) -> tuple[Array, Array]:
+    def scores(key: Any) -> tuple[Any, Any]:
         theta, unravel = tree.ravel(prior.sample(key, params))
         slope = jax.grad(lambda vector: prior.log_prob(unravel(vector)))(theta)
         return slope, theta * slope

@@ -222,7 +222,7 @@ def _share(energy: Callable[[Array], Array], slope: Array) -> Array:
     return jnp.where(share > 1e-6, share, jnp.zeros_like(share))
 
 
-def _root(loss: BatchLoss, mean: Params, total: Array) -> Array:
+def _root(loss: BatchLoss, mean: Params, total: Any) -> Array:
     r"""Returns H `[B R, D]` with \(H^\top H = \tfrac1T \sum_i J_i^\top \Lambda_i J_i\)."""
     jacobian = jax.vmap(jax.vmap(lambda row: tree.ravel(row)[0]))(loss.jacobian(mean))
     likelihood = loss.objective.model.likelihood

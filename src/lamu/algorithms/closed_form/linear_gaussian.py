@@ -38,8 +38,8 @@ def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
 
 
 def following(
-    key: RandomKey, old: Gaussian, evidence: Array, network_state: State, batch: Batch, objective: Objective
-) -> tuple[Gaussian, Array, Array]:
+    key: RandomKey, old: Gaussian, evidence: Any, network_state: State, batch: Batch, objective: Objective
+) -> tuple[Gaussian, Any, Any]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
     loss = BatchLoss(alone, batch, network_state, NetworkParameters(), {}, conjugate=True)
@@ -61,7 +61,7 @@ def weighed(belief: Gaussian, prior: Gaussian, share: Any) -> Gaussian:
     return gaussian_step(prior, tree.scale(gradient, -share), target, rate=1.0)
 
 
-def _log_volume(belief: Gaussian) -> Array:
+def _log_volume(belief: Gaussian) -> Any:
     dimension = tree.dimension(belief.mean)
     return (dimension * math.log(2 * math.pi) - belief.precision.logdet(belief.mean)) / 2
 

@@ -21,7 +21,7 @@ from lamu.priors.interface import restricted
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = [
     "BeliefDescent",
@@ -50,11 +50,11 @@ class PositiveTransform(Protocol):
 class SoftplusTransform:
     r"""\(s = \log(1 + e^\rho)\), exponential for small scales and linear for large ones."""
 
-    def __call__(self, raw: Array) -> Array:
+    def __call__(self, raw: Any) -> Any:
         """Returns log(1 + exp ρ)."""
         return jax.nn.softplus(raw)
 
-    def inverse(self, scale: Array) -> Array:
+    def inverse(self, scale: Any) -> Any:
         """Returns log(exp s − 1), without overflow."""
         return scale + jnp.log(-jnp.expm1(-scale))
 
@@ -164,7 +164,7 @@ class BeliefDescent(Runnable):
         whole = Product({"network": known, "likelihood": Point(state.params["rest"])})
         return Posterior.of(objective, whole, state.network_state, key)
 
-    def _bound(self, key: RandomKey, params: Params, objective: Objective, loss_at: Any) -> PyTree:
+    def _bound(self, key: RandomKey, params: Params, objective: Objective, loss_at: Any) -> Any:
         """The evidence bound: the divergence from Gaussian leaves is known, and what is known is not drawn."""
         whole = objective.model.free_prior
         known = whole.gaussian(params["mean"])
@@ -187,7 +187,7 @@ class BeliefDescent(Runnable):
             assert left is not None
             return (ours.kl(tempered) - left.entropy()) / objective.concentration
 
-        def drawn(params: Params, key: RandomKey) -> tuple[Array, PyTree]:
+        def drawn(params: Params, key: RandomKey) -> tuple[Array, Any]:
             belief = self.belief(params)
             value, state = self.estimator.value(key, belief, loss_at(params["rest"]))
             if remainder is not None:
@@ -224,7 +224,7 @@ class BeliefDescent(Runnable):
         value = self.divergence.value(log_weights) / objective.concentration
         return value, value, gradient, tree.average(states)
 
-    def _each(self, at_draw: Any, key: RandomKey) -> PyTree:
+    def _each(self, at_draw: Any, key: RandomKey) -> Any:
         """One draw after the other, so that memory grows with what is kept of them alone."""
         if self.samples == 1:
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))
@@ -236,7 +236,7 @@ class BeliefDescent(Runnable):
         return known
 
 
-def _is_none(leaf: PyTree) -> bool:
+def _is_none(leaf: Any) -> bool:
     return leaf is None
 
 
@@ -332,7 +332,7 @@ def bayes_by_backprop(
     )
 
 
-def _part(name: str, value: Any, default: Any, protocol: type, example: str) -> Any:
+def _part(name: str, value: Any, default: Any, protocol: Any, example: str) -> Any:
     value = default if value is None else value
     # A class has the methods too.
     if isinstance(value, type) or not isinstance(value, protocol):

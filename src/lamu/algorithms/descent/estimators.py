@@ -18,7 +18,7 @@ from lamu.objective import BatchLoss
 from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, Program
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, is_lookup, sites
 from lamu.record import record
-from lamu.typing import Array, DTypeLike, PyTree, RandomKey
+from lamu.typing import Array, DTypeLike, RandomKey
 
 __all__ = [
     "Estimator",
@@ -150,7 +150,7 @@ def _axes(program: Program, site: ParameterUse) -> tuple[tuple[int, ...], tuple[
     return None
 
 
-def _other(program: Program, site: ParameterUse) -> int:
+def _other(program: Program, site: ParameterUse) -> Any:
     """The place of the data that the weights meet."""
     return program.steps[site.step].reads[1 - site.position]
 
@@ -353,7 +353,7 @@ class Flipout(Estimator):
         return _mean_loss(loss, outputs_by_rows(key, belief, loss, choose, type(self).__name__))
 
 
-def _mean_loss(loss: BatchLoss, f: Array) -> tuple[Array, PyTree]:
+def _mean_loss(loss: BatchLoss, f: Array) -> tuple[Array, Any]:
     objective, likelihood = loss.objective, loss.objective.model.likelihood
     values = likelihood.log_prob(loss.rest, with_offset(f, loss.batch.offset), loss.batch.y)
     counts = objective.row_factor(loss.batch).astype(values.dtype)

@@ -23,7 +23,7 @@ from lamu.priors import Belief, independent_normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, RandomKey, State, Targets
+from lamu.typing import Array, Data, RandomKey, State, Targets
 
 __all__ = ["Anchors", "Bootstrap", "DeepEnsemble", "Diversity", "Seeds", "deep_ensemble", "pooled"]
 
@@ -194,7 +194,7 @@ class DeepEnsemble(Wrapper):
         # Returns every member's first state, along a leading axis.
         keys = jax.random.split(key, self.members)
 
-        def one(key: RandomKey, k: Array) -> Any:
+        def one(key: RandomKey, k: Any) -> Any:
             own = self.diversity.objective(k, objective, batch)
             return self.base.init(key, own, self.diversity.batch(k, batch))
 
@@ -208,7 +208,7 @@ class DeepEnsemble(Wrapper):
         apart = batch.mask.ndim == 2
         model, one = objective.model, _member(batch, 0) if apart else batch
 
-        def step(key: RandomKey, state: State, k: Number, batch: Batch) -> tuple[Any, Info]:
+        def step(key: RandomKey, state: State, k: Any, batch: Batch) -> tuple[Any, Info]:
             own = self.diversity.objective(k, objective, batch)
             return self.base.step(key, state, self.diversity.batch(k, batch), own)
 

@@ -15,7 +15,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Traits, recipe
 from lamu.record import record, static
-from lamu.typing import Array, Data, PyTree, RandomKey, State
+from lamu.typing import Array, Data, RandomKey, State
 
 __all__ = ["EqualWeights", "EvidenceWeights", "Mixed", "mixture"]
 
@@ -87,7 +87,7 @@ class EvidenceWeights:
 
 
 @jax.jit
-def _negative_log_likelihoods(objective: Objective, draws: PyTree, batch: Batch, state: State, key: RandomKey) -> Array:
+def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, state: State, key: RandomKey) -> Array:
     keys = jax.random.split(key, jax.tree.leaves(draws)[0].shape[0])
     of_draw = lambda draw: objective.negative_log_likelihood(draw[0], batch, state, draw[1])[0]
     return jax.lax.map(of_draw, (draws, keys))

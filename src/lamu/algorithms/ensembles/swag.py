@@ -18,7 +18,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
-from lamu.typing import Array, ArrayLike, Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = [
     "Collected",
@@ -167,7 +167,7 @@ class Collected:
         zeros = lambda *axes: jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), like)
         return cls(jnp.zeros((), jnp.int32), zeros(), zeros(), zeros(rank))
 
-    def with_iterate(self, theta: Params, collects: Array) -> Collected:
+    def with_iterate(self, theta: Params, collects: Any) -> Collected:
         """Returns this with one more iterate, where it is collected; the cost is a few passes over θ, whatever K is."""
         count = self.count + jnp.asarray(collects).astype(jnp.int32)
         rank = jax.tree.leaves(self.deviations)[0].shape[0]
@@ -188,7 +188,7 @@ class Collected:
         )
         return Collected(count, mean, squares, jax.tree.map(written, self.deviations, theta, mean))
 
-    def without(self, forgets: ArrayLike) -> Collected:
+    def without(self, forgets: Any) -> Collected:
         """Returns this with no iterate, where it is forgotten; columns are overwritten as others come."""
         empty = lambda part: jax.tree.map(lambda leaf: jnp.where(forgets, jnp.zeros_like(leaf), leaf), part)
         return Collected(empty(self.count), empty(self.mean), empty(self.squares), empty(self.deviations))

@@ -26,7 +26,7 @@ from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored, Low
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.target import Target
-from lamu.typing import Data, DTypeLike, Params, PyTree, RandomKey
+from lamu.typing import Data, DTypeLike, Params, RandomKey
 
 __all__ = ["bytes_held", "check_memory", "is_pretrained", "log_gradient_norm", "posterior_at_mode", "require_positive"]
 
@@ -75,7 +75,7 @@ def _nearest(model: Target, weights: Params, chosen: Params) -> str:
 
 
 def _matching(weights: Params, patterns: tuple[str, ...]) -> Params:
-    def kept(name: str, leaf: PyTree) -> PyTree:
+    def kept(name: str, leaf: Any) -> Any:
         return leaf if any(tree.matches(name, pattern) for pattern in patterns) else None
 
     return tree.map_with_path(kept, weights)

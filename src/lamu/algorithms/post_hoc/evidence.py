@@ -30,7 +30,7 @@ from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, gaussian_belief
 from lamu.record import record
-from lamu.typing import Array, Data, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Data, Number, Params, RandomKey
 
 __all__ = ["Evidence", "evidence", "scales_by_evidence", "tuned"]
 
@@ -205,7 +205,7 @@ def scales_by_evidence(
 
     @jax.jit
     @jax.value_and_grad
-    def loss(point: Array) -> Array:
+    def loss(point: Any) -> Any:
         precision = jax.tree.map(jnp.exp, unravel(point[: logs.size]))
         return -log_evidence(precision, jnp.exp(point[logs.size]) if noisy else None)
 
@@ -232,7 +232,7 @@ def _number(scale: Any) -> Any:
     return float(scale) if jnp.ndim(scale) == 0 else scale
 
 
-def _warn(logs: PyTree, far: float) -> None:
+def _warn(logs: Any, far: float) -> None:
     """Says which precisions stopped at an end of the range."""
     told = []
     for path, log in zip(tree.paths(logs), jax.tree.leaves(logs), strict=True):
@@ -252,7 +252,7 @@ def _warn(logs: PyTree, far: float) -> None:
 
 
 @jax.jit
-def _log_evidence(self: Evidence, precision: PyTree, noise: Array | None, temperature: Array | None) -> Array:
+def _log_evidence(self: Evidence, precision: Any, noise: Any, temperature: Any) -> Array:
     value = self.fit.log_evidence(self.objective, precision, noise, temperature)
     if noise is not None:
         return value

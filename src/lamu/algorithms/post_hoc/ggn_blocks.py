@@ -39,13 +39,13 @@ from lamu.operators import (
     OutputEigen,
     Scalar,
 )
-from lamu.operators.interface import Operator, is_operator
+from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import by_factors
 from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
-from lamu.typing import Array, Inputs, Number, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated"]
 
@@ -77,7 +77,7 @@ class KroneckerSums:
     def finish(self, count: Number | Array) -> BlockDiagonal:
         """Returns the operator a row."""
 
-        def block(part: Any) -> Operator:
+        def block(part: Any) -> Any:
             return part.finish(self.weight, count, self.rank) if is_sums(part) else part.scale(1 / count)
 
         return BlockDiagonal(jax.tree.map(block, self.blocks, is_leaf=_is_part))
@@ -200,7 +200,7 @@ def _is_part(node: Any) -> bool:
     return is_sums(node) or is_operator(node)
 
 
-def _is_layer(node: PyTree) -> bool:
+def _is_layer(node: Any) -> bool:
     return isinstance(node, dict) and any(isinstance(part, jax.Array) for part in node.values())
 
 

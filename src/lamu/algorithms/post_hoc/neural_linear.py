@@ -25,7 +25,7 @@ from lamu.predictives.head import head_features, head_size, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe
 from lamu.record import record
-from lamu.typing import Array, Data, Number, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = ["NeuralLinear", "absorb", "neural_linear"]
 
@@ -237,7 +237,7 @@ def _unit(noise: Array, head: tuple[Params, Params, Params], sums: tuple[Array, 
     return jnp.asarray(np.array(units), noise.dtype)
 
 
-def _totals(objective: Objective, head: Params, network_state: State, data: Data) -> tuple[PyTree, Array]:
+def _totals(objective: Objective, head: Params, network_state: State, data: Data) -> tuple[Any, Array]:
     """Returns the sums over rows that the belief takes in, and the part of their density that depends on no weight."""
     total: Any = None
     for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):

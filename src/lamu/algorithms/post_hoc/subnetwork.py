@@ -121,7 +121,7 @@ class Matching(WeightsChoice):
         return super().select(model, point)
 
 
-def held_but(model: Any, point: Posterior, patterns: tuple[str, ...]) -> tuple[Model, Posterior]:
+def held_but(model: Any, point: Posterior, patterns: tuple[str, ...]) -> tuple[Any, Posterior]:
     """Returns the model with every weight frozen at the point that matches no pattern, and the point without those."""
     weights = point.mean["network"]
     held = [name for name in tree.paths(weights) if not any(tree.matches(name, pattern) for pattern in patterns)]

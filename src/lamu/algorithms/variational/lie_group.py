@@ -17,7 +17,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, decay, rate
 from lamu.record import record, static
-from lamu.typing import Data, Params, PyTree, RandomKey
+from lamu.typing import Data, Params, RandomKey
 from lamu.update_rules import NoMomentum, PlainAverage
 
 __all__ = ["LieGroup", "LieGroupState", "lie_group"]
@@ -84,7 +84,7 @@ class LieGroup(Runnable):
         # Returns the state after one step on a batch.
         loss = BatchLoss(objective, batch, state.network_state, NetworkParameters(), state.rest)
 
-        def at_draw(key: RandomKey) -> PyTree:
+        def at_draw(key: RandomKey) -> Any:
             noise_key, layer_key = jax.random.split(key)
             noise = self.group.noise(noise_key, state.element)
             at = loss.gradient(self.group.act(state.element, noise), layer_key)

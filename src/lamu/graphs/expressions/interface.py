@@ -85,7 +85,7 @@ class Expression:
 
         return product(self, other)
 
-    def __rmatmul__(self, other: Array) -> Expression:
+    def __rmatmul__(self, other: Any) -> Expression:
         from lamu.graphs.expressions.products import product
 
         return product(other, self)
@@ -100,7 +100,7 @@ class Expression:
 
         return total(other, self)
 
-    def __mul__(self, other: Variable) -> Expression:
+    def __mul__(self, other: Any) -> Expression:
         from lamu.graphs.expressions.products import scaled
 
         return scaled(self, other)

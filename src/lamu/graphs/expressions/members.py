@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from lamu.graphs.expressions.interface import Environment, Expression, Variable
 from lamu.graphs.statistics import Categories, Numbers, Series, States, Statistics, Vectors
 from lamu.record import record, static
-from lamu.typing import PyTree
 
 __all__ = ["Indexed", "Sliced", "member"]
 
@@ -145,7 +144,7 @@ def member(of: Expression, index: Any) -> Expression:
     return Indexed(of, index) if isinstance(index, Expression) else Sliced(of, index)
 
 
-def _stored(part: Any) -> PyTree:
+def _stored(part: Any) -> Any:
     """Returns a part of an index as something that can be compared and hashed."""
     if isinstance(part, slice):
         return part.start, part.stop, part.step

@@ -178,7 +178,7 @@ def _reduced(weight: Array, shape: tuple[int, ...]) -> Array:
     return jnp.sum(whole, axis=ones, keepdims=True) if ones else whole
 
 
-def scaled(left: Any, right: Expression) -> Multiple:
+def scaled(left: Any, right: Any) -> Multiple:
     """Returns the product, entry by entry, of an expression with known numbers."""
     left, right = lifted(left), lifted(right)
     if left.names and right.names:
@@ -194,7 +194,7 @@ def product(left: Any, right: Any) -> Times:
     return Times(lifted(left), lifted(right))
 
 
-def total(left: Expression, right: Any) -> Sum:
+def total(left: Any, right: Any) -> Sum:
     """Returns the sum of two expressions, of which one may be an array."""
     return Sum(lifted(left), lifted(right))
 

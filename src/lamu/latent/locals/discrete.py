@@ -267,7 +267,7 @@ def _kernel(mean: Array, draws: Array) -> Array:
     return (scores / information[None]) @ scores.T
 
 
-def _relaxed(estimator: Relaxed, key: RandomKey, belief: Bernoulli, at_draws: Any) -> Eliminated:
+def _relaxed(estimator: Relaxed, key: Any, belief: Bernoulli, at_draws: Any) -> Eliminated:
     """Returns the average of ℓ at corners with the gradient at relaxed draws, and λ of the others at corners."""
     held, count = jax.lax.stop_gradient, estimator.samples
     soft = jax.vmap(lambda i: estimator.point(own_key(key, i, count), belief)[0])(jnp.arange(count))

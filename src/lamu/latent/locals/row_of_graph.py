@@ -83,7 +83,7 @@ class RowOfGraph(Joint):
         expected = Bits(jnp.reshape(chance, shape))
         return -entropies - jax.vmap(lambda mask: self._expected(expected, mask))(masks)
 
-    def _expected(self, statistics: Statistics, observed: Array | None = None) -> Array:
+    def _expected(self, statistics: Statistics, observed: Any = None) -> Array:
         """Returns the prior's F at statistics of z, over T."""
         if not self.known_prior:
             return jnp.zeros((), jax.tree.leaves(statistics)[0].dtype)
@@ -97,13 +97,13 @@ def _entropies(precision: Array) -> Array:
     return (1 + math.log(2 * math.pi) - jnp.log(precision)) / 2
 
 
-def moments(site: GraphSite, mean: Array, precision: Array) -> Numbers:
+def moments(site: GraphSite, mean: Array, precision: Array) -> Any:
     """Returns E_q[T(z)] of a mean-field Gaussian."""
     kind: Any = site.kind
     return kind.under_independent(mean.reshape(site.shape or ()), (1 / precision).reshape(site.shape or ()))
 
 
-def natural(site: GraphSite, mean: Array, precision: Array) -> Statistics:
+def natural(site: GraphSite, mean: Array, precision: Array) -> Any:
     """Returns λ of a mean-field Gaussian, as the statistics of z."""
     mean, precision = mean.reshape(site.shape or ()), precision.reshape(site.shape or ())
     second = -precision / 2

@@ -249,7 +249,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _filled(value: Any, values: Mapping[str, Array], dtype: Any) -> Any:
+def _filled(value: Any, values: Mapping[str, Any], dtype: Any) -> Any:
     """Returns arguments with arrays in the place of names."""
     if isinstance(value, _GraphValue):
         return values[value.name]

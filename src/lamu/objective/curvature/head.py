@@ -23,7 +23,7 @@ import numpy as np
 
 from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.reader.factors import views
-from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Step
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES
 from lamu.objective.curvature.reader.layers import Layer, layers, moved, places, sole_users
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
@@ -164,7 +164,7 @@ def _order_of_positions(read: LinearisedNetwork, layer: Layer, positions: int) -
     return order if np.array_equal(seen[order], last) else None
 
 
-def _by_position(numbers: np.ndarray, step: Step, position: int, axes: int) -> np.ndarray:
+def _by_position(numbers: np.ndarray, step: Any, position: int, axes: int) -> np.ndarray:
     """What a layer gives in the order of `views`, `[positions, out]`."""
     if step.name == "conv_general_dilated":
         numbers = np.moveaxis(numbers.transpose(step.equation.params["dimension_numbers"].out_spec), 1, -1)

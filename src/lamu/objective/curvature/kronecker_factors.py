@@ -19,7 +19,7 @@ from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
-from lamu.typing import Array, Inputs, Params, PyTree, RandomKey
+from lamu.typing import Array, Inputs, Params, RandomKey
 
 __all__ = ["AtOutputs"]
 
@@ -77,7 +77,7 @@ def _rowwise(
     if key is not None:  # a row's own key, whatever the size of the batch
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(weights.shape[0]))
 
-    def outputs(theta: Params, row: PyTree) -> Array:
+    def outputs(theta: Params, row: Any) -> Array:
         x, key = row
         params = loss.space.join(theta, loss.rest)
         return model.outputs(params, loss.network_state, x[None], key, train=True)[0][0]

@@ -40,7 +40,7 @@ class Price(Curvature):
     # Source: Lin, Schmidt & Khan (2020), equation (13); Shen et al. (2024), algorithm 1, line 4.
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: type, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         # Returns value, gradient and the estimate of the expected Hessian.
         at = loss.gradient(theta, key)
@@ -57,7 +57,7 @@ class SquaredGradient(Curvature):
     # what RMSprop and Adam use.
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: type, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         at = loss.gradient(theta, key)
         return Evaluation.of(at, structure.from_outer(at.coordinates, at.coordinates))
@@ -73,7 +73,7 @@ class RootScaledGradient(Curvature):
     # Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: type, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         # Returns value, gradient and its scaled absolute value.
         at = loss.gradient(theta, key)
@@ -89,7 +89,7 @@ class Hessian(Curvature):
     # It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: type, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         at = without_padding(loss).gradient(theta, key)
         return Evaluation.of(at, structure.from_hessian(hessian_product(loss, theta, key), theta))
@@ -113,7 +113,7 @@ class Damped(Curvature):
         return self.base.name
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: type, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         at = self.base.evaluate(loss, theta, belief, structure, key)
         floor = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta)
