@@ -20,19 +20,19 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (97_286, 74_000),
-    "files": (398, 330),
-    "lines of code": (47_617, 36_000),
-    "lines of code, core": (31_232, 25_000),
-    "lines of code, graphs": (6_880, 6_000),
-    "lines of code, tables": (7_177, 5_000),
-    "lines of code, outside of the library": (2_328, 0),
-    "docstring lines a line of code": (0.49, 0.5),
-    "import lines a line of code": (0.169, 0.15),
-    "`Any` a thousand lines of code": (120.4, 40),
-    "`isinstance` a thousand lines of code": (24.9, 14),
-    "abstract bases": (77, 30),
-    "names of classes in two files": (39, 0),
+    "lines": (91_077, 74_000),
+    "files": (383, 330),
+    "lines of code": (43_295, 36_000),
+    "lines of code, core": (30_007, 25_000),
+    "lines of code, graphs": (6_398, 6_000),
+    "lines of code, tables": (6_890, 5_000),
+    "lines of code, outside of the library": (0, 0),
+    "docstring lines a line of code": (0.531, 0.5),
+    "import lines a line of code": (0.18, 0.15),
+    "`Any` a thousand lines of code": (75.5, 40),
+    "`isinstance` a thousand lines of code": (25.2, 14),
+    "abstract bases": (43, 30),
+    "names of classes in two files": (24, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -408,6 +409,10 @@ def recipes_of(face: ModuleType, first: Sequence[str] = ()) -> dict[str, Recipe]
     def place(row: Recipe) -> tuple[int, str, int]:
         module = row.factory.__module__
         kind = module.removeprefix(f"{face.__name__}.").split(".")[0]
-        return first.index(kind) if kind in first else len(first), module, row.factory.__code__.co_firstlineno
+        return (
+            first.index(kind) if kind in first else len(first),
+            module,
+            inspect.unwrap(row.factory).__code__.co_firstlineno,
+        )
 
     return {row.name: row for row in sorted(found, key=place)}

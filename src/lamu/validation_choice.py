@@ -325,7 +325,7 @@ def _at_best_temperature(runs: _Runs, temperatures: Sequence[float] | None) -> t
     return replace(runs, model=model), choice.best, choice.losses
 
 
-def _require(model: Model, algorithm: Algorithm, options: dict[str, Any], *refused: str) -> None:
+def _require(model: Any, algorithm: Any, options: dict[str, Any], *refused: str) -> None:
     for name in refused:
         if name in options:
             raise ValueError(f"{name}={options[name]!r} is about one run, not several; leave it out, or use fit")
