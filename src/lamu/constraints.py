@@ -35,7 +35,7 @@ class Constraints:
     table: tuple[tuple[str, Any], ...] = static(default=())
 
     @classmethod
-    def of(cls, table: Mapping[str, Any] | None, theta: Params) -> Constraints:
+    def of(cls, table: Any, theta: Params) -> Constraints:
         """Returns checked constraints."""
         if table is not None and not isinstance(table, Mapping):
             raise TypeError(f'constraints={table!r} is no mapping; give for instance {{"sigma": "positive"}}')

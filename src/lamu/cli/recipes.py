@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -121,7 +121,7 @@ def recipe_of(name: str) -> Recipe:
         return Recipe(name=name, factory=lambda: algorithm, source=name)
     if not callable(algorithm):
         require_algorithm(name, algorithm)
-    return Recipe(name=name, factory=algorithm, source=name)
+    return Recipe(name=name, factory=cast("Callable[..., Algorithm]", algorithm), source=name)
 
 
 def require_algorithm(name: str, value: object) -> None:

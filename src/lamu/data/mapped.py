@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -54,12 +54,12 @@ def _is_shared(array: object) -> bool:
     return False
 
 
-def still_mapped(parts: dict[str, Rows]) -> dict[str, Rows]:
+def still_mapped(parts: Mapping[str, Rows]) -> dict[str, Rows]:
     """Returns those of some arrays that lie in a file."""
     return {name: part for name, part in parts.items() if is_mapped(part)}
 
 
-def require_room(parts: dict[str, Rows], copies: int = 1) -> int:
+def require_room(parts: Mapping[str, Rows], copies: int = 1) -> int:
     """Raises a ValueError where arrays that lie in a file are larger in memory than the limit, before they are read."""
     parts = still_mapped(parts)
     if not parts:
