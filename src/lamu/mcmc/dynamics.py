@@ -52,7 +52,7 @@ class Overdamped:
         """Returns nothing."""
         return {}
 
-    def move(self, memory: State, impulse: Params, step_size: Array, variance: Array) -> tuple[State, Params]:
+    def move(self, memory: State, impulse: Params, step_size: Number, variance: Number) -> tuple[State, Params]:
         """Returns the impulse as the momentum."""
         return memory, impulse
 
@@ -72,7 +72,7 @@ class Friction:
         """Returns a momentum of zero."""
         return {"p": tree.zeros_like(like)}
 
-    def move(self, memory: State, impulse: Params, step_size: Array, variance: Array) -> tuple[State, Params]:
+    def move(self, memory: State, impulse: Params, step_size: Number, variance: Number) -> tuple[State, Params]:
         """Returns the momentum after the impulse."""
         p = tree.add(impulse, memory["p"], 1.0 - self.friction)
         return {"p": p}, p
@@ -108,7 +108,7 @@ class Thermostat:
         """Returns a momentum of zero, and the friction it begins with."""
         return {"p": tree.zeros_like(like), "zeta": jnp.full((), self.friction, jnp.result_type(float))}
 
-    def move(self, memory: State, impulse: Params, step_size: Array, variance: Array) -> tuple[State, Params]:
+    def move(self, memory: State, impulse: Params, step_size: Number, variance: Number) -> tuple[State, Params]:
         """Returns the momentum after the impulse, and its friction after a look at its temperature."""
         zeta = memory["zeta"]
         p = tree.add(impulse, memory["p"], 1.0 - zeta)

@@ -289,7 +289,6 @@ class SiteMessages(MessageTarget):
     # What a posterior is asked.
 
     def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
-        """Returns the log density of every row, averaged over draws."""
         if not self.has_rows:
             raise self._without_rows("log_prob")
         return super().row_log_prob(belief, batch, samples, key)

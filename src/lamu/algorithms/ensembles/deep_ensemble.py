@@ -175,7 +175,7 @@ class DeepEnsemble(Wrapper):
 
     base: Algorithm  # the algorithm of every member
     members: int = static(default=5)  # how many there are
-    diversity: Diversity = Seeds()  # in what they differ beside their seeds
+    diversity: Diversity | Any = Seeds()  # in what they differ beside their seeds
 
     @property
     def traits(self) -> Traits:
@@ -288,7 +288,7 @@ def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
 def deep_ensemble(
     base: Algorithm | None = None,
     members: int = 5,
-    diversity: Diversity = Seeds(),  # noqa: B008  (a record never changes)
+    diversity: Diversity | Any = Seeds(),  # noqa: B008  (a record never changes)
 ) -> DeepEnsemble:
     r"""A deep ensemble of any algorithm.
 
