@@ -14,7 +14,7 @@ from scipy.special import polygamma
 
 import lamu
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise, linear_posterior
-from lamu.algorithms.post_hoc.checks import judged
+from lamu.algorithms.post_hoc.checks import posterior_at_mode
 from lamu.algorithms.post_hoc.evidence import evidence
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.algorithms.post_hoc.mode_polish import Polished
@@ -291,7 +291,7 @@ def test_a_mode_at_a_kink_is_told_what_to_do_and_one_that_was_not_reached_to_tra
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
     found = evidence(lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior, (x, y))
     for stalled, words in ((True, "activation without kinks, such as MLP"), (False, "train for more epochs")):
-        posterior = judged(Polished(found.fit, 20.0, 2, stalled), found.objective, KEY)
+        posterior = posterior_at_mode(Polished(found.fit, 20.0, 2, stalled), found.objective, KEY)
         assert posterior.evidence is None
         assert words in posterior.convergence.remedy
 

@@ -31,8 +31,7 @@ from lamu.model import Model
 from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
-from lamu.priors import LearnedNormal, Prior
-from lamu.protocol import Algorithm
+from lamu.priors import LearnedNormal
 from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
 from lamu.typing import Inputs, Targets
@@ -234,15 +233,15 @@ class BayesianEstimator(Estimator):
 
     def __init__(
         self,
-        likelihood: Likelihood | str | None = None,
+        likelihood: Any = None,
         *,
         network: Any = None,
-        prior: Prior | None = None,
-        algorithm: Algorithm | None = None,
-        epochs: int | None = None,
-        batch_size: int = 64,
-        samples: int = 32,
-        random_state: RandomState = None,
+        prior: Any = None,
+        algorithm: Any = None,
+        epochs: Any = None,
+        batch_size: Any = 64,
+        samples: Any = 32,
+        random_state: Any = None,
     ) -> None:
         # Anything is taken here and looked at by `fit`: scikit-learn's searches set and reset parameters freely.
         self.likelihood = likelihood
