@@ -29,7 +29,7 @@ BUDGETS = {  # the ceiling, and the goal
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.531, 0.5),
     "import lines a line of code": (0.18, 0.15),
-    "`Any` a thousand lines of code": (75.7, 40),
+    "`Any` a thousand lines of code": (75.9, 40),
     "`isinstance` a thousand lines of code": (25.2, 14),
     "abstract bases": (43, 30),
     "names of classes in two files": (24, 0),

@@ -36,7 +36,7 @@ class BatchStatistics:
         True
     """
 
-    def of(self, posterior: Posterior, data: Data) -> Posterior:
+    def of(self, posterior: Any, data: Data) -> Any:
         """Returns the posterior with its state.
 
         Args:

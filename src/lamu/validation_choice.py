@@ -283,7 +283,7 @@ def choose_temperature(
 
     Examples:
         >>> import lamu
-        >>> from lamu.temperatures import choose_temperature
+        >>> from lamu.validation_choice import choose_temperature
         >>> x, y = lamu.data.load("iris")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Categorical(3)).standardised(x, y)
         >>> choose_temperature(model, (x, y), lamu.algorithms.adam(1e-2), epochs=5)

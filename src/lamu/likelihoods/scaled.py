@@ -11,7 +11,7 @@ from jax.core import Tracer
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
-from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Rows, Targets
+from lamu.typing import Array, DTypeLike, Params, RandomKey, Targets
 
 __all__ = ["Scaled"]
 
@@ -154,12 +154,12 @@ def _count(y: Targets) -> int:
     return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[-1]
 
 
-def _entries(value: Number | Rows, outputs: int, dtype: DTypeLike) -> Array:
+def _entries(value: Any, outputs: int, dtype: DTypeLike) -> Array:
     """A number, or one for each output, as `[outputs]`."""
     return jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,))
 
 
-def _units(value: Number | Rows, outputs: int, dtype: DTypeLike) -> Array:
+def _units(value: Any, outputs: int, dtype: DTypeLike) -> Array:
     """The same against targets: a scalar for `[batch]`, `[1, outputs]` for `[batch, outputs]`."""
     entries = _entries(value, outputs, dtype)
     return entries[0] if outputs == 1 else entries[None]
