@@ -78,3 +78,9 @@ def test_the_last_point_within_is_found_to_a_tolerance() -> None:
     found = last_within(lambda point: (asked.append(point), point < 0.7)[1], 0.0, 4.0, until=1e-3)
     assert 0.699 < found < 0.7
     assert len(asked) == 12
+
+
+def test_no_candidate_is_best_where_no_loss_is_a_number() -> None:
+    assert choose({1.0: math.nan, 2.0: 3.0}.__getitem__, all_of, (1.0, 2.0)).finite("scale").best == 2.0
+    with pytest.raises(ValueError, match=r"no scale of \[1.0, 2.0\] has a finite loss"):
+        choose(lambda _: math.nan, all_of, (1.0, 2.0)).finite("scale")

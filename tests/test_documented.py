@@ -140,7 +140,7 @@ def test_recipes_state_rule_departures_cost_and_source(name: str) -> None:
 
 @for_each("name", RECIPES)
 def test_recipes_are_in_the_laws(name: str) -> None:
-    from tests.laws import mcmc, posteriors, protocol  # noqa: F401  (they register their rows)
+    from tests.laws import mcmc, posteriors, protocol, recipes  # noqa: F401  (they register their rows)
     from tests.laws.harness import ROWS
 
     rows = {(row.kind, row.name.split(" of ")[0]) for row in ROWS}

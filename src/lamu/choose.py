@@ -39,6 +39,14 @@ class Choice(Generic[Candidate]):
     best: Candidate
     losses: dict[Candidate, float]
 
+    def finite(self, what: str) -> Choice[Candidate]:
+        """Returns itself; raises a ValueError where no candidate has a finite loss, of which none is the best."""
+        if math.isinf(self.losses[self.best]):
+            raise ValueError(
+                f"no {what} of {list(self.losses)} has a finite loss; standardise the data, or train longer"
+            )
+        return self
+
 
 def choose(
     loss: Callable[[Candidate], float],

@@ -253,7 +253,7 @@ def _chosen(
         fits[scale] = of_folds(scale, range(folds))
         return float(np.average([_nll(each) for each in fits[scale]], weights=counts))
 
-    choice = choose(nll, all_of, [float(prior.start) * factor for factor in _WIDTHS])
+    choice = choose(nll, all_of, [float(prior.start) * factor for factor in _WIDTHS]).finite("scale")
     return [*fits[choice.best], *of_folds(choice.best, range(folds, len(parts)))], choice.losses
 
 

@@ -183,7 +183,7 @@ def fit_prior_scale(
         found = runs.compared(under(scale), learned, f"scale-{scale:g}", validation=held)
         return float(np.mean(found.history["validation_nll"][-_LAST:]))
 
-    choice = choose(nll, doublings, float(prior.start), _FARTHEST, failure=Diverged)
+    choice = choose(nll, doublings, float(prior.start), _FARTHEST, failure=Diverged).finite("scale")
     final = runs.run(under(choice.best))
     return PriorScaleFit(final.posterior, final, choice.losses)
 
@@ -320,7 +320,7 @@ def _at_best_temperature(runs: _Runs, temperatures: Sequence[float] | None) -> t
         found = preferred if temperature == first else posterior(temperature)
         return posterior_nll(found, held, samples=_SAMPLES)
 
-    choice = choose(nll, until_worse, (first, *others), failure=Diverged)
+    choice = choose(nll, until_worse, (first, *others), failure=Diverged).finite("temperature")
     model = replace(runs.model, prior=priors[choice.best]) if aside else runs.model
     return replace(runs, model=model), choice.best, choice.losses
 
