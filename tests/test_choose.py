@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lamu.bisection import last_within
 from lamu.choose import (
     Choice,
     all_of,
     bounded,
     choose,
     doublings,
-    last_within,
     refined,
     simplex,
     until_worse,

@@ -1,4 +1,4 @@
-"""Bisection, elementwise: the one search behind all quantiles."""
+"""Bisection: of arrays elementwise, behind all quantiles, and of a statement about one number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["Ends", "bisect", "doubled", "halved", "narrowed", "search"]
+__all__ = ["Ends", "bisect", "doubled", "halved", "last_within", "narrowed", "search"]
 
 Ends = tuple[Array, Array]
 
@@ -45,3 +45,11 @@ def search(is_below: Callable[[Array], Array], ends: Ends, compiled: bool = True
     for _ in range(steps):
         ends = halved(is_below, ends)
     return (ends[0] + ends[1]) / 2
+
+
+def last_within(holds: Callable[[float], bool], inside: float, outside: float, until: float) -> float:
+    """Returns the last point at which a statement holds that holds inside, to a tolerance, by bisection."""
+    while outside - inside > until:
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside

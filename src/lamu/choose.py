@@ -19,7 +19,6 @@ __all__ = [
     "bounded",
     "choose",
     "doublings",
-    "last_within",
     "refined",
     "simplex",
     "until_worse",
@@ -147,11 +146,3 @@ def simplex(
     corners = {"initial_simplex": np.vstack([first, first + np.diag(steps)])}
     loss = lambda point: min(ask(tuple(point.tolist())), _WORST)
     minimize(loss, first, method="Nelder-Mead", bounds=bounds, options=corners | options)
-
-
-def last_within(holds: Callable[[float], bool], inside: float, outside: float, until: float) -> float:
-    """Returns the last point at which a statement holds that holds inside, to a tolerance, by bisection."""
-    while outside - inside > until:
-        middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
-    return inside

@@ -191,6 +191,8 @@ def updated(
     return beliefs
 
 
+# Starts, sweeps of coordinate ascent from each, and rows that judge them. On eight development seeds of 200,000 rows of
+# a mixture svi found all five centres in none from one start, and in eight from the best of these.
 _STARTS, _SWEEPS, _ROWS = 16, 40, 2_000
 
 

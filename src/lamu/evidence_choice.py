@@ -27,6 +27,7 @@ from lamu.typing import Data
 
 __all__ = ["EvidenceFit", "fit_evidence"]
 
+# Conventions, not tuned.
 _FARTHEST = math.log(1e3)  # of a number from where it starts, in either direction
 _TOLERANCE, _MOST = 1e-2, 60  # nats; fits for each combination of choices
 

@@ -49,6 +49,7 @@ from lamu.update_rules import Inverse, NoMomentum
 
 __all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
 
+# Where the precision starts; conventions, which the rule forgets at its own rate.
 _ROWS = 64  # of the example, whose curvature is where the precision starts
 _LEAST = 1e-4  # the least of it: rows of zeros say nothing
 

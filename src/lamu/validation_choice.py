@@ -47,12 +47,13 @@ __all__ = [
     "fit_temperature",
 ]
 
+# Numbers that decide results; conventions, not tuned.
 _FARTHEST = 3  # doublings or halvings of the first guess
 MOST_SCALES = 2 + _FARTHEST  # that are tried
 TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01)  # that are tried, of classes
 _ROUNDS = 3  # first rounds' steps of a run that only compares, where no length is given
 _LAST = 5  # validations, which are averaged: a single one of a stochastic state is noisy
-_SAMPLES = 64
+_SAMPLES = 64  # of a prediction that judges a temperature
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def require_variance(belief: Belief, name: str) -> None:
 # the moments those of belief times prior.
 
 
-_WIDEST = 1e6
+_WIDEST = 1e6  # prior variances: a weight whose belief without the factor is wider keeps it (a convention)
 
 
 @record

@@ -301,6 +301,8 @@ def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: flo
 # one of rounding. Near a minimum the whole step is taken, which is the rule itself.
 
 
+# Of a step at most; the share of the promised decrease (Armijo's, of the textbooks); units of rounding of the loss that
+# count as none.
 _HALVINGS, _ARMIJO, _ROUNDING = 30, 1e-4, 16
 
 

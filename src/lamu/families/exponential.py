@@ -139,7 +139,7 @@ def _place(index: Sequence[int | np.intp]) -> str:
 # domain, and halved until the objective falls. The result is differentiated by the implicit function theorem.
 
 
-STEPS = 200
+STEPS = 200  # at most, before the search gives up
 
 
 class _Search(NamedTuple):

@@ -95,7 +95,7 @@ class Poisson(IndependentTargets):
         return below, above
 
 
-_FEW_COUNTS = 64
+_FEW_COUNTS = 64  # that are summed one by one; beyond them the sum is an integral
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 

@@ -27,7 +27,7 @@ class LikelihoodOf:
     outputs: Any  # f
 
 
-_DRAWS, _AT_ONCE = 1024, 32  # of y, where a method is an average over them
+_DRAWS, _AT_ONCE = 1024, 32  # of y, where a method is an average over them: in all, and in memory; a convention
 _FEW = 1e-2  # up to which a tail is integrated, as 1 − cdf has lost digits
 
 

@@ -32,8 +32,11 @@ from lamu.update_rules import NoMomentum
 __all__ = ["FallingRate", "NaturalRule", "NaturalState", "evidence_bound", "natural_gradient", "rate_for"]
 
 
-_POWER = 4.0  # the memory is the last quarter of the run; see FallingRate
+# Numbers that decide results: the rate of parts that see each other (see `FallingRate` for the experiment), and the
+# evidence bound, whose draws and rows at once are conventions.
+_POWER = 4.0  # the memory is the last quarter of the run
 _BATCHES = 2.0  # further batches that the start counts for: a first step of one would leave a quadrature's reach
+_DRAWS, _ROWS = 256, 4096
 
 
 @record
@@ -87,10 +90,6 @@ def _estimated(estimator: Any, key: RandomKey, belief: Belief, loss: Any) -> Eva
     # The rest follows the gradient of the estimated value.
     (found, gradient), rest = jax.value_and_grad(value, has_aux=True)(loss.rest)
     return Evaluation(found, values_of(gradient), rest, None, loss.network_state)
-
-
-_DRAWS = 256
-_ROWS = 4096  # at once
 
 
 def evidence_bound(

@@ -100,7 +100,7 @@ def name_of(belief: Belief, site: str) -> str:
 
 
 _BROAD = {"Gamma": Gamma, "InverseGamma": InverseGamma, "Beta": Beta}
-_PRECISION = 4.0  # of the first Gaussian, in real coordinates
+_PRECISION = 4.0  # of the first Gaussian, in real coordinates: a start, not tuned
 
 
 @record

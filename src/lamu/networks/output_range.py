@@ -19,6 +19,7 @@ from jax.extend.core import Literal
 
 __all__ = ["OutputRange", "output_range", "require_scales"]
 
+# Numbers that decide which networks are refused. Conventions, from what each lets through; not tuned.
 _SLACK = 1.0  # of log odds and log means: beyond it a probability can be below 0.27, and a mean below 0.37
 _WIDTH = 2.0  # of logits: the odds of two classes stay within a factor of e² where they differ by no more
 _SAME = ("stop_gradient", "convert_element_type", "copy", "copy_p", "reduce_precision", "sharding_constraint")
@@ -47,7 +48,7 @@ _POINTWISE: dict[str, Any] = {
     "erfc": lambda x: _special("erfc")(x),
 }
 _GRID = np.concatenate([[-1e3], np.linspace(-12.0, 12.0, 4801), [1e3]])
-_FAR = 100.0
+_FAR = 100.0  # an extreme along the grid beyond it counts as unbounded
 
 
 def _special(name: str) -> Any:

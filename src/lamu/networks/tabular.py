@@ -247,7 +247,7 @@ def _ends(values: np.ndarray, pieces: int) -> np.ndarray:
     return np.unique([*around, *np.quantile(others, np.linspace(0, 1, max(pieces + 2 - len(around), 2)))])
 
 
-_ROWS_AT_ONCE = 1024  # whose similarities to all landmarks are in memory
+_ROWS_AT_ONCE = 1024  # whose similarities to all landmarks are in memory; decides nothing else
 
 
 @record

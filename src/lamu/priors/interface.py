@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-_LARGEST = 4096
+_LARGEST = 4096  # coordinates of one matrix over several leaves; a convention of memory
 
 
 def independent_parts(parts: Sequence[Gaussian | None]) -> Gaussian | None:

@@ -43,13 +43,19 @@ __all__ = ["Directions", "NoiseIntegrated", "integrate_noise", "linear_posterior
 # or three rows these are so few that t has no variance: a is then 1.05, and b such that 90 % intervals stay.
 
 
-_NOISE = math.log(1e-4), math.log(1e3)  # of the unit that the targets are in
-_NODES, _SCALES = 61, 25
-_LEAST_SHAPE, _END = 1.05, 0.95
-_PASSES = 6  # narrower grids about the mass
-_TAIL = 30.0  # nats below the top
+# Numbers that decide results. With these, 90 % intervals covered .83 to .98, typically .90, from 2 to 50 rows and 0 to
+# 1,000 columns; at the mode of the noise they covered .38 at five rows of three columns. They were not varied apart.
+_NOISE = math.log(1e-4), math.log(1e3)  # the range of the noise, in the unit that the targets are in
+_NODES, _SCALES = 61, 25  # of the grid: noises, and scales of the prior
+_PASSES = 6  # narrower grids about the mass, at most
+_TAIL = 30.0  # nats below the top, at which a grid ends
 _NARROWER = 0.7  # of the widths before, above which a grid is narrow enough
+_LEAST_SHAPE, _END = 1.05, 0.95  # the least a, and the quantile that stays where a is raised to it
+_INTERCEPT = 1e3  # the prior of the intercept, in standard deviations of the target: flat
+_WIDEST, _LEAST = 10.0, 0.03  # the range of the prior's scale: of a slope, and of all slopes together
+_SAME = 1e-3  # of one: a standardised column's deviation but for rounding
 _FLATTEST = 1e-10  # of the largest curvature, below which rows say nothing
+_ROUNDING = 1e-10  # of the largest singular value, below which a direction is not there
 
 
 @dataclass(frozen=True)
@@ -191,12 +197,6 @@ def _shape_of(variance: float) -> float:
         slope = shape * float(polygamma(2, shape))
         shape *= math.exp(max(-1.0, min(1.0, (variance - value) / slope)))
     return shape
-
-
-_INTERCEPT = 1e3  # standard deviations of the target: flat
-_WIDEST, _LEAST = 10.0, 0.03  # scales of a slope, and of all slopes together
-_SAME = 1e-3  # of one: a standardised column's deviation but for rounding
-_ROUNDING = 1e-10  # of the largest singular value, below which a direction is not there
 
 
 def linear_posterior(model: Model, x: np.ndarray, y: np.ndarray, key: RandomKey, *, learn_scale: bool) -> Posterior:

@@ -35,9 +35,10 @@ from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["AveragedGaussNewton", "averaged", "can_average"]
 
-_SAMPLES, _NODES = 32, 32
-_ROUNDS, _STILL = 20, 0.02
-_MOST_CLASSES = 100  # beyond it a matrix of outputs for every row is dear
+# Numbers that decide results; conventions, not tuned.
+_SAMPLES, _NODES = 32, 32  # antithetic draws a row of several outputs; nodes of one output
+_ROUNDS, _STILL = 20, 0.02  # passes, which end where the outputs' covariance moves by less than this share of itself
+_MOST_CLASSES = 100  # beyond it a matrix of outputs for every row is dear, and the curvature stays that at the mode
 
 
 @record

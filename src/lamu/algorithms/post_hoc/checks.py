@@ -30,8 +30,10 @@ from lamu.typing import Data, DTypeLike, Params, RandomKey
 
 __all__ = ["bytes_held", "check_memory", "is_pretrained", "log_gradient_norm", "posterior_at_mode", "require_positive"]
 
-
-_COPIES = 3  # the curvature, the precision, and its factor
+# Numbers that decide results; conventions, not tuned.
+_COPIES = 3  # of a precision, for the memory it takes: the curvature, the precision, and its factor
+_STEP, _GAIN = 0.01, 0.05  # a step of this share of the weights' length must not promise so many nats a row
+_JITTERS = 6  # powers of ten of the rounding by which a singular precision is raised
 
 
 def check_memory(structure_of: Callable[[Params], Any], choice: WeightsChoice, model: Target, weights: Params) -> None:
@@ -79,10 +81,6 @@ def _matching(weights: Params, patterns: tuple[str, ...]) -> Params:
         return leaf if any(tree.matches(name, pattern) for pattern in patterns) else None
 
     return tree.map_with_path(kept, weights)
-
-
-_JITTERS = 6
-_STEP, _GAIN = 0.01, 0.05
 
 
 def is_pretrained(model: Target, point: Posterior, data: Data) -> bool:

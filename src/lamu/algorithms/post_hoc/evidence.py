@@ -34,8 +34,10 @@ from lamu.typing import Array, Data, Number, Params, RandomKey
 
 __all__ = ["Evidence", "evidence", "scales_by_evidence", "tuned"]
 
-_WIDEST = 1e3
-_WIDEST_NOISE = 20.0
+# The range of the search, a convention: factors of the scales of the prior (beyond it a warning says that they stop
+# there) and of the noise, in either direction.
+_WIDEST, _WIDEST_NOISE = 1e3, 20.0
+_MOST_STEPS = 200  # of L-BFGS
 
 
 @record
@@ -221,7 +223,7 @@ def scales_by_evidence(
         )
     far = 2 * math.log(_WIDEST)
     bounds = [(-far, far)] * logs.size + [(-math.log(_WIDEST_NOISE), math.log(_WIDEST_NOISE))] * int(noisy)
-    found: Any = minimize(at, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 200})
+    found: Any = minimize(at, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _MOST_STEPS})
     best = jnp.asarray(found.x[: logs.size], logs.dtype)
     _warn(unravel(best), far)
     scale = jax.tree.map(lambda log: _number(jnp.exp(-log / 2)), unravel(best))

@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
-from lamu.choose import last_within
+from lamu.bisection import last_within
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
@@ -32,7 +32,9 @@ __all__ = ["bound", "determined_by_all", "likelihood_bound", "noise_factor", "sp
 # with Δ the precision of the prior. For a quadratic loss it is the evidence itself.
 
 
-_ROWS, _SAMPLES, _NODES = 512, 32, 32
+# Numbers that decide results; conventions, not tuned.
+_ROWS, _SAMPLES, _NODES = 512, 32, 32  # of the average over the belief: rows, draws, and nodes of one output
+_LOG_WIDEST, _TOLERANCE = math.log(100.0), 2e-3  # of the logarithm of the noise factor: its range, and its error
 
 
 def likelihood_bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> float:
@@ -85,10 +87,6 @@ def _determined_by_bound(mode: LaplaceFit, objective: Objective) -> Array:
 # Weights that follow the rows closely leave residuals that are smaller than the noise. With M observations, squared
 # residuals R and γ well-determined weights the evidence is greatest, in the noise, at \(\sigma^2 = R / (M - \gamma)\)
 # (MacKay 1992, equation 2.25), where γ depends on σ in its turn. At a joint mode of weights and noise γ is missing.
-
-
-_LOG_WIDEST = math.log(100.0)
-_TOLERANCE = 2e-3  # of the logarithm
 
 
 def well_determined(metric: Any, objective: Objective, mean: Params) -> Array:

@@ -31,6 +31,8 @@ from lamu.priors import LearnedNormal, Prior, independent_normal
 
 __all__ = ["with_noise_integrated"]
 
+# Numbers that decide results. On 24 data sets each of 2, 3, 5, 8 and 12 rows of three columns the noise at the mode
+# covered .68, .63, .52, .74 and .83 of what its 90 % intervals should, and integrated over .86, .88, .83, .86 and .89.
 _FEW = 50  # observations beyond the well-determined weights: t's 95 % quantile is then 2 % wider than the normal's
 _MOST_WEIGHTS = 1024  # of which a decomposition takes a third of a second
 _ROUNDING = 16.0  # of the largest variance, in units of the dtype's rounding a weight

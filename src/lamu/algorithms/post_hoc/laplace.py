@@ -54,10 +54,12 @@ from lamu.typing import Data, Params, RandomKey, State
 __all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "named", "require_structure"]
 
 
-_LARGEST_DENSE = 4096
-_LARGEST_DENSE_AS_GIVEN = 1024  # of a network that arrives trained, which is to be done in a tenth of its training
-_MOST_FACTORED_OUTPUTS = 1000
-_RANK = 20
+# Numbers that decide which structure is taken where none is given: conventions of memory and time, not tuned.
+_LARGEST_DENSE = 4096  # weights with one matrix; more have Kronecker factors
+_LARGEST_DENSE_HEAD = 20_000  # the same of `last_layer`
+_LARGEST_DENSE_AS_GIVEN = 1024  # of a network that arrives trained: a tenth of the time that its training took
+_MOST_FACTORED_OUTPUTS = 1000  # of such a network's head, beyond which `OutputEigen` stays
+_RANK = 20  # where neither a matrix nor Kronecker factors can be
 _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
 _RECORDS = (KroneckerFactored, LowRankStructure, MatrixFreeStructure)
 _WORDS = {
@@ -385,9 +387,6 @@ def _require_concave(curvature: Curvature, objective: Objective) -> None:
             f"the Hessian of {type(likelihood).__name__}, which is not log-concave in f, may be indefinite anywhere; "
             "take curvature=GaussNewton()"
         )
-
-
-_LARGEST_DENSE_HEAD = 20_000
 
 
 @recipe("Snoek et al. 2015; Kristiadi et al. 2020")

@@ -56,7 +56,8 @@ from lamu.algorithms.post_hoc.scale_search import (
     scale_search,
     tempered_total,
 )
-from lamu.choose import choose, last_within, refined, simplex, walked
+from lamu.bisection import last_within
+from lamu.choose import choose, refined, simplex, walked
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import MatrixFree
@@ -67,14 +68,21 @@ from lamu.typing import RandomKey, Targets
 
 __all__ = ["empirical_bayes"]
 
-_NARROWEST, _WIDEST = 1e-3, 1e3
+# Numbers that decide results. Conventions that were not tuned, unless a line says otherwise.
+_NARROWEST, _WIDEST = 1e-3, 1e3  # the range of the prior's scale; a choice at its end warns
 _ENDS = math.log(_NARROWEST), math.log(_WIDEST)
-_DRAWS, _ROWS, _TARGETS = 32, 4096, 32_768
-_ROUNDS, _STILL, _SHORT = 6, 0.03, 1
-_STRIDE = math.log(10) / 2
-_INTERVAL = 0.5  # nats: of one standard error
-_GRID = {"points": 7, "until": 0.05}  # of logarithms of scales
-_NATS_LOST, _FAR = 10.0, math.log(10)  # what the evidence and the rows set aside may disagree by without a word
+_DRAWS, _ROWS, _TARGETS = 32, 4096, 32_768  # samples, rows and targets that judge a scale, at most
+_ROUNDS, _STILL = 6, 0.03  # alternations of scale and mode, which end where log scale moves by less
+_SHORT = 1  # rounds of `polish` between two of them
+_STRIDE = math.log(10) / 2  # of the walk in log scale, where rows set aside choose and the mode moves with it
+# Around trained weights the widest scale within half a nat, one standard error of the log likelihood, and a temperature
+# with it: on development rows a scale alone left Equinox's MLP a calibration error of .023, both .011, and the log loss
+# fell from .289 to .260.
+_INTERVAL = 0.5
+_GRID = {"points": 7, "until": 0.05}  # of log scales, where the mode is held: the first grid, and its last stride
+_STEP = 0.4  # of log scale, up to which a wider one is looked for
+_NOISES, _SIMPLEX = (-3.0, 3.0), {"xatol": 0.02, "fatol": 1e-4, "maxiter": 80}  # of the log noise factor; its search
+_NATS_LOST, _FAR = 10.0, math.log(10)  # where evidence and rows set aside choose so differently, a warning says so
 
 # Of a mode, an objective and, where the end is not near yet, a number of rounds.
 Finder = Callable[..., Polished]
@@ -197,8 +205,8 @@ class _Judge:
         if not self._noisy:
             of_scale: Callable[[float], float] = lambda log_scale: loss((log_scale, 0.0))
             return choose(of_scale, refined, *_ENDS, **_GRID).best, 0.0
-        first, bounds = (math.log(float(prior.start)), 0.0), (_ENDS, (-3.0, 3.0))
-        return choose(loss, simplex, first, (-1.0, 0.5), bounds, xatol=0.02, fatol=1e-4, maxiter=80).best
+        first, bounds = (math.log(float(prior.start)), 0.0), (_ENDS, _NOISES)
+        return choose(loss, simplex, first, (-1.0, 0.5), bounds, **_SIMPLEX).best
 
     def widest_around(self, mode: LaplaceFit) -> tuple[float, float]:
         """Returns the logarithms of a scale and a temperature with the mode held: the widest of those that predict."""
@@ -345,8 +353,8 @@ def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float,
     pays = lambda log_scale: at(log_scale)[0] <= limit
     outside = inside
     while outside < _ENDS[1] and pays(outside):
-        inside, outside = outside, min(outside + 0.4, _ENDS[1])
-    inside = outside if pays(outside) else last_within(pays, inside, outside, until=0.05)
+        inside, outside = outside, min(outside + _STEP, _ENDS[1])
+    inside = outside if pays(outside) else last_within(pays, inside, outside, until=_GRID["until"])
     return inside, at(inside)[1]
 
 

@@ -34,13 +34,17 @@ from lamu.typing import Array, Data, Params
 
 __all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at", "residual_of"]
 
-LARGEST_RESIDUAL = 0.05  # nats; what a Newton step would still gain is then 0.001 nats
-_AIM = 0.01  # S is another at the end of a round than at its beginning
-MOST_ROUNDS, _ITERATIONS, _EVALUATIONS = 10, 100, 400
-_STALLED = 0.1  # of what a Newton step promises at the beginning of a round
-_MEMORY, _SHORTER, _FAR = 20, 0.8, 1e12
-_LONGEST_NOISE_STEP = 0.5
-_ROWS = 8192
+# Numbers that decide results: when a mode counts as found, and when the search for it ends. The residual follows from
+# what it costs; the others are conventions that were not tuned.
+LARGEST_RESIDUAL = 0.05  # at a mode; what a Newton step would still gain is then 0.001 nats
+_AIM = 0.01  # the residual at which a round ends: S is another at its end than at its beginning
+MOST_ROUNDS, _ITERATIONS, _EVALUATIONS = 10, 100, 400  # rounds, iterations of each, and gradients of all of them
+_STALLED = 0.1  # of what a Newton step promises: a round that gains less is the last one
+_MEMORY = 20  # corrections that L-BFGS keeps
+_SHORTER = 0.8  # a plain step is kept where it shortens the gradient by so much
+_FAR = 1e12  # added to the loss where it is no number, so that the line search turns back
+_LONGEST_NOISE_STEP = 0.5  # of a log dispersion
+_ROWS = 8192  # of a pass at a time, for memory
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ __all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]
 
 LOG = logging.getLogger("lamu")
 
+# Conventions, not tuned.
 _LARGEST = math.log(1e6)  # of the logarithm of a precision: scales from 0.001 to 1,000
 _LARGEST_DENSE = 1024  # weights: a step on the evidence factors the matrix
 
