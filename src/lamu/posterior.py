@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import memory, store, tree
+from lamu import memory, predictives, store, tree
 from lamu.convergence import Convergence
 from lamu.data.wording import elsewhere
 from lamu.dtype_policy import all_digits
@@ -22,9 +22,7 @@ from lamu.likelihoods import Scaled
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
 from lamu.objective import Objective
-from lamu.predictives import OfTrials, Predictive, PredictiveRule, Sampled
-from lamu.predictives.graph import GraphRule
-from lamu.predictives.wrapper import with_trials
+from lamu.predictives import Predictive, PredictiveRule
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
@@ -95,7 +93,7 @@ class Posterior:
             rule: how the belief becomes a predictive; by draws where None.
             evidence: as of the attribute.
         """
-        rule, temperature = Sampled() if rule is None else rule, objective.temperature
+        rule, temperature = predictives.Sampled() if rule is None else rule, objective.temperature
         return cls(objective.model, belief, network_state, rule, key, evidence, temperature=temperature)
 
     def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
@@ -125,15 +123,21 @@ class Posterior:
                 raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
             trials = None
             if isinstance(x, Mapping) and self.model.has_outputs:
+                from lamu.predictives.wrapper import with_trials  # here: most predictions have none
+
                 x, trials = with_trials(x, self.model.likelihood)
             x = self.model.inputs(x)
             # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
             key = jax.random.clone(self.key) if key is None else key
             if offset is not None:
                 offset = _checked_offset(offset, x)
-            rule = GraphRule() if self.model.predicts_missing else self.rule
+            rule = self.rule
+            if self.model.predicts_missing:
+                from lamu.predictives.graph import GraphRule  # here: only a graph does
+
+                rule = GraphRule()
             pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
-            return pred if trials is None else OfTrials(pred, jnp.asarray(trials))
+            return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
 
     def local(self, rows: Any, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.

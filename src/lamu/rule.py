@@ -29,7 +29,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu import tree
+from lamu import predictives, tree
 from lamu.data.batch import Batch
 from lamu.expectations import Delta, Expectation
 from lamu.families import Gaussian, Point, Product
@@ -40,7 +40,6 @@ from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_
 from lamu.objective.objective import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
-from lamu.predictives import Linearised, Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
@@ -336,7 +335,8 @@ class Rule(Runnable):
             belief: Any = Product({"network": self._whole(state, objective), "likelihood": Point(state.rest)})
         else:
             belief = Point(self.space.join(state.mean, state.rest))
-        rule = Linearised() if self.keeps_uncertainty and isinstance(self.expectation, Delta) else Sampled()
+        at_mean = self.keeps_uncertainty and isinstance(self.expectation, Delta)
+        rule = predictives.Linearised() if at_mean else predictives.Sampled()
         return Posterior.of(objective, belief, state.network_state, key, rule)
 
     def explain_divergence(self, state: RuleState) -> str | None:

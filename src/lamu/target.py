@@ -26,7 +26,6 @@ from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import elsewhere
 from lamu.families import PartialBelief, Product
-from lamu.families.location_scale import transformed
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
 from lamu.supports import Support
@@ -519,6 +518,8 @@ class ConstrainedTarget(Target):
         model = posterior.model
         if not model.transforms:
             return posterior
+        from lamu.families.location_scale import transformed  # here: most targets have no constraint
+
         return replace(posterior, model=model.of_theta(), belief=transformed(posterior.belief, model.constraints))
 
 

@@ -17,12 +17,11 @@ from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
 from lamu.data.mapped import blocks, is_mapped, require_room
 from lamu.data.precision import refuse_lost
-from lamu.data.sources import Source
-from lamu.data.wording import DataError, counted, listed, nearest, plural
+from lamu.data.wording import listed, nearest
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 
-__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "refuse_missing", "split", "warn_of_scale"]
+__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "split", "warn_of_scale"]
 
 
 @record
@@ -57,27 +56,6 @@ class Incomplete:
             ~np.isnan(array) if np.issubdtype(np.asarray(array).dtype, np.floating) else np.ones(array.shape, bool)
         )
         return cls(np.where(observed, array, np.zeros((), array.dtype)), observed)
-
-
-def refuse_missing(source: Source, columns: Sequence[str], target: str | None, advice: str) -> None:
-    """Refuses a table that lacks values."""
-    # `target`: the target, which is never filled; None where there is none.
-    asked = [*columns, *([target] if target else [])]
-    counts = source.frame[asked].isna().sum()
-    missing = [(str(column), _remark(source, str(column), int(count))) for column, count in counts.items() if count]
-    if missing:
-        way = advice
-        if missing[-1][0] == target:
-            alone = "drop those rows, since a target is never filled"
-            way = alone if len(missing) == 1 else f"{advice}; a target is never filled: drop the rows without it"
-        raise DataError(
-            f"{source.name} has missing values in the {plural('column', missing)} {counted(missing)}; {way}"
-        )
-
-
-def _remark(source: Source, column: str, count: int) -> str:
-    """Returns how many values are missing, and what stands in their place where they are not empty."""
-    return f"{count}" + (f", among them {source.marked[column]}" if column in source.marked else "")
 
 
 _FEW, _MANY = 0.5, 2.0  # times the number of rows; fewer and more are probably no counts of rows

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lamu.data.arrays import refuse_missing
 from lamu.data.columns import DateColumn, expanded, found_dates, identifiers
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
@@ -23,7 +22,7 @@ from lamu.data.reading import read_again, read_cells
 from lamu.data.sources import Source, open_source
 from lamu.data.targets import beside as read_beside
 from lamu.data.targets import decide, targets
-from lamu.data.wording import DataError, listed, nearest, plural
+from lamu.data.wording import DataError, counted, listed, nearest, plural
 from lamu.typing import Data, Targets
 
 __all__ = ["TASKS", "Table", "match", "read"]
@@ -225,7 +224,7 @@ def read(
     left_out = identifiers(source, columns)
     columns = tuple(name for name in columns if name not in left_out) or columns  # of which nothing else is an error
     features = told(source, columns)
-    refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
+    _refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns))
     brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
@@ -294,7 +293,7 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     extra = [name for name in source.names if name not in meant]
     notes = [f"ignored the extra {plural('column', extra)} {listed(extra)}"] if extra else []
     features = matched(source, encoding.columns, encoding.levels)
-    refuse_missing(
+    _refuse_missing(
         source,
         () if encoding.imputes else encoding.columns,
         target,
@@ -374,3 +373,24 @@ def _of_text(encoding: Encoding) -> tuple[str, ...]:
     labels = [encoding.target] if encoding.has_words else []
     commas = [reading.name for reading in encoding.readings if reading.decimal == ","]
     return (*words, *labels, *commas)
+
+
+def _refuse_missing(source: Source, columns: Sequence[str], target: str | None, advice: str) -> None:
+    """Refuses a table that lacks values."""
+    # `target`: the target, which is never filled; None where there is none.
+    asked = [*columns, *([target] if target else [])]
+    counts = source.frame[asked].isna().sum()
+    missing = [(str(column), _remark(source, str(column), int(count))) for column, count in counts.items() if count]
+    if missing:
+        way = advice
+        if missing[-1][0] == target:
+            alone = "drop those rows, since a target is never filled"
+            way = alone if len(missing) == 1 else f"{advice}; a target is never filled: drop the rows without it"
+        raise DataError(
+            f"{source.name} has missing values in the {plural('column', missing)} {counted(missing)}; {way}"
+        )
+
+
+def _remark(source: Source, column: str, count: int) -> str:
+    """Returns how many values are missing, and what stands in their place where they are not empty."""
+    return f"{count}" + (f", among them {source.marked[column]}" if column in source.marked else "")

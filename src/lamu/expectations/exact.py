@@ -19,7 +19,8 @@ from lamu.expectations.samplers import from_noise
 from lamu.families import Bernoulli, Binary, Categorical, Gaussian, MultivariateNormal, NaturalParameters, Product
 from lamu.families.exponential import symmetric, values_of, with_values
 from lamu.objective import BatchLoss, NetworkParameters
-from lamu.objective.curvature import Curvature, Evaluation, GaussNewton, Hessian
+from lamu.objective import curvature as curvatures
+from lamu.objective.curvature import Curvature, Evaluation, Hessian
 from lamu.operators import Dense
 from lamu.record import record, static
 from lamu.typing import Array, Belief, Params, RandomKey
@@ -146,7 +147,7 @@ class Exact(Expectation):
         precision = belief.precision.factored()
 
         def spread(rest: Params) -> tuple[Array, Any]:
-            matrix = GaussNewton().by_jacobian(replace(loss, rest=rest), belief.mean, structure)
+            matrix = curvatures.GaussNewton().by_jacobian(replace(loss, rest=rest), belief.mean, structure)
             return precision.trace_solve(matrix, belief.mean) / 2, matrix
 
         # H depends on the dispersions, and so does what the spread of θ adds to the loss.
@@ -251,7 +252,7 @@ def _require_linear(loss: BatchLoss, curvature: Curvature, name: str) -> None:
         raise TypeError(f"{name} is about weights alone; it makes no expectation for a point optimiser")
     if loss.has_prior:
         raise TypeError(f"{name} needs a Gaussian prior, which enters the belief exactly; use MonteCarlo()")
-    if not isinstance(curvature, Hessian | GaussNewton):
+    if not isinstance(curvature, Hessian | curvatures.GaussNewton):
         raise TypeError(f"{name} computes the exact Hessian; {type(curvature).__name__}() would not be used")
 
 

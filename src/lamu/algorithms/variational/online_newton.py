@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.algorithms.optimisers import Searched
 from lamu.expectations import Delta, Exact, Expectation, MonteCarlo, Quadrature
 from lamu.expectations.worst_case import WorstCaseOfDraws
 from lamu.geometry import Geometry, Retraction, Straight
-from lamu.objective.curvature import Curvature, Hessian, Price, SquaredGradients
+from lamu.objective import curvature as curvatures
+from lamu.objective.curvature import Curvature, Hessian, Price
 from lamu.operators import Diagonal
 from lamu.protocol import recipe
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
@@ -65,8 +65,11 @@ def von(
         True
     """
     expectation = MonteCarlo(1) if expectation is None else expectation
-    # What has no draws can be asked whether a step went downhill.
-    kind = Searched if isinstance(expectation, Exact | Quadrature) else Rule
+    kind = Rule
+    if isinstance(expectation, Exact | Quadrature):  # without draws a step can be asked whether it went downhill
+        from lamu.algorithms.optimisers import Searched  # here: IVON does without
+
+        kind = Searched
     return kind(
         structure=structure,
         expectation=expectation,
@@ -131,7 +134,7 @@ def ogn(
     return Rule(
         structure=Diagonal,
         expectation=Delta(),
-        curvature=SquaredGradients(),
+        curvature=curvatures.SquaredGradients(),
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
@@ -217,7 +220,7 @@ def vogn(
     return Rule(
         structure=structure,
         expectation=MonteCarlo(samples),
-        curvature=SquaredGradients(),
+        curvature=curvatures.SquaredGradients(),
         learning_rate=rate(learning_rate),
         precision_rate=None if b2 is None else averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,

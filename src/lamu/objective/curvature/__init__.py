@@ -7,9 +7,17 @@ from lamu.lazy_imports import lazy_names
 if TYPE_CHECKING:
     from lamu.objective.curvature.gauss_newton import GaussNewton, SampledGaussNewton
     from lamu.objective.curvature.interface import Curvature, Evaluation
-    from lamu.objective.curvature.per_example import LowRankGradients, SquaredGradients, fisher_diagonal
+    from lamu.objective.curvature.per_example import LowRankGradients, SquaredGradients
     from lamu.objective.curvature.products import gauss_newton_product, hessian_product
-    from lamu.objective.curvature.simple import Damped, Hessian, NoCurvature, Price, RootScaledGradient, SquaredGradient
+    from lamu.objective.curvature.simple import (
+        Damped,
+        Hessian,
+        NoCurvature,
+        Price,
+        RootScaledGradient,
+        SquaredGradient,
+        fisher_diagonal,
+    )
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)
 
