@@ -13,6 +13,7 @@ import pytest
 import lamu
 from lamu import calibration, graphs, memory, predictives
 from lamu.cli import images
+from lamu.compile_once import row_keys
 from lamu.data.imputation import Completions
 from lamu.families import Beta
 from lamu.graphs import queries
@@ -25,7 +26,6 @@ from lamu.predictives.graph import Completed, DrawnRows, DrawnVariable, drawn_ro
 from lamu.predictives.input_mixture import CompletedRows, InputMixture
 from lamu.predictives.wrapper import Moved, OfTrials, PredictiveWrapper, RescaledPredictive, at_positions
 from lamu.priors import Hierarchical, Scale
-from lamu.subkeys import row_keys
 
 N, FIRST, DRAWS = 9, 5, 4  # rows, the first of the second block, draws
 F = jnp.linspace(-0.1, 0.1, 3)[:, None, None]  # three members, which all rows share

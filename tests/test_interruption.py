@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import lamu
-from lamu.interrupts import heard
-from lamu.running.progress import Interruption
+from lamu.running.progress import Interruption, heard
 
 X, Y = lamu.data.load("diabetes")
 MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(X, Y)

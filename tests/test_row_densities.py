@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import genpareto, multivariate_normal
 
 import lamu
+from lamu.convergence import pareto_shape
 from lamu.families import Point
 from lamu.networks import Trained
-from lamu.pareto import pareto_shape
 from lamu.scores.row_densities import _summed
 
 W = np.array([[1.0, -0.5, 0.3, 0.8, 0.0], [0.2, 1.0, -0.7, 0.1, 0.5]])

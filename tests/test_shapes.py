@@ -12,6 +12,7 @@ import pytest
 import lamu
 from lamu.algorithms.post_hoc import laplace_fit
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
+from lamu.compile_once import once_a_shape
 from lamu.data import Arrays
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
@@ -21,7 +22,6 @@ from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.record import record
 from lamu.running import schedule
 from lamu.running.compiled_steps import scan_whole
-from lamu.shape_cache import once_a_shape
 
 
 def test_an_answer_is_found_once_for_a_shape_a_dtype_and_a_value() -> None:

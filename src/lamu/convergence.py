@@ -13,15 +13,26 @@ from __future__ import annotations
 
 import math
 
-from lamu.pareto import LARGEST_SHAPE
+import numpy as np
+
 from lamu.record import measured, record, static
 
-__all__ = ["FARTHEST_MEAN", "FARTHEST_SHAPE", "LARGEST_R_HAT", "Convergence", "Unconverged"]
+__all__ = [
+    "FARTHEST_MEAN",
+    "FARTHEST_SHAPE",
+    "LARGEST_R_HAT",
+    "LARGEST_SHAPE",
+    "Convergence",
+    "Unconverged",
+    "pareto_shape",
+]
 
 FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over coordinates
 _FARTHEST_OUTPUTS = 0.5  # an interval of 90 % about a centre that is so far away covers 86.6 %
 _PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
 LARGEST_R_HAT, _ESS = 1.1, 50.0
+LARGEST_SHAPE = 0.7  # of weights whose mean has an error that they show
+_FEWEST_IN_TAIL = 20
 FARTHEST_SHAPE = 0.25  # nats of KL(q ‖ p): what a standard deviation of 0.55 in the place of one has
 
 
@@ -172,3 +183,29 @@ class Convergence:
 
 def _beyond(value: float | None, limit: float) -> bool:
     return value is not None and not value <= limit  # NaN is beyond every limit
+
+
+def pareto_shape(weights: np.ndarray) -> float:
+    """Returns k of the generalised Pareto distribution of the largest weights, by the estimator of Zhang & Stephens."""
+    # Source: Zhang & Stephens (2009); Vehtari, Simpson, Gelman, Yao & Gabry (2024), section 3 and appendix C.
+    count = len(weights)
+    tail = int(min(0.2 * count, 3 * math.sqrt(count)))
+    if tail < _FEWEST_IN_TAIL:
+        return math.nan  # too few for a shape; the error is all there is
+    ordered = np.sort(weights)
+    excess = ordered[-tail:] - ordered[-tail - 1]
+    if not excess[-1] > 1e-10 * ordered[-1]:
+        return -math.inf
+    excess = np.maximum(excess, 1e-300)
+    points = 30 + int(math.sqrt(tail))
+    quarter = excess[int(tail / 4 + 0.5) - 1]
+    b = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
+    b = b / (3 * quarter) + 1 / excess[-1]
+    with np.errstate(all="ignore"):
+        k = np.log1p(-b[:, None] * excess).mean(axis=1)
+        profile = tail * (np.log(-b / k) - k - 1)
+    profile = np.where(np.isfinite(profile), profile, -np.inf)
+    chance = np.exp(profile - profile.max())
+    slope = float(np.sum(b * chance) / np.sum(chance))
+    shape = float(np.log1p(-slope * excess).mean())
+    return (tail * shape + 10 * 0.5) / (tail + 10)  # a weak prior, as in Vehtari et al. (2024)

@@ -22,7 +22,7 @@ from lamu.likelihoods import Scaled
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
 from lamu.objective import Objective
-from lamu.predictives import Predictive, PredictiveRule
+from lamu.predictives import Predictive, PredictiveRule, Sampled
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
@@ -93,7 +93,7 @@ class Posterior:
             rule: how the belief becomes a predictive; by draws where None.
             evidence: as of the attribute.
         """
-        rule, temperature = predictives.Sampled() if rule is None else rule, objective.temperature
+        rule, temperature = Sampled() if rule is None else rule, objective.temperature
         return cls(objective.model, belief, network_state, rule, key, evidence, temperature=temperature)
 
     def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:

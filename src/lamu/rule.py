@@ -40,6 +40,7 @@ from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_
 from lamu.objective.objective import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
+from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
@@ -336,7 +337,7 @@ class Rule(Runnable):
         else:
             belief = Point(self.space.join(state.mean, state.rest))
         at_mean = self.keeps_uncertainty and isinstance(self.expectation, Delta)
-        rule = predictives.Linearised() if at_mean else predictives.Sampled()
+        rule = predictives.Linearised() if at_mean else Sampled()
         return Posterior.of(objective, belief, state.network_state, key, rule)
 
     def explain_divergence(self, state: RuleState) -> str | None:

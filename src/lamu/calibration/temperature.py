@@ -11,12 +11,12 @@ import numpy as np
 from jax.scipy.special import xlogy
 
 from lamu.choose import bounded, choose
+from lamu.compile_once import row_keys
 from lamu.predictives import Predictive
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive
 from lamu.record import record, static
 from lamu.scores.proper_scores import row_counts, target
-from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey, Targets
 

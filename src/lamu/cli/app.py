@@ -18,7 +18,7 @@ from lamu.cli.compiled_programs import collected_seldom, keep_compiled
 from lamu.cli.config_file import read_options, refuse_untrusted
 from lamu.cli.output_dir import Interrupted, read_config, refuse_existing, refuse_unwritable
 from lamu.cli.request import FLAG, OF_IMAGES, Request, learning_rows, takes_request
-from lamu.interrupts import heard
+from lamu.running.progress import heard
 
 __all__ = ["app", "main"]
 

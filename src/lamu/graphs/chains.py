@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.compile_once import row_keys
 from lamu.data.arrays import Incomplete
 from lamu.dtype_policy import lenient
 from lamu.graphs.elimination import (
@@ -39,7 +40,6 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite, LearnedPrior
-from lamu.subkeys import row_keys
 from lamu.typing import Array, RandomKey, State
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]

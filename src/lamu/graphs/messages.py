@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from lamu.compile_once import row_keys
 from lamu.conjugate_target import MessageTarget, independent_groups
 from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch
@@ -23,7 +24,6 @@ from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories
-from lamu.subkeys import row_keys
 from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["GraphMessages", "condensed"]

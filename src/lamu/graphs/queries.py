@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.compile_once import row_keys
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
@@ -29,7 +30,6 @@ from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
-from lamu.subkeys import row_keys
 from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
 
 __all__ = [

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
+from lamu.compile_once import once_a_shape
 from lamu.networks.dropout import UnitNoise, require_noise
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.interface import outputs as outputs_of
@@ -23,7 +24,6 @@ from lamu.networks.multilayer import (
 )
 from lamu.networks.normalisation import NormaliserPass
 from lamu.record import record, static
-from lamu.shape_cache import once_a_shape
 from lamu.sizes import sized
 from lamu.typing import Array, Inputs, Params, RandomKey, State
 

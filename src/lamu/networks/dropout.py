@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
+from lamu.compile_once import once_a_shape
 from lamu.networks.interface import Network, outputs
 from lamu.record import record, static
-from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
 
 __all__ = ["Dropout", "GaussianDropout", "UnitNoise", "draws_noise", "require_noise"]

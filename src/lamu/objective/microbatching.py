@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory
+from lamu.compile_once import once_a_shape
 from lamu.data.batch import Batch
 from lamu.model import Model
 from lamu.networks import draws_noise
-from lamu.shape_cache import once_a_shape
 from lamu.target import Target
 from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma
 
+from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks
@@ -17,7 +18,6 @@ from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsR
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.wrapper import at_positions
 from lamu.record import record, static
-from lamu.subkeys import row_keys
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets

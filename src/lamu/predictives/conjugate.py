@@ -9,13 +9,13 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.bisection import bisect, doubled
+from lamu.compile_once import row_keys
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
 from lamu.predictives.interface import Predictive, Prepared, quantile_in_support
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
-from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Number, RandomKey, Rows, State, Targets
 

@@ -10,6 +10,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln
 
 from lamu.bisection import bisect, doubled
+from lamu.compile_once import row_keys
 from lamu.data.batch import with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.likelihoods import Likelihood
@@ -19,7 +20,6 @@ from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
-from lamu.subkeys import row_keys
 from lamu.supports import Real, Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets

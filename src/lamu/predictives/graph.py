@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp, xlogy
 
+from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
-from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Inputs, RandomKey, State, Targets
 

@@ -13,9 +13,9 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
+from lamu.compile_once import once_a_shape
 from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws
 from lamu.record import record, static
-from lamu.shape_cache import once_a_shape
 from lamu.supports import Support
 from lamu.typing import Array, Inputs, Number, RandomKey, Rows, Targets
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.bisection import Ends, search
+from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, quantile_in_support
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.record import record, static
-from lamu.subkeys import row_keys
 from lamu.supports import Support
 from lamu.typing import Array, Number, Params, RandomKey, Targets
 

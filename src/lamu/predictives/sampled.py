@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory
+from lamu.compile_once import once_a_shape
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
 from lamu.predictives.interface import Prepared
@@ -18,7 +19,6 @@ from lamu.predictives.lazy import in_memory_chunks
 from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
-from lamu.shape_cache import once_a_shape
 from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, Params, RandomKey, Rows, State

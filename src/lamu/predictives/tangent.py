@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.compile_once import once_a_shape
 from lamu.families import Gaussian
 from lamu.memory import numbers_written
 from lamu.model import Model
@@ -32,7 +33,6 @@ from lamu.objective.objective import outputs_and_row_jacobian
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix
-from lamu.shape_cache import once_a_shape
 from lamu.target import Target
 from lamu.typing import Array, Params, Rows, State
 

@@ -13,11 +13,11 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu.bisection import bisect
+from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood, PerPosition
 from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.record import record, static
-from lamu.subkeys import row_keys
 from lamu.supports import Counts, Support, value_of
 from lamu.typing import Array, Number, RandomKey, Targets
 

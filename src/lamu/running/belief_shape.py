@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.convergence import pareto_shape
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
@@ -24,7 +25,6 @@ from lamu.graphs import Graph
 from lamu.graphs.joint import Row
 from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
-from lamu.pareto import pareto_shape
 from lamu.posterior import Posterior
 from lamu.typing import Array, Belief, Params, RandomKey
 

@@ -13,14 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.compile_once import compiled_once
+from lamu.compile_once import compiled_once, once_a_shape, subkey
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.protocol import Info
 from lamu.record import record, static
-from lamu.shape_cache import once_a_shape
-from lamu.subkeys import subkey
 from lamu.typing import Array, RandomKey, State
 
 __all__ = [

@@ -213,7 +213,7 @@ def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
 
 def say_unconverged(found: Fit, example: Batch | None, chosen_earlier: bool) -> None:
     """Warns of a posterior that is not the fixed point of the rule."""
-    measured = found.convergence
+    measured = found.posterior.convergence
     if measured is None or measured.converged or found.interrupted:
         return
     if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:

@@ -1,16 +1,69 @@
-"""A progress bar on standard error, with loss, speed and time left; silent where nobody looks."""
+"""A progress bar on standard error, and Ctrl-C in a process, also where Python would drop it."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-from lamu.interrupts import HANDLER
+__all__ = ["Interruption", "Progress", "heard"]
 
-__all__ = ["Interruption", "Progress"]
+# JAX's callback at garbage collections, and finalisers: Python prints what is raised in them, and drops it.
+_DROPPED_IN = ("_xla_gc_callback", "__del__")
+_AGAIN = 0.05  # seconds, after which they are over
+
+
+class _Handler:
+    """Raises `KeyboardInterrupt`, or, where Python would drop that, hears the signal again a moment later."""
+
+    def __init__(self) -> None:
+        self._again: threading.Timer | None = None
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Takes a signal, as Python calls a handler."""
+        self.forget()
+        if not _is_dropped(frame):
+            raise KeyboardInterrupt
+        self._again = threading.Timer(_AGAIN, signal.raise_signal, (signal.SIGINT,))
+        self._again.daemon = True
+        self._again.start()
+
+    def forget(self) -> None:
+        """Hears no signal again that was heard already."""
+        if self._again is not None:
+            self._again.cancel()
+        self._again = None
+
+
+def _is_dropped(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name in _DROPPED_IN:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_HANDLER = _Handler()
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+    """A context in which no Ctrl-C is lost: it raises `KeyboardInterrupt`, at once or a moment after where it may."""
+    # A handler that somebody else has set stays, and other threads than the main one hear no signals.
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _HANDLER.hear)
+    try:
+        yield
+    finally:
+        _HANDLER.forget()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Interruption:
@@ -29,14 +82,14 @@ class Interruption:
         # Signals reach the main thread alone, and a handler that somebody else has set is theirs.
         here = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGINT)
-        if here and before in (signal.default_int_handler, HANDLER.hear):
+        if here and before in (signal.default_int_handler, _HANDLER.hear):
             self._before = before
             signal.signal(signal.SIGINT, self._hear)
         return self
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.came = True
-        HANDLER.hear(number, frame)
+        _HANDLER.hear(number, frame)
 
     def heed(self) -> None:
         """Raises the interrupt that has come and was not raised, or was dropped."""
@@ -47,7 +100,7 @@ class Interruption:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self._before is not None:
-            HANDLER.forget()
+            _HANDLER.forget()
             signal.signal(signal.SIGINT, self._before)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.came = True

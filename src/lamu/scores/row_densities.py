@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.compile_once import subkey
+from lamu.convergence import LARGEST_SHAPE, pareto_shape
 from lamu.families import Product
-from lamu.pareto import LARGEST_SHAPE, pareto_shape
 from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
 from lamu.record import record
 from lamu.scores.calibration import Estimate
-from lamu.subkeys import subkey
 from lamu.typing import Array, Belief, Data, Params, RandomKey
 
 if TYPE_CHECKING:

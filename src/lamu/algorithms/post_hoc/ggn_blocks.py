@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory, tree
+from lamu.compile_once import once_a_shape
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model
@@ -44,7 +45,6 @@ from lamu.operators.kronecker import by_factors
 from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
-from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated"]

@@ -24,6 +24,7 @@ from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_wi
 from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
 from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, WeightsChoice
+from lamu.compile_once import subkey
 from lamu.families import Point
 from lamu.model import Model
 from lamu.objective import Objective
@@ -47,7 +48,6 @@ from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
-from lamu.subkeys import subkey
 from lamu.supports import Classes
 from lamu.typing import Data, Params, RandomKey, State
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, bytes_of_a_row, evaluated
-from lamu.compile_once import compiled_once
+from lamu.compile_once import compiled_once, subkey
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
@@ -31,7 +31,6 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
 from lamu.record import record
-from lamu.subkeys import subkey
 from lamu.typing import Array, Data, Params, RandomKey, State
 
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_at_once"]
