@@ -24,6 +24,7 @@ def is_one_sentence(message: str) -> bool:
     ("name", "shape", "classes"),
     [
         ("digits", (1797, 64), 10),
+        ("fashion_mnist", (6000, 784), 10),
         ("breast_cancer", (569, 30), 2),
         ("diabetes", (442, 10), None),
         ("iris", (150, 4), 3),
@@ -43,8 +44,9 @@ def test_bundled_sets_have_their_shapes_and_dtypes(name, shape, classes):
         assert set(y.tolist()) == set(range(classes))
 
 
-def test_digits_are_scaled_to_the_unit_interval():
-    x, _ = data.load("digits")
+@pytest.mark.parametrize("name", ["digits", "fashion_mnist"])
+def test_images_are_scaled_to_the_unit_interval(name):
+    x, _ = data.load(name)
     assert x.min() == 0.0
     assert x.max() == 1.0
 
