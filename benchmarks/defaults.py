@@ -1,11 +1,12 @@
-"""What ships beside a point: `python -m benchmarks.defaults [splits [sets]]`.
+"""What ships beside a point: `python -m benchmarks.defaults [plain] [splits [sets]]`.
 
-Six UCI sets and digits, 80/20 splits that no setting was chosen on (`benchmarks/README.md`), the first 5,000 rows of
-protein in a seeded order; one hidden layer of 50 (64-64 for digits), the prior `LearnedNormal(1.0)`. `laplace`, `ivon`
-and `vogn` without arguments and without a length, at the temperature that training rows choose
-(`lamu.fit_temperature`); beside them a point, `adam(Annealed(1e-2))` for 50 epochs: without a length it goes on until
-it has overfitted. Test negative log densities in nats a row. The difference to Adam is paired by rows, and its standard
-error is of all splits' rows; a run that ends in an error is named, and counts as one.
+The bundled tables and six UCI sets, 80/20 splits that no setting was chosen on (`benchmarks/README.md`), the first
+5,000 rows of protein in a seeded order; one hidden layer of 50 (64-64 for digits), the prior `LearnedNormal(1.0)`.
+`laplace`, `last_layer`, `ivon` and `vogn` without arguments and without a length, at the temperature that training rows
+choose (`lamu.fit_temperature`); with `plain` by `lamu.fit` alone, at T = 1. Beside them a point,
+`adam(Annealed(1e-2))` for 50 epochs: without a length it goes on until it has overfitted. Test negative log densities
+in nats a row. The difference to Adam is paired by rows, and its standard error is of all splits' rows; a run that ends
+in an error is named, and counts as one.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import lamu
 from benchmarks.splits import arrays, seeds
 from lamu.rate import Annealed
 
-SETS = ("yacht", "boston", "digits", "energy", "concrete", "wine_red", "protein")  # the quickest first
+BUNDLED = ("iris", "wine", "breast_cancer", "diabetes", "digits")
+SETS = (*BUNDLED, "yacht", "boston", "energy", "concrete", "wine_red", "protein")  # of each kind the quickest first
 MOST = 5000
-OURS = {"laplace": lamu.algorithms.laplace, "ivon": lamu.algorithms.ivon, "vogn": lamu.algorithms.vogn}
+OURS = {name: getattr(lamu.algorithms, name) for name in ("last_layer", "laplace", "ivon", "vogn")}
 
 
 def problem(name: str, seed: int) -> tuple[lamu.Model, Any, Any]:
@@ -32,10 +34,13 @@ def problem(name: str, seed: int) -> tuple[lamu.Model, Any, Any]:
     if len(x) > MOST:
         few = np.random.default_rng(0).permutation(len(x))[:MOST]
         x, y = x[few], y[few]
-    classes = name == "digits"
+    classes = np.issubdtype(y.dtype, np.integer)
     train, test = lamu.data.split(y, 0.2, seed, stratify=classes)
-    likelihood = lamu.likelihoods.Categorical(10) if classes else lamu.likelihoods.Gaussian()
-    network = lamu.networks.MLP((64, 64) if classes else (50,))
+    network = lamu.networks.MLP((64, 64) if name == "digits" else (50,))
+    likelihood = lamu.likelihoods.Gaussian()
+    if classes:
+        count = len(np.unique(y))
+        likelihood = lamu.likelihoods.Bernoulli() if count == 2 else lamu.likelihoods.Categorical(count)
     model = lamu.Model(network, likelihood, lamu.priors.LearnedNormal(1.0)).standardised(x[train], y[train])
     return model, (x[train], y[train]), (x[test], y[test])
 
@@ -47,9 +52,11 @@ def losses(posterior: lamu.Posterior, rows: Any) -> np.ndarray:
 
 def main() -> None:
     """Prints a table for each set."""
-    chosen = seeds(sys.argv[1:2])
+    plain = sys.argv[1:2] == ["plain"]
+    given = sys.argv[2:] if plain else sys.argv[1:]
+    chosen, learn = seeds(given[:1]), lamu.fit if plain else lamu.fit_temperature
     warnings.simplefilter("ignore", lamu.Unconverged)
-    for name in sys.argv[2:] or SETS:
+    for name in given[1:] or SETS:
         print(f"\n{name}: {len(chosen)} splits", flush=True)
         print(f"{'':10}{'NLL':>8}{'less adam':>19}{'within one error':>18}{'seconds':>9}  temperatures")
         points = []
@@ -64,7 +71,7 @@ def main() -> None:
             for seed, point in zip(chosen, points, strict=True):
                 model, rows, test = problem(name, seed)
                 try:
-                    posterior = lamu.fit_temperature(model, rows, make()).posterior
+                    posterior = learn(model, rows, make()).posterior
                 except (ValueError, lamu.Diverged) as error:
                     errors.append(f"split {seed}: {error}")
                     continue
