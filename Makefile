@@ -67,8 +67,10 @@ test: $(READY) ## the tests, without examples, the rest of the laws, and the lon
 users: $(READY) ## the tests in single precision, optimised and unpatched
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --confcutdir=tests/as_users_run tests/as_users_run $(PYTEST_ARGS)
 
+# Named, since to read the files of all other tests takes as long as a twelfth of these.
+EXAMPLES := tests/test_examples.py tests/test_examples_in_docstrings.py
 examples: $(READY) ## the scripts of examples/, the blocks of README and the docs, the examples in docstrings
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "examples and not stress" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "examples and not stress" $(EXAMPLES) $(PYTEST_ARGS)
 
 # Whether every recipe is in every file that it touches (CONTRIBUTING.md lists them), in seconds.
 COMPLETENESS := tests/test_completeness.py tests/test_documented.py \

@@ -37,6 +37,54 @@ def share_the_compilers_context() -> None:
 
 share_the_compilers_context()
 
+
+def look_for_reused_keys_where_keys_are() -> None:
+    """Passes over what has no key in it: JAX asks every operation, and every call of a program, for its keys.
+
+    This was an eighth to a quarter of the time, and a call of a compiled program took nine times as long. What has a
+    key among its arguments or its results, or anywhere inside, is looked through by JAX as before.
+    """
+    from jax._src import config, core, pjit, util
+    from jax._src.random import prng
+    from jax.experimental.key_reuse import _core as reuse
+
+    def is_key(of: object) -> bool:
+        return isinstance(getattr(getattr(of, "aval", of), "dtype", None), prng.KeyTy)
+
+    def matters(equation: core.JaxprEqn) -> bool:
+        return any(map(is_key, (*equation.invars, *equation.outvars))) or inside(equation.params)
+
+    def inside(parameters: dict) -> bool:
+        return any(map(has_keys, core.jaxprs_in_params(parameters)))
+
+    @util.weakref_lru_cache
+    def has_keys(program: core.Jaxpr) -> bool:
+        return any(map(is_key, (*program.constvars, *program.invars))) or any(map(matters, program.eqns))
+
+    every_equation, every_call = reuse.jaxpr_type_signature, reuse.call_impl_with_key_reuse_checks
+    run = pjit._run_python_pjit
+
+    @util.weakref_lru_cache
+    def signature(program: core.Jaxpr) -> reuse.KeyReuseSignature:
+        return every_equation(program.replace(eqns=[equation for equation in program.eqns if matters(equation)]))
+
+    makes_keys = (prng.random_seed_p, prng.random_wrap_p)
+
+    def call(primitive: core.Primitive, implementation: object, *arguments: object, **parameters: object) -> object:
+        if primitive in makes_keys or any(map(is_key, arguments)) or inside(parameters):
+            return every_call(primitive, implementation, *arguments, **parameters)
+        return implementation(*arguments, **parameters)
+
+    def jitted(prepared: object, flat: list, *rest: object) -> object:
+        with config.debug_key_reuse(any(map(is_key, flat)) or inside(prepared.params)):
+            return run(prepared, flat, *rest)
+
+    reuse.jaxpr_type_signature, reuse.call_impl_with_key_reuse_checks = signature, call
+    pjit._run_python_pjit = jitted
+
+
+look_for_reused_keys_where_keys_are()
+
 collect_ignore = ["as_users_run"]  # which runs without this file (`make users`)
 
 # Traces make many objects and little garbage, and a process of thousands of tests has millions: looking through them as
