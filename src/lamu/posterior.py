@@ -196,6 +196,21 @@ class Posterior:
         return self.belief.mean
 
     @property
+    def std(self) -> Params:
+        """The standard deviation of each number of θ; an AttributeError for beliefs with several modes."""
+        belief: Any = self.belief
+        return belief.std
+
+    def interval(self, level: float = 0.9) -> tuple[Params, Params]:
+        """Returns the ends of the central interval of each number of θ, two trees like `mean`.
+
+        Args:
+            level: the probability inside, between 0 and 1.
+        """
+        belief: Any = self.belief
+        return belief.interval(level)
+
+    @property
     def samples(self) -> Params:
         """The draws of a sampled belief, leaves `[chains, draws, ...]`; an AttributeError for any other."""
         if isinstance(self.belief, Draws):

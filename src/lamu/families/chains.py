@@ -163,6 +163,7 @@ class GaussianChain(SeriesFamily):
         "precision": PositiveDefinite(event=3),
     }
     events: ClassVar[tuple[int, ...]] = (2, 3, 3)
+    is_normal = True
 
     @classmethod
     def homogeneous(
@@ -317,6 +318,9 @@ class GaussianChain(SeriesFamily):
     def mean(self) -> Params:
         """The means of all times `[..., T, d]`."""
         return jax.tree.map(self.unroll, self.offset, self.transition)
+
+    def marginal_variance(self) -> Params:
+        return jax.tree.map(lambda S: jnp.diagonal(S, axis1=-2, axis2=-1), self.covariance)
 
     @property
     def covariance(self) -> Params:
@@ -596,6 +600,9 @@ class MarkovChain(SeriesFamily):
             return z, z[..., :-1, :, None] * z[..., 1:, None, :]
 
         return apart(leaf, 2, theta, self._lengths)
+
+    def marginal_variance(self) -> Params:
+        return jax.tree.map(lambda p: p * (1.0 - p), self.mean)
 
     @property
     def mean(self) -> Params:

@@ -446,6 +446,7 @@ class Formulas:
     mean: Callable[..., Array]  # the textbook parameters → E[θ]
     draw: Callable[..., Array]  # a key and the textbook parameters → θ
     of_moments: Callable[..., Any] | None = None  # μ → the textbook parameters; None for Newton's method
+    variance: Callable[..., Array] | None = None  # the textbook parameters → Var[θ]; None for that of draws
 
 
 class TextbookFamily(ExponentialFamily):
@@ -476,6 +477,10 @@ class TextbookFamily(ExponentialFamily):
     def mean(self) -> Params:
         """E_q[θ]."""
         return jax.tree.map(self.formulas.mean, *_fields(self).values())
+
+    def marginal_variance(self) -> Params:
+        formula = self.formulas.variance
+        return super().marginal_variance() if formula is None else jax.tree.map(formula, *_fields(self).values())
 
     def sample(self, key: RandomKey) -> Params:
         return sample_leaves(key, self.formulas.draw, *_fields(self).values())

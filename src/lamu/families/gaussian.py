@@ -65,6 +65,11 @@ class Gaussian(ExponentialFamily):
     mean: Params
     precision: Operator
 
+    is_normal = True
+
+    def marginal_variance(self) -> Params:
+        return self.precision.variance(self.mean)
+
     def __post_init__(self) -> None:
         domain = _DOMAINS.get(type(self.precision))
         if domain is None:

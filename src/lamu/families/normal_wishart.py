@@ -70,6 +70,10 @@ class MultivariateNormal(ExponentialFamily):
 
     domains: ClassVar[Mapping[str, Domain]] = {"mean": Finite(event=1), "precision": PositiveDefinite()}
     events: ClassVar[tuple[int, ...]] = (1, 2)
+    is_normal = True
+
+    def marginal_variance(self) -> Params:
+        return jax.tree.map(lambda S: jnp.diagonal(jnp.linalg.inv(S), axis1=-2, axis2=-1), self.precision)
 
     def _validate(self) -> None:
         for m, precision in zip(jax.tree.leaves(self.mean), jax.tree.leaves(self.precision), strict=True):

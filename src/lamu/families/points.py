@@ -34,6 +34,15 @@ class Point:
 
     kind = "degenerate"
 
+    @property
+    def std(self) -> Params:
+        """Zeros."""
+        return jax.tree.map(jnp.zeros_like, self.mean)
+
+    def interval(self, level: float = 0.9) -> tuple[Params, Params]:
+        """Returns the point twice."""
+        return self.mean, self.mean
+
     def sample(self, key: RandomKey) -> Params:
         """Returns the point."""
         return self.mean

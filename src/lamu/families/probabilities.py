@@ -45,6 +45,7 @@ class Bernoulli(TextbookFamily):
         mean=jax.nn.sigmoid,
         draw=lambda key, logit: jnp.asarray(jax.random.bernoulli(key, jax.nn.sigmoid(logit)), logit.dtype),
         of_moments=lambda mu: jnp.log(mu) - jnp.log1p(-mu),
+        variance=lambda logit: jax.nn.sigmoid(logit) * jax.nn.sigmoid(-logit),
     )
 
 
@@ -118,6 +119,7 @@ class Categorical(TextbookFamily):
         mean=lambda logits: jax.nn.softmax(logits, axis=-1),
         draw=lambda key, p: jax.nn.one_hot(jax.random.categorical(key, p), p.shape[-1], dtype=p.dtype),
         of_moments=lambda mu: jnp.log(jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)),
+        variance=lambda logits: jax.nn.softmax(logits, axis=-1) * (1.0 - jax.nn.softmax(logits, axis=-1)),
     )
 
     @classmethod
@@ -176,6 +178,7 @@ class Beta(TextbookFamily):
         statistics=lambda x: (jnp.log(x), jnp.log1p(-x)),
         mean=lambda a, b: a / (a + b),
         draw=lambda key, a, b: _inside(jax.random.beta(key, a, b, dtype=a.dtype)),
+        variance=lambda a, b: a * b / ((a + b) ** 2 * (a + b + 1.0)),
     )
 
     @classmethod
@@ -183,6 +186,11 @@ class Beta(TextbookFamily):
         """Returns a belief nearby."""
         a, b = _guess(jnp.stack(values))
         return cls(a, b)
+
+
+def _of_shares(a: Array, total: Array) -> Array:
+    """Returns the variances of probabilities with a Dirichlet belief."""
+    return a * (total - a) / (total**2 * (total + 1.0))
 
 
 def _inside(share: Array) -> Array:
@@ -218,6 +226,7 @@ class Dirichlet(TextbookFamily):
         statistics=jnp.log,
         mean=lambda a: a / jnp.sum(a, axis=-1, keepdims=True),
         draw=lambda key, a: jnp.maximum(jax.random.dirichlet(key, a, dtype=a.dtype), jnp.finfo(a.dtype).tiny),
+        variance=lambda a: _of_shares(a, jnp.sum(a, axis=-1, keepdims=True)),
     )
 
     @classmethod

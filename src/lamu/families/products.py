@@ -41,6 +41,22 @@ class Product:
         """The factors' means."""
         return {name: factor.mean for name, factor in self.factors.items()}
 
+    @property
+    def std(self) -> Params:
+        """The factors' standard deviations."""
+        factors: Mapping[str, Any] = self.factors
+        return {name: factor.std for name, factor in factors.items()}
+
+    def interval(self, level: float = 0.9) -> tuple[Params, Params]:
+        """Returns the ends of the factors' central intervals.
+
+        Args:
+            level: the probability inside, between 0 and 1.
+        """
+        ends = {name: method(level) for name, method in self._each("interval").items()}
+        low, high = ({name: pair[end] for name, pair in ends.items()} for end in (0, 1))
+        return low, high
+
     def to_natural(self) -> Statistics:
         """Returns the values of the factors' natural parameters, by name."""
         return {name: method() for name, method in self._each("to_natural").items()}
@@ -156,6 +172,18 @@ class Parts:
     def mean(self) -> Params:
         """E_q[θ]."""
         return united([part.mean for part in self.parts])
+
+    @property
+    def std(self) -> Params:
+        """The parts' standard deviations."""
+        parts: tuple[Any, ...] = self.parts
+        return united([part.std for part in parts])
+
+    def interval(self, level: float = 0.9) -> tuple[Params, Params]:
+        """Returns the ends of the parts' central intervals."""
+        parts: tuple[Any, ...] = self.parts
+        ends = [part.interval(level) for part in parts]
+        return united([low for low, _ in ends]), united([high for _, high in ends])
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of θ."""

@@ -50,6 +50,7 @@ class Gamma(TextbookFamily):
         mean=lambda a, b: a / b,
         draw=lambda key, a, b: gamma_draw(key, a) / b,
         of_moments=lambda log, mean: _with_ratio(gamma_shape(log - jnp.log(mean)), mean),
+        variance=lambda a, b: a / b**2,
     )
 
 
@@ -82,6 +83,7 @@ class InverseGamma(TextbookFamily):
         mean=lambda a, b: jnp.where(a > 1.0, b / jnp.where(a > 1.0, a - 1.0, 1.0), jnp.inf),
         draw=lambda key, a, b: b / gamma_draw(key, a),
         of_moments=lambda log, inverse: _with_ratio(gamma_shape(-log - jnp.log(inverse)), inverse),
+        variance=lambda a, b: jnp.where(a > 2.0, (b / (a - 1.0)) ** 2 / jnp.where(a > 2.0, a - 2.0, 1.0), jnp.inf),
     )
 
 
