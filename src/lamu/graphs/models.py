@@ -183,7 +183,7 @@ def GaussianMixture(
 
     \[ z \sim \mathrm{Cat}(\pi), \qquad y \mid z \sim N(m_z, S_z) \]
 
-    Data: `{"y": [N, dimension]}`; with diagonal covariances NaN is a missing entry.
+    Data: `{"y": [N, dimension]}`, NaN where missing.
 
     Args:
         components: how many at most; a small concentration lets those die that the data do not need.
@@ -414,7 +414,8 @@ def HiddenMarkov(states: int, steps: int) -> Graph:
 def StateSpace(steps: int) -> Graph:
     r"""Returns the local level model, \(x_{t+1} \sim N(x_t, 1/q)\), \(y_t \sim N(x_t, 1/r)\).
 
-    Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end.
+    Data: `{"y": [N, steps]}`, one series a row about zero, NaN where missing or past its end. In float32 a level above
+    a hundred deviations leaves no digits for those of the steps: subtract it.
 
     Args:
         steps: the length of the longest series.

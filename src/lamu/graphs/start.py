@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu import tree
 from lamu.conjugate_target import updated
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
@@ -21,7 +22,7 @@ from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.series_factors import MarkovFactor
-from lamu.graphs.statistics import Categories, Numbers, Simplex, States, Vectors
+from lamu.graphs.statistics import Categories, Numbers, Series, Simplex, States, Vectors
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
@@ -270,6 +271,12 @@ def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> di
         if site.kind is Simplex:
             log = zeros[site.name].log
             latent[site.name] = Simplex.of(jnp.full_like(log, 1.0 / log.shape[-1]))
+            continue
+        if issubclass(site.kind, Series):
+            # A draw of a walk with a diffuse start is far from the data, and squares of its steps have no digits left.
+            F = lambda x, name=site.name, known=dict(latent): row.log_joint(at, {**zeros, **known, name: x})
+            slope = tree.scale(jax.grad(F)(zeros[site.name]), 1.0 / row.temperature)
+            latent[site.name] = site.kind.of(slope.belief().mean)
             continue
         natural = own_natural(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
         drawn = natural.belief().sample(jax.random.fold_in(key, number))
