@@ -304,6 +304,7 @@ def rows_of(m) -> None:
     with m.rows():
         m.sample("y", graphs.Poisson(rate))
         m.sample("v", graphs.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        m.sample("p", graphs.Dirichlet(jnp.ones(2)))
         m.sample("u", graphs.Normal(m.data("x") @ jnp.ones(2), precision=1.0))
 
 
@@ -315,7 +316,7 @@ def rows_of(m) -> None:
         ({"x": np.ones((1, 2))}, ValueError, "observe no variable of a row"),
         ({"y": [1]}, ValueError, "lack the input 'x'"),
         ({"y": [-1.0], "x": np.ones((1, 2))}, ValueError, "y is -1 in a row; give whole numbers from 0"),
-        ({"v": [[np.nan, 1.0], [1.0, 2.0]], "x": np.ones((2, 2))}, ValueError, "NaN in row 0, and Multivariate"),
+        ({"p": [[np.nan, 1.0], [0.5, 0.5]], "x": np.ones((2, 2))}, ValueError, "NaN in row 0, and Dirichlet"),
         ({"u": [1.0], "x": [[np.nan, 1.0]]}, ValueError, "the input 'x' is NaN"),
         ({"u": [np.nan], "x": [[1.0, 1.0]]}, ValueError, "u is NaN in every row"),
         ({"v": np.ones((2, 3)), "x": np.ones((2, 2))}, ValueError, "v has the shape \\(2, 3\\)"),

@@ -231,8 +231,8 @@ class Target(ABC):
         del params
         return jnp.zeros(())
 
-    def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
-        """Returns means and variances of rows given what they hold.
+    def completed(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
+        """Returns means and variances of rows given what they hold; None where they have no closed forms.
 
         Args:
             belief: q.

@@ -37,9 +37,10 @@ from lamu.graphs.elimination import (
     trajectory,
 )
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural
+from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural, shape_of
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite, LearnedPrior
+from lamu.graphs.statistics import Categories
 from lamu.typing import Array, RandomKey, State
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
@@ -50,12 +51,12 @@ def chains_of_rows(
     statistics: Mapping[str, Any],
     data: Mapping[str, Any],
     key: RandomKey,
-    kept: Callable[[Row, Environment, dict[str, Any], dict[str, Any]], Any],
+    kept: Callable[[Row, Environment, dict[str, Any], dict[str, Any], dict[str, Any]], Any],
     draws: int,
     warmup: int,
     first: Any = 0,
 ) -> Any:
-    """Returns what is kept of every sweep of a chain a row, `[rows, draws, ...]`."""
+    """Returns what is kept of every sweep of a chain a row, `[rows, draws, ...]`; of closed forms independent draws."""
     at, dtype = Environment(dict(statistics)), dtype_of(statistics)
     sites, local = in_dtype(graph.in_rows, dtype), graph.local or {}
     corrected = all(each.has_density for each in local.values())
@@ -71,8 +72,9 @@ def chains_of_rows(
             here, new = with_values(row, values).environment(at, {}), {}
             for number, (name, part) in enumerate(holes.items()):
                 site = next(site for site in sites if site.name == name)
-                y = drawn_site(site, here, jax.random.fold_in(key, number))
-                y = jnp.reshape(y, jnp.shape(part.value)).astype(part.value.dtype)
+                y = drawn_site(site, here, jax.random.fold_in(key, number), part)
+                y = jnp.argmax(y, axis=-1) if site.kind is Categories else jnp.reshape(y, jnp.shape(part.value))
+                y = y.astype(part.value.dtype)
                 new[name] = jnp.where(part.observed, part.value, y)
             return new
 
@@ -113,7 +115,15 @@ def chains_of_rows(
         def keep(state: State) -> Any:
             missing, values, _ = state
             row = row_of({**data, **missing})
-            return kept(row, with_values(row, values).environment(at, {}), missing, values)
+            return kept(row, with_values(row, values).environment(at, {}), missing, values, holes)
+
+        def independent(number: Array) -> Any:
+            of_draw, of_rest = jax.random.split(jax.random.fold_in(key, number))
+            values, _ = drawn_latents(local, bare, at, of_draw)
+            return keep((filled(bare, values, of_rest), values, None))
+
+        if not bare.coupled and not any(name in local and local[name].random for name in latents):
+            return jax.lax.map(independent, jnp.arange(draws))  # of p(z | what is observed) itself
 
         of_start, of_fill, of_sweeps = jax.random.split(key, 3)
         values, _ = drawn_latents(local, bare, at, of_start)
@@ -188,8 +198,12 @@ def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tupl
     return values, at
 
 
-def drawn_site(site: GraphSite, at: Environment, key: RandomKey) -> Array:
-    """Returns a draw of a variable of a row, given all that it depends on."""
+def drawn_site(site: GraphSite, at: Environment, key: RandomKey, part: Incomplete | None = None) -> Array:
+    """Returns a draw of a variable of a row given all that it depends on, and its own entries that are there."""
     if isinstance(site.factor, Potential | LearnedPrior):
         return site.factor.sample(key, at)
+    if site.factor.fills:
+        nothing = jnp.zeros(shape_of(site))
+        value, observed = (nothing, nothing > 0) if part is None else (part.value, part.observed)
+        return site.factor.filled(key, value, at, observed)
     return own_natural(site, at).belief().sample(key)

@@ -12,7 +12,7 @@ from lamu.graphs.factor import Factor, argument
 from lamu.graphs.statistics import Chance, Observed, Simplex
 from lamu.record import record
 from lamu.supports import TwoClasses
-from lamu.typing import Array, Inputs
+from lamu.typing import Array, Inputs, RandomKey, State
 
 __all__ = ["Circuit", "CircuitFactor"]
 
@@ -76,6 +76,7 @@ class CircuitFactor(Factor):
     kind = Observed
     support = TwoClasses()
     affine = False
+    fills = True
     exchangeable = True
 
     @property
@@ -87,6 +88,31 @@ class CircuitFactor(Factor):
     def shape(self) -> tuple[int, ...]:
         # The D entries.
         return (self.chance.shape or ())[:-1]
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        zeros = jnp.zeros(self.shape)
+        return self.completed(Observed(zeros), at, zeros > 0)
+
+    def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
+        # Returns the probability of a one in each entry that is missing, given the others.
+        def log_odds(entry: Array) -> Array:
+            one, zero = (
+                self.log_density(Observed(jnp.where(entry, value, x.value)), at, observed | entry) for value in (1, 0)
+            )
+            return one - zero
+
+        chance = jax.nn.sigmoid(jax.vmap(log_odds)(jnp.eye(len(observed), dtype=bool)) / at.temperature)
+        return chance, chance * (1.0 - chance)
+
+    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+        # Draws one entry after the other.
+        def step(state: State, entry: Array) -> tuple[Any, None]:
+            y, known = state
+            chance = self.completed(Observed(y), at, known)[0][entry]
+            drawn = jax.random.bernoulli(jax.random.fold_in(key, entry), chance).astype(y.dtype)
+            return (y.at[entry].set(jnp.where(known[entry], y[entry], drawn)), known.at[entry].set(True)), None
+
+        return jax.lax.scan(step, (value, observed), jnp.arange(len(observed)))[0][0]
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the row, or its bound.

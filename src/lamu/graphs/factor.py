@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -11,12 +12,12 @@ import numpy as np
 
 from lamu import tree
 from lamu.graphs.expressions import Environment, Expression, KnownValue, common_shape, lifted
-from lamu.graphs.statistics import Statistics, kind_of
+from lamu.graphs.statistics import Categories, States, Statistics, kind_of
 from lamu.record import record
 from lamu.supports import Support
-from lamu.typing import Array, Inputs
+from lamu.typing import Array, Inputs, RandomKey
 
-__all__ = ["Factor", "Known", "argument", "one_hot", "require_inside", "summed"]
+__all__ = ["Factor", "Known", "argument", "averaged", "one_hot", "require_inside", "summed"]
 
 
 class Factor(ABC):
@@ -31,6 +32,8 @@ class Factor(ABC):
         conjugate: whether the log density is affine in the statistics of x itself; a latent x without that leaves its
             row by draws.
         misses: whether entries of a value may be missing one by one.
+        fills: whether `filled` draws what is missing: entries that depend on each other given the arguments, or values
+            of which there is no belief.
         exact: whether x may be a variable with messages of its own; else it is observed, or left out.
         exchangeable: whether members of its arguments may change places without a latent that tells them apart, so that
             they start at draws.
@@ -42,6 +45,7 @@ class Factor(ABC):
     affine: ClassVar[bool] = True
     conjugate: ClassVar[bool] = True
     misses: ClassVar[bool] = True
+    fills: ClassVar[bool] = False
     exact: ClassVar[bool] = True
     exchangeable: ClassVar[bool] = False
     first_concentration: ClassVar[float] = 0.0
@@ -128,10 +132,45 @@ class Factor(ABC):
         """
         raise TypeError(f"{type(self).__name__.removesuffix('Factor')} has no missing entries to predict")
 
+    def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
+        """Returns mean and variance of x given its entries that are there; as `predicted` where they are independent.
+
+        Args:
+            x: the statistics of x.
+            at: the statistics of the arguments.
+            observed: whether each entry is there.
+        """
+        del x, observed
+        return self.predicted(at)
+
+    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+        """Returns a value of x with a draw of what is missing given what is there, of a factor that `fills`.
+
+        Args:
+            key: a random key.
+            value: x, any number where an entry is missing.
+            at: the statistics of the arguments.
+            observed: whether each entry is there.
+        """
+        raise NotImplementedError(f"{type(self).__name__} says that it fills in entries, and not how")
+
     @property
     def names(self) -> frozenset[str]:
         """The variables that the arguments depend on."""
         return frozenset().union(*(part.names for part in self.arguments.values()))
+
+
+def averaged(function: Callable[[Environment], Any], names: frozenset[str], at: Environment) -> Any:
+    """Returns the average of arrays over the category, or series of them, that they depend on, if there is one."""
+    name = next((n for n in sorted(names) if isinstance(at.statistics.get(n), Categories | States)), None)
+    if name is None:
+        return function(at)
+    kind, p = type(at.statistics[name]), at.statistics[name].probabilities
+    of_value = lambda one_hot: function(at.having({name: kind.of(jnp.broadcast_to(one_hot, p.shape))}))
+    weights = jnp.moveaxis(p, -1, 0)
+    fitted = lambda leaf: weights.reshape(*weights.shape, *[1] * (leaf.ndim - weights.ndim))
+    values = jax.vmap(of_value)(jnp.eye(p.shape[-1], dtype=p.dtype))
+    return jax.tree.map(lambda leaf: jnp.sum(fitted(leaf) * leaf, axis=0), values)
 
 
 def argument(value: Any, kind: type[Statistics], of: str) -> Expression:

@@ -26,6 +26,7 @@ from lamu.graphs.potential import AtMean, Potential
 from lamu.graphs.program import GraphSite, LearnedPrior, written
 from lamu.graphs.queries import (
     IDLE_BELOW,
+    asking,
     completed,
     completed_by_draws,
     expected_statistics,
@@ -33,6 +34,7 @@ from lamu.graphs.queries import (
     local_beliefs,
     needs_draws,
     new_rows,
+    predictive_statistics,
     row_log_prob,
 )
 from lamu.graphs.reading import read, require_observed
@@ -321,10 +323,18 @@ class Graph(GraphMessages):
             ValueError: for a name that the program does not have, an input that is lacking, a value outside the support
                 of its factor, NaN where none may be, or, where locals draw latents, a row of which nothing is observed.
         """
-        rows = read(data, self.in_rows, self.columns)
-        if isinstance(rows, Arrays) and any(local.random for local in (self.local or {}).values()):
+        return self._read(data, True)
+
+    def _read(self, data: Data, learned: bool) -> Any:
+        rows = read(data, self.in_rows, self.columns, learned)
+        drawn = any(local.random for local in (self.local or {}).values())
+        if isinstance(rows, Arrays) and drawn and (learned or not self.columns):
             require_observed(rows, self.in_rows)
         return rows
+
+    def rows(self, data: Data) -> Any:
+        """Returns rows to ask about, of which nothing need be observed beside the inputs."""
+        return self._read(data, False)
 
     def inputs(self, x: Inputs) -> Any:
         """Returns rows of which NaN is asked for, checked; a number of new rows as it is."""
@@ -332,7 +342,7 @@ class Graph(GraphMessages):
             if x < 1:
                 raise ValueError(f"{x!r} new rows are none; ask for at least one")
             return x
-        return self.read(x)
+        return self.rows(x)
 
     # What a posterior is asked.
 
@@ -341,14 +351,19 @@ class Graph(GraphMessages):
         """Yes: a prediction fills in NaN."""
         return True
 
-    def completed(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
-        return completed(self, expected_statistics(self, belief, samples, key), rows, key)
+    def completed(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
+        """Returns means and variances of what is missing in rows; None where they have no closed forms."""
+        if isinstance(rows, int) or needs_draws(self, belief):
+            return None
+        statistics = predictive_statistics(self, belief, samples, key)
+        return completed(self, statistics, asking(self, statistics, rows), key)
 
     def completed_by_draws(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
-        """Returns every variable of rows by draws, of new rows too; None where moments have closed forms."""
+        """Returns every variable of rows by draws, of new rows too."""
         if isinstance(rows, int):
             return new_rows(self, belief, rows, samples, key)
-        return completed_by_draws(self, belief, rows, samples, key) if needs_draws(self) else None
+        statistics = expected_statistics(self, belief, 1, key)  # for shapes
+        return completed_by_draws(self, belief, asking(self, statistics, rows), samples, key)
 
     def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""

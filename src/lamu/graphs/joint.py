@@ -23,7 +23,7 @@ from lamu.graphs.statistics import Categories
 from lamu.record import record, static
 from lamu.typing import Array, DTypeLike, Statistics
 
-__all__ = ["Row", "log_joint", "own_natural"]
+__all__ = ["Row", "log_joint", "misses_some", "names_above", "own_natural"]
 
 
 def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
@@ -69,11 +69,12 @@ class Row:
         """Returns the row that some data describe."""
         known, observed, evidence, raw = {}, {}, {}, {}
         labelled = []
-        needed = frozenset().union(*(site.factor.names for site in sites))
-        sites = tuple(site for site in sites if site.factor.exact or value_of(data, site.name)[0] is not None)
+        needed = names_above(sites)
+        # What is not observed and no other depends on integrates to one.
+        sites = tuple(s for s in sites if s.name in needed or value_of(data, s.name)[0] is not None)
         for site in sites:
             value, mask = value_of(data, site.name)
-            if value is None:
+            if value is None or (mask is not None and not misses_some(site, needed)):
                 continue
             if mask is not None:
                 value = jnp.where(mask, value, jnp.asarray(site.factor.neutral, value.dtype))
@@ -150,6 +151,16 @@ def prepared(sites: tuple[GraphSite, ...], at: Environment) -> tuple[GraphSite, 
     """Returns the sites of rows whose factors have computed what no row changes."""
     with lenient():
         return tuple(replace(site, factor=site.factor.prepared(at)) for site in sites)
+
+
+def names_above(sites: tuple[GraphSite, ...]) -> frozenset[str]:
+    """Returns the variables that others of some sites depend on."""
+    return frozenset().union(*(site.factor.names for site in sites))
+
+
+def misses_some(site: GraphSite, needed: frozenset[str]) -> bool:
+    """Whether entries of a variable may be missing in some rows; else it is missing in all of them, and latent."""
+    return site.factor.misses and (site.name not in needed or site.kind is Categories)
 
 
 def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:

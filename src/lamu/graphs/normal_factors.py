@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment, Expression, KnownValue, ScaleProduct, lifted
-from lamu.graphs.factor import Factor, argument, summed
-from lamu.graphs.statistics import Located, LocatedVectors, Numbers, PositiveNumbers, Precisions, Statistics, Vectors
+from lamu.graphs.factor import Factor, argument, averaged, summed
+from lamu.graphs.statistics import (
+    Located,
+    LocatedVectors,
+    Numbers,
+    PositiveNumbers,
+    Precisions,
+    Statistics,
+    Vectors,
+    shape_of_gamma,
+)
 from lamu.record import record
-from lamu.typing import Array, Inputs
+from lamu.typing import Array, Inputs, RandomKey
 
 __all__ = [
     "LocatedMultivariateNormal",
@@ -96,7 +107,7 @@ class NormalFactor(Factor):
         # Returns E m, and the variance of m with that of the noise.
         mean = self.mean.first(at)
         square = jax.grad(lambda weight: self.mean.quadratic(weight, at))(jnp.zeros_like(mean))
-        return mean, square - mean**2 + 1.0 / self.precision.of_kind(PositiveNumbers, at).value
+        return mean, square - mean**2 + self.precision.of_kind(PositiveNumbers, at).mean_inverse
 
 
 @record
@@ -119,7 +130,7 @@ class LocatedNormal(Factor):
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         of = self.of.of_kind(Located, at)
         mean = of.first / of.precision
-        return mean, (of.second - mean * of.first + 1.0) / of.precision
+        return mean, (of.second - mean * of.first + 1.0) * PositiveNumbers(of.log, of.precision).mean_inverse
 
 
 def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
@@ -127,6 +138,8 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
 
     \[ \log p(x) = \tfrac12 E\log\det\Lambda - \tfrac d2 \log 2\pi
        - \tfrac12 \mathrm{tr}\, E\Lambda\, \big(E x x^\top - E x\, E m^\top - E m\, E x^\top + E m m^\top\big) \]
+
+    Entries of data that are NaN are integrated out, at known arguments exactly.
 
     Args:
         mean: m `[d]`: numbers or a vector; or a variable with a `NormalWishart` belief, mean and precision at once.
@@ -158,21 +171,103 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
     return MultivariateNormalFactor(mean, precision)
 
 
+class OfVectors(Factor):
+    r"""Vectors \(x \sim N(m, \Lambda^{-1})\), of which missing entries are integrated out."""
+
+    # \[ \log \int \exp E\log p(x)\, dx_m = \tfrac12 \big(E\log\det\Lambda - \log\det P_{mm} - d_o \log 2\pi
+    #    - \mathrm{tr}\, S\, E (x - m)(x - m)^\top \big), \qquad S = P_{oo} - P_{om} P_{mm}^{-1} P_{mo} \]
+    #
+    # with P = EΛ: at T(θ) the marginal density, in expectation its bound by the best belief about what is missing.
+
+    kind = Vectors
+    fills = True
+
+    @abstractmethod
+    def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
+        """Returns E log det Λ, EΛ, Em, Cov m, and E (m − Em)ᵀ Λ (m − Em) where mean and precision are one variable."""
+
+    @abstractmethod
+    def _complete(self, x: Inputs, at: Environment) -> Array:
+        """Returns the log density of vectors without holes."""
+
+    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+        if observed is None:
+            return self._complete(x, at)
+        values = averaged(lambda at: self._marginal(x.first, at, observed), self.names, at)
+        return jnp.sum(values)
+
+    def _marginal(self, x: Array, at: Environment, observed: Array) -> Array:
+        """Returns the log density of the entries that are there, of every vector; zero where there are none."""
+        logdet, P, m, covariance, scatter = self._moments(at)
+        S, inner, _ = _apart(P, observed)
+        away = x - m
+        scatter = jnp.sum(S * covariance, axis=(-2, -1)) if scatter is None else scatter
+        square = jnp.einsum("...i,...ij,...j->...", away, S, away) + scatter
+        count = jnp.sum(observed, axis=-1)
+        value = logdet - jnp.linalg.slogdet(inner)[1] - count * math.log(2.0 * math.pi) - square
+        return jnp.where(count > 0, value / 2.0, jnp.zeros_like(value))
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        m = self._moments(at)[2]
+        return self.completed(Vectors.of(jnp.zeros_like(m)), at, jnp.zeros(m.shape, bool))
+
+    def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
+        mean, covariance = self.conditional(x.first, at, observed)
+        return mean, jnp.diagonal(covariance, axis1=-2, axis2=-1)
+
+    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+        with lenient():
+            mean, covariance = self.conditional(jnp.asarray(value, jnp.result_type(float)), at, observed)
+        eye = jnp.eye(mean.shape[-1], dtype=mean.dtype)
+        root = jnp.linalg.cholesky(jnp.where(observed[..., None] & observed[..., None, :], eye, covariance))
+        noise = jnp.einsum("...ij,...j->...i", root, jax.random.normal(key, mean.shape, mean.dtype))
+        return jnp.where(observed, mean, mean + noise)
+
+    def conditional(self, x: Array, at: Environment, observed: Array) -> tuple[Array, Array]:
+        """Returns mean and covariance of vectors given their entries that are there, `[..., d]` and `[..., d, d]`."""
+        logdet, P, m, covariance, _ = self._moments(at)
+        _, inner, across = _apart(P, observed)
+        missing, eye = ~observed, jnp.eye(P.shape[-1], dtype=P.dtype)
+        onto = jnp.linalg.solve(inner, across)
+        gain, wider = eye + onto, _of_inverse(logdet, P, jnp.sum(missing, axis=-1))
+        own = jnp.linalg.inv(inner) * wider + gain @ covariance @ jnp.swapaxes(gain, -1, -2)
+        both = missing[..., :, None] & missing[..., None, :]
+        mean = m - jnp.einsum("...ij,...j->...i", onto, x - m)
+        return jnp.where(observed, x, mean), jnp.where(both, own, jnp.zeros_like(own))
+
+
+def _apart(P: Array, observed: Array) -> tuple[Array, Array, Array]:
+    """Returns the precision of what is observed, that of the rest (one where observed), and what joins them."""
+    missing, eye = ~observed, jnp.eye(P.shape[-1], dtype=P.dtype)
+    block = lambda rows, columns: rows[..., :, None] & columns[..., None, :]
+    inner = jnp.where(block(missing, missing), P, eye)
+    across = jnp.where(block(missing, observed), P, jnp.zeros_like(P))
+    kept = jnp.where(block(observed, observed), P, jnp.zeros_like(P))
+    return kept - jnp.swapaxes(across, -1, -2) @ jnp.linalg.solve(inner, across), inner, across
+
+
+def _of_inverse(logdet: Array, P: Array, size: Any) -> Array:
+    """Returns E[Λ⁻¹] over (EΛ)⁻¹ for blocks of the Wishart with these means, `[..., 1, 1]`; infinite without a mean."""
+    room = 1.0 - (size + 1.0) / (2.0 * shape_of_gamma(logdet, jnp.linalg.slogdet(P)[1], P.shape[-1]))
+    return jnp.where(room > 0, 1.0 / room, jnp.inf)[..., None, None]
+
+
 @record
-class MultivariateNormalFactor(Factor):
+class MultivariateNormalFactor(OfVectors):
     """A vector with a mean and a precision matrix. Use `MultivariateNormal`."""
 
     mean: Expression  # m
     precision: Expression
 
-    kind = Vectors
-    misses = False
-
     @property
     def shape(self) -> tuple[int, ...] | None:
         return self.mean.shape
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
+        precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
+        return precision.logdet, precision.matrix, mean.first, mean.outer - Vectors.of(mean.first).outer, None
+
+    def _complete(self, x: Inputs, at: Environment) -> Array:
         precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
         cross = x.first[..., :, None] * mean.first[..., None, :]
         both = cross + jnp.swapaxes(cross, -1, -2)  # symmetric, so that the message to Λ is
@@ -183,19 +278,24 @@ class MultivariateNormalFactor(Factor):
 
 
 @record
-class LocatedMultivariateNormal(Factor):
+class LocatedMultivariateNormal(OfVectors):
     """A vector whose mean and precision matrix are one variable. Use `MultivariateNormal`."""
 
     of: Expression  # the variable
-
-    kind = Vectors
-    misses = False
 
     @property
     def arguments(self) -> dict[str, Expression]:
         return {"mean and precision": self.of}
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
+        of = self.of.of_kind(LocatedVectors, at)
+        m = jnp.linalg.solve(of.precision, of.first[..., None])[..., 0]
+        P, d = of.precision, of.precision.shape[-1]
+        scatter = of.second - jnp.sum(of.first * m, axis=-1)
+        inverse = jnp.linalg.inv(P) * _of_inverse(of.logdet, P, float(d))
+        return of.logdet, P, m, inverse * (scatter / d)[..., None, None], scatter
+
+    def _complete(self, x: Inputs, at: Environment) -> Array:
         of = self.of.of_kind(LocatedVectors, at)
         square = jnp.sum(of.precision * x.outer) - 2.0 * jnp.sum(of.first * x.first) + jnp.sum(of.second)
         size = math.prod(jnp.shape(x.first))

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
+from lamu.families import Poisson as CountBelief
 from lamu.graphs.expressions import Environment, Expression, ScaleProduct, Variable
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import Observed, PositiveNumbers, Variances
 from lamu.record import record, static
 from lamu.supports import Counts, PositiveReal
-from lamu.typing import Array, Inputs
+from lamu.typing import Array, Inputs, RandomKey
 
 __all__ = ["Gamma", "GammaFactor", "HalfCauchy", "InverseGamma", "InverseGammaFactor", "Poisson", "PoissonFactor"]
 
@@ -164,6 +165,7 @@ class PoissonFactor(Factor):
     rate: Expression  # r
 
     kind = Observed
+    fills = True
     support = Counts()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -171,7 +173,12 @@ class PoissonFactor(Factor):
         count = jnp.asarray(x.value, jnp.result_type(rate.log))
         return summed(count * rate.log - rate.value - gammaln(count + 1.0), observed)
 
+    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+        log_rate = jnp.broadcast_to(jnp.log(self.rate.of_kind(PositiveNumbers, at).value), jnp.shape(value))
+        drawn = CountBelief(log_rate).sample(key)
+        return jnp.where(observed, jnp.asarray(value, drawn.dtype), drawn)
+
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        # Returns the rate twice.
-        rate = self.rate.of_kind(PositiveNumbers, at).value
-        return rate, rate
+        # Returns E r, and it with the variance of r.
+        rate = self.rate.of_kind(PositiveNumbers, at)
+        return rate.value, rate.value + rate.value**2 / rate.shape

@@ -20,14 +20,21 @@ from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
 from lamu.graphs.chains import ancestral, chains_of_rows, with_values
 from lamu.graphs.elimination import first_local, marginalise, require_key
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of, value_of
-from lamu.graphs.normal_factors import LocatedNormal, NormalFactor
+from lamu.graphs.factor import averaged
+from lamu.graphs.joint import Row, dtype_of, in_dtype, names_above, shape_of, value_of
+from lamu.graphs.normal_factors import (
+    LocatedMultivariateNormal,
+    LocatedNormal,
+    MultivariateNormalFactor,
+    NormalFactor,
+    OfVectors,
+)
 from lamu.graphs.positive_factors import PoissonFactor
 from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import over_blocks
-from lamu.graphs.statistics import Categories
+from lamu.graphs.statistics import Categories, Chance, Simplex
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
@@ -35,6 +42,7 @@ from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targ
 __all__ = [
     "IDLE_BELOW",
     "DrawnEntries",
+    "asking",
     "completed",
     "completed_by_draws",
     "divergences_of_units",
@@ -44,6 +52,7 @@ __all__ = [
     "local_beliefs",
     "needs_draws",
     "new_rows",
+    "predictive_statistics",
     "row_log_prob",
     "row_log_weights",
 ]
@@ -53,6 +62,31 @@ def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: R
     """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
     natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y, key)
     return {name: part.belief() for name, part in natural.items()}
+
+
+def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
+    """Returns rows that miss what no other variable depends on, where they neither have it nor miss anything else."""
+    absent = tuple(
+        site
+        for site in graph.in_rows
+        if site.name not in names_above(graph.in_rows) and value_of(rows.y, site.name)[0] is None
+    )
+    if not absent or any(isinstance(part, Incomplete) for part in rows.y.values()):
+        return rows
+
+    def one(data: Data) -> dict[str, Array]:
+        at, dtype = Environment(dict(statistics)), dtype_of(statistics)
+        row = Row.of(in_dtype(graph.in_rows, dtype), graph.columns, data, 1.0, dtype)
+        with lenient():
+            here = row.environment(at, row.zeros(at))
+            return {site.name: site.factor.predicted(here)[0] for site in absent}
+
+    shapes, classes = jax.eval_shape(jax.vmap(one), rows.y), {s.name for s in absent if s.kind is Categories}
+    missing = {}
+    for name, like in shapes.items():
+        shape = like.shape[:-1] if name in classes else like.shape
+        missing[name] = Incomplete(jnp.zeros(shape, rows.weight.dtype), jnp.zeros(shape, bool))
+    return replace(rows, y={**rows.y, **missing})
 
 
 def row_log_prob(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
@@ -105,6 +139,16 @@ def _latents(graph: Any, statistics: Statistics, y: Targets, key: RandomKey) -> 
     return graph.row_latents(statistics, y, key=key)
 
 
+def predictive_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
+    """Returns what moments of rows depend on: E_q[T] of the shared variables, and T(E_q[p]) of probabilities p."""
+    statistics, held = expected_statistics(graph, belief, samples, key), graph.given or {}
+    of_mean = [site for site in graph.shared if site.kind in (Simplex, Chance) and site.name not in held]
+    if not of_mean or isinstance(belief, Point):
+        return statistics
+    mean = belief.mean["network"]
+    return {**statistics, **{site.name: site.kind.of(mean[site.name]) for site in of_mean if site.name in mean}}
+
+
 @jax.jit
 def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
     """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one."""
@@ -125,10 +169,10 @@ def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) 
             if observed is None:
                 means[site.name], variances[site.name] = value, jnp.zeros(jnp.shape(value), dtype)
             elif site.name in beliefs:
-                p = moments[site.name].probabilities
-                means[site.name], variances[site.name] = p, p * (1.0 - p)
+                means[site.name], variances[site.name] = beliefs[site.name].mean, beliefs[site.name].std ** 2
             else:
-                mean, variance = _mixed(site, row, at, moments)
+                here = row.environment(at, moments)
+                mean, variance = _mixed(site, here, row.known.get(site.name), observed)
                 means[site.name] = jnp.where(observed, value.astype(mean.dtype), mean)
                 variances[site.name] = jnp.where(observed, jnp.zeros_like(variance), variance)
         return means, variances
@@ -138,23 +182,17 @@ def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) 
     return (*means.values(), *variances.values()) if len(means) == 1 else (means, variances)
 
 
-def _mixed(site: Any, row: Row, at: Environment, moments: dict[str, Any]) -> tuple[Array, Array]:
-    """Returns mean and variance of a site, averaged over the category that it depends on, where it does."""
+def _mixed(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
+    """Returns mean and variance of a site given its entries that are there, averaged over the category above it."""
     shape = site.shape if site.kind is not Categories else None
-    spread = lambda part: part if shape is None else jnp.broadcast_to(part, shape)
-    category = next((n for n, m in moments.items() if isinstance(m, Categories) and n in site.factor.names), None)
-    if category is None:
-        mean, variance = site.factor.predicted(row.environment(at, moments))
-        return spread(mean), spread(variance)
-    p = moments[category].probabilities
 
-    def given(one_hot: Array) -> tuple[Array, Array]:
-        mean, variance = site.factor.predicted(row.environment(at, {**moments, category: Categories(one_hot)}))
-        return spread(mean), spread(variance)
+    def moments(at: Environment) -> tuple[Array, Array]:
+        mean, variance = site.factor.completed(x, at, observed)
+        mean, variance = (part if shape is None else jnp.broadcast_to(part, shape) for part in (mean, variance))
+        return mean, variance + mean**2
 
-    means, variances = jax.vmap(given)(jnp.eye(p.shape[-1], dtype=p.dtype))
-    mean = jnp.tensordot(p, means, 1)
-    return mean, jnp.tensordot(p, variances + means**2, 1) - mean**2
+    mean, second = averaged(moments, site.factor.names, at)
+    return mean, second - mean**2
 
 
 IDLE_BELOW = 0.01  # nats a row
@@ -221,12 +259,15 @@ class DrawnEntries:
     law: Likelihood | None  # of one entry
     f: Any  # the outputs of the law, `[S, N, entries, outputs]`
     dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
+    covariance: Any = None  # of the entries of vectors given a draw, `[S, N, entries, entries]`; None where independent
 
 
-def needs_draws(graph: Any) -> bool:
+def needs_draws(graph: Any, belief: Belief) -> bool:
     """Whether what is missing in rows has no closed form: latents are drawn, or networks or likelihoods stand below."""
+    # A belief that is made of draws may have several modes, whose averages say nothing of rows.
     drawn = any(local.random or not local.has_density for local in (graph.local or {}).values())
-    return drawn or bool(graph.networks) or any(isinstance(site.factor, Potential) for site in graph.in_rows)
+    likelihoods = any(isinstance(site.factor, Potential) for site in graph.in_rows)
+    return drawn or bool(graph.networks) or likelihoods or not isinstance(belief, Product | Point)
 
 
 def completed_by_draws(
@@ -258,14 +299,13 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
     """Returns the variables that no other one of a row depends on, of n rows of which nothing is observed, by name."""
     if graph.columns:
         raise TypeError(
-            f"a row has the input {graph.columns[0]!r}, which no model draws; give rows by name, with NaN for what is "
-            "to be predicted"
+            f"a row has the input {graph.columns[0]!r}, which no model draws; give the inputs of the new rows by name, "
+            f"predict({{{graph.columns[0]!r}: ...}})"
         )
     of_theta, of_rows = jax.random.split(key)
     theta, graph = _values(graph, belief, samples, of_theta), graph.at_values()
     count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
-    needed = frozenset().union(*(site.factor.names for site in graph.in_rows))
-    last = tuple(site for site in graph.in_rows if site.name not in needed)
+    last = tuple(site for site in graph.in_rows if site.name not in names_above(graph.in_rows))
     laws = {site.name: law_of(site) for site in last}
 
     def of_blocks(rows: Any, first: Array) -> Any:
@@ -276,11 +316,10 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
     drawn = over_blocks(of_blocks, jnp.zeros(n), axis=1)
     told = {}
     for site in last:
-        f, dispersions = drawn[site.name]
+        f = drawn[site.name][0]
         shape = (n, *(_shape(site) or (f.shape[2],)))
-        told[site.name] = DrawnEntries(
-            jnp.zeros(shape, f.dtype), jnp.zeros(shape, bool), laws[site.name], f, dispersions
-        )
+        nothing = jnp.zeros(shape, f.dtype), jnp.zeros(shape, bool)
+        told[site.name] = DrawnEntries(*nothing, laws[site.name], *drawn[site.name])
     return told
 
 
@@ -315,13 +354,13 @@ def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array,
         at, local = Environment(dict(statistics)), graph.local or {}
         sites = {site.name: site for site in in_dtype(graph.in_rows, dtype_of(statistics))}
 
-        def kept(row: Row, here: Environment, missing: dict[str, Any], values: dict[str, Any]) -> Any:
-            told = {name: _entries(sites[name], here) for name in missing}
+        def kept(row: Row, here: Environment, missing: Any, values: Any, holes: Any) -> Any:
+            told = {name: _entries(sites[name], here, holes[name]) for name in missing}
             labels = [name for name in names if name not in missing]
             if labels:
                 natural = marginalise(local, row, at, require_key(local, None))[1]
                 for name in labels:
-                    told[name] = (jax.nn.log_softmax(natural[name].probabilities)[None], {})
+                    told[name] = (jax.nn.log_softmax(natural[name].probabilities)[None], {}, None)
             return told
 
         return chains_of_rows(graph, statistics, data, jax.random.fold_in(key, i), kept, each, _WARMUP, first)
@@ -346,25 +385,41 @@ def _ancestral(
     )
 
 
-def _entries(site: GraphSite, here: Environment) -> tuple[Array, Any]:
-    """Returns the outputs of every entry's law, `[entries, outputs]`, and its parameters."""
+def _entries(site: GraphSite, here: Environment, part: Incomplete | None = None) -> tuple[Array, Any, Any]:
+    """Returns the outputs of every entry's law, `[entries, outputs]`, its parameters, and a covariance of entries."""
     factor = site.factor
     if isinstance(factor, Potential):
-        return factor.entries(here)
+        return (*factor.entries(here), None)
+    if isinstance(factor, OfVectors):
+        return _of_vectors(factor, here, part)
     with lenient():
         mean, variance = factor.predicted(here)
         shape = _shape(site)
         if shape is not None and not isinstance(factor, CategoricalFactor):
             mean, variance = jnp.broadcast_to(mean, shape), jnp.broadcast_to(variance, shape)
     if isinstance(factor, CategoricalFactor):
-        return jnp.log(mean).reshape(-1, mean.shape[-1]), {}
+        return jnp.log(mean).reshape(-1, mean.shape[-1]), {}, None
     f = jnp.reshape(mean, (-1, 1))
     law = _LAWS.get(type(factor))
     if law is Gaussian:
-        return f, {"log_scale": jnp.log(jnp.reshape(variance, (-1, 1))) / 2}
+        return f, {"log_scale": jnp.log(jnp.reshape(variance, (-1, 1))) / 2}, None
     if law is Bernoulli:
-        return jnp.log(f) - jnp.log1p(-f), {}
-    return jnp.log(f), {}
+        return jnp.log(f) - jnp.log1p(-f), {}, None
+    return jnp.log(f), {}, None
+
+
+def _of_vectors(factor: OfVectors, here: Environment, part: Incomplete | None) -> tuple[Array, Any, Array]:
+    """Returns the entries of vectors given those that are there, each as normal, with the covariance of all."""
+    with lenient():
+        whole = factor.predicted(here)[0]
+        value, observed = (
+            (jnp.zeros_like(whole), jnp.zeros(whole.shape, bool)) if part is None else (part.value, part.observed)
+        )
+        mean, covariance = factor.conditional(value.astype(whole.dtype), here, observed)
+    d = mean.shape[-1]
+    covariance = jax.scipy.linalg.block_diag(*covariance.reshape(-1, d, d))
+    variance = jnp.where(observed.reshape(-1), 1.0, jnp.diagonal(covariance))
+    return mean.reshape(-1, 1), {"log_scale": jnp.log(variance)[:, None] / 2}, covariance
 
 
 def _shape(site: GraphSite) -> tuple[int, ...] | None:
@@ -376,6 +431,8 @@ def _shape(site: GraphSite) -> tuple[int, ...] | None:
 _LAWS: dict[Any, Any] = {
     NormalFactor: Gaussian,
     LocatedNormal: Gaussian,
+    MultivariateNormalFactor: Gaussian,
+    LocatedMultivariateNormal: Gaussian,
     BernoulliFactor: Bernoulli,
     BernoulliLogitsFactor: Bernoulli,
     PoissonFactor: Poisson,

@@ -116,8 +116,8 @@ def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 
-def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...]) -> Arrays | Stream:
-    """Returns data as rows."""
+def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...], learned: bool = True) -> Arrays | Stream:
+    """Returns data as rows, of which something is observed where they are learned from."""
     if isinstance(data, Arrays | Stream):
         return data
     if not isinstance(data, Mapping):
@@ -129,7 +129,7 @@ def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...]) -> 
     known = [*columns, *(f for site in sites for f in _fields(site))]
     names = [name for name in known if name in flat]
     _refuse_unknown(flat, known)
-    if not set(names) - set(columns):
+    if not set(names) - (set(columns) if learned else set()):
         raise ValueError(f"the data observe no variable of a row; give some of {', '.join(known)}")
     lacking = [name for name in columns if name not in flat]
     if lacking:
@@ -138,6 +138,10 @@ def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...]) -> 
     rows = Arrays.named(flat, names, missing=True)
     rows = replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
     _refuse_holes_above(rows.y, sites)
+    seen = [name for name in names if name not in columns]
+    if learned and all(isinstance(rows.y[name], Incomplete) and not rows.y[name].observed.any() for name in seen):
+        verb = "is" if len(seen) == 1 else "are"
+        raise ValueError(f"{' and '.join(seen)} {verb} NaN in every row, so that the data observe nothing; give some")
     for indexed in _by_inputs([site.factor for site in sites]):
         _require_members(indexed, {name: rows.y[name] for name in columns})
     return rows
@@ -178,8 +182,6 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
             raise ValueError(f"the input {name!r} is NaN in a row, and an input is not modelled; fill it in")
         return part.value
     site.factor.check(name, value, observed)
-    if not observed.any():
-        raise ValueError(f"{name} is NaN in every row; leave it out, and it is latent")
     own = site.shape
     rest = value.shape[1:]
     numbered = issubclass(site.kind, Categories | States)  # data are whole numbers in the place of one-hot vectors
@@ -188,7 +190,7 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
         raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; give [N, ...]")
     if observed.all():
         return part.value
-    if not site.factor.misses:
+    if not site.factor.misses and observed.any():
         row = int(np.argwhere(~observed)[0][0])
         raise ValueError(
             f"{name} is NaN in row {row}, and {type(site.factor).__name__.removesuffix('Factor')} misses no single "
@@ -203,7 +205,7 @@ def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> N
     for site in sites:
         part = y.get(site.name)
         below = [other.name for other in sites if site.name in other.factor.names]
-        if isinstance(part, Incomplete) and below and site.kind is not Categories:
+        if isinstance(part, Incomplete) and below and site.kind is not Categories and part.observed.any():
             row = int(np.argwhere(~np.asarray(part.observed))[0][0])
             raise ValueError(
                 f"{site.name} is NaN in row {row}, and {below[0]} depends on it; give {site.name} in every row, or "

@@ -27,6 +27,7 @@ from lamu.families import (
     Wishart,
 )
 from lamu.families.exponential import symmetric
+from lamu.families.rates import gamma_shape
 from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Array, Belief, DTypeLike
@@ -119,6 +120,13 @@ class Statistics(ABC):
 def kept(natural: Array) -> Array:
     """Returns the counts of a peak, at least so large that its logarithm is finite: a peak at the edge stays inside."""
     return jnp.maximum(natural, jnp.asarray(jnp.finfo(natural.dtype).tiny ** 0.25, natural.dtype))
+
+
+def shape_of_gamma(log: Array, log_mean: Array, dimension: int = 1) -> Array:
+    """Returns a of the Gamma, or half the degrees of freedom of the Wishart, with a mean log; infinite without gap."""
+    gap = log - log_mean
+    known = gap > -64.0 * jnp.finfo(gap.dtype).eps * (1.0 + jnp.abs(log_mean))
+    return jnp.where(known, jnp.inf, gamma_shape(jnp.where(known, -1.0, gap), dimension))
 
 
 @record
@@ -257,6 +265,16 @@ class PositiveNumbers(Statistics):
     @classmethod
     def of(cls, value: Any) -> PositiveNumbers:
         return cls(jnp.log(value), value)
+
+    @property
+    def shape(self) -> Array:
+        """That of the `Gamma` with these means; infinite of a known number."""
+        return shape_of_gamma(self.log, jnp.log(self.value))
+
+    @property
+    def mean_inverse(self) -> Array:
+        """E[1/x] of the `Gamma` with these means; infinite for a shape up to one."""
+        return jnp.where(self.shape > 1.0, 1.0 / (1.0 - 1.0 / self.shape), jnp.inf) / self.value
 
     def mode(self) -> Any:
         # Next to zero, where the density has its peak there.

@@ -13,7 +13,7 @@ from lamu.graphs.chains import ancestral, chains_of_rows, drawn_site
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of
 from lamu.graphs.program import LearnedPrior
-from lamu.graphs.queries import expected_statistics
+from lamu.graphs.queries import asking, expected_statistics
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.latent.row_proposals import graph_of
@@ -170,14 +170,14 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
     graph = graph_of(posterior)
     if draws < 1:
         raise ValueError(f"draws={draws!r} keep nothing; ask for at least one")
-    data = graph.read(rows).y
+    of_theta, of_chain = jax.random.split(key)
+    statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
+    data = asking(graph, statistics, graph.rows(rows)).y
     holes = {name: part for name, part in data.items() if isinstance(part, Incomplete)}
     if not holes:
         raise ValueError("the rows have no missing entry; write NaN where an entry is to be drawn, or use generate(n)")
-    of_theta, of_chain = jax.random.split(key)
-    statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
 
-    def kept(row: Row, here: Environment, missing: dict[str, Any], values: dict[str, Any]) -> dict[str, Array]:
+    def kept(row: Row, here: Environment, missing: Any, values: Any, holes: Any) -> dict[str, Array]:
         """Returns what had holes; a label that other variables need is a latent of the row."""
         own = {name: jnp.argmax(values[name]).astype(holes[name].value.dtype) for name in holes if name not in missing}
         return {name: missing.get(name, own.get(name)) for name in holes}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.compile_once import row_keys
@@ -14,7 +17,7 @@ from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
-from lamu.record import record
+from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Inputs, RandomKey, State, Targets
 
@@ -25,15 +28,16 @@ __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 class DrawnVariable(Predictive):
     r"""One variable of rows, \(p(y_\mathrm{mis} \mid y_\mathrm{obs}) = \frac1S \sum_s \prod_j p(y_j \mid f_{sj})\)."""
 
-    # The entries of a row are independent given a draw of its latents, and not otherwise: `log_prob` and `sample` are
-    # of all missing entries of a row together, mean, variance and intervals of each. Entries that are observed are
-    # known.
+    # Given a draw of its latents the entries of a row are independent, or normal with a covariance, and not otherwise:
+    # `log_prob` and `sample` are of all missing entries of a row together, mean, variance and intervals of each. What
+    # is observed is known.
 
     value: Any  # `[N, ...]`, some value where an entry is missing
     observed: Any  # whether each entry is there
     law: Likelihood  # of one entry
     f: Any  # the outputs of the law, `[S, N, entries, outputs]`
     dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
+    covariance: Any = None  # of normal entries given a draw, `[S, N, entries, entries]`; None where independent
 
     @property
     def support(self) -> Support:
@@ -74,6 +78,8 @@ class DrawnVariable(Predictive):
     def by_draw(self, y: Targets) -> Array:
         """Returns the log density of the missing entries of each row given each draw, `[S, N]` in nats."""
         missing = ~jnp.reshape(self.observed, (len(self.value), -1))
+        if self.covariance is not None:
+            return self._normal(jnp.where(missing[None], self._flat(y)[None] - self.f[..., 0], 0.0), missing)
         return jnp.sum(jnp.where(missing[None], self._each(self.law.log_prob, self._flat(y)), 0.0), axis=-1)
 
     def cdf(self, y: Targets) -> Array:
@@ -86,15 +92,33 @@ class DrawnVariable(Predictive):
         of_number, of_entries = jax.random.split(key)
         numbers = jax.random.randint(of_number, (n,), 0, len(self.f))
         rows, entries = self.f.shape[1:3]
+        missing = ~jnp.reshape(self.observed, (len(self.value), -1))
 
         def one(key: RandomKey, number: Array) -> Array:
             f, own = self.f[number], jax.tree.map(lambda leaf: leaf[number], self.dispersions)
             keys = jax.vmap(lambda k: jax.random.split(k, entries))(row_keys(key, rows, first))
             entry = lambda k, own, f: self.law.sample(k, own, f[None])[0]
-            y = jnp.reshape(jax.vmap(jax.vmap(entry))(keys, own, f), jnp.shape(self.value))
+            y = jax.vmap(jax.vmap(entry))(keys, own, f)
+            if self.covariance is not None:
+                noise = jax.vmap(lambda k: jax.random.normal(k, f.shape[1:2], f.dtype))(row_keys(key, rows, first))
+                y = f[..., 0] + jnp.einsum("nij,nj->ni", self._roots(missing)[number], noise)
+            y = jnp.reshape(y, jnp.shape(self.value))
             return jnp.where(self.observed, jnp.asarray(self.value, y.dtype), y)
 
         return draw_in_chunks(one, jax.random.split(of_entries, n), numbers)
+
+    def _roots(self, missing: Array) -> Array:
+        """Returns Cholesky factors of the covariances of what is missing, with ones where an entry is there."""
+        both, eye = missing[..., :, None] & missing[..., None, :], jnp.eye(missing.shape[-1], dtype=self.f.dtype)
+        return jnp.linalg.cholesky(jnp.where(both[None], self.covariance, eye))
+
+    def _normal(self, away: Array, missing: Array) -> Array:
+        """Returns the log density of normal entries, `[S, N]` in nats."""
+        roots = self._roots(missing)
+        white = solve_triangular(roots, away[..., None], lower=True)[..., 0]
+        logdet = jnp.sum(jnp.log(jnp.diagonal(roots, axis1=-2, axis2=-1)), axis=-1)
+        count = jnp.sum(missing, axis=-1).astype(logdet.dtype)
+        return -jnp.sum(white**2, axis=-1) / 2.0 - logdet - count[None] * math.log(2.0 * math.pi) / 2.0
 
     def _each(self, function: Callable[..., Array], *given: Array) -> Array:
         """Returns a function of dispersions, outputs and given values of every entry, `[S, N, entries, ...]`."""
@@ -172,7 +196,13 @@ class DrawnRows(Predictive):
         return self._asked(lambda part: part.quantile(probability), jnp.asarray)
 
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:
-        ends = self._asked(lambda part: part.interval(level), lambda value: (jnp.asarray(value), jnp.asarray(value)))
+        # Returns the ends by name, without those of classes, which have none.
+        classes = [
+            n for n, part in self.variables.items() if isinstance(part, DrawnVariable) and part.support.has_classes
+        ]
+        ends = DrawnRows({n: part for n, part in self.variables.items() if n not in classes})._asked(
+            lambda part: part.interval(level), lambda value: (jnp.asarray(value), jnp.asarray(value))
+        )
         return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
 
     def log_prob(self, y: Targets) -> Array:
@@ -206,7 +236,7 @@ def drawn_rows(entries: Mapping[str, Any]) -> DrawnVariable | DrawnRows:
     variables = {
         name: part.value
         if part.observed is None
-        else DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions)
+        else DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions, part.covariance)
         for name, part in entries.items()
     }
     only = next(iter(variables.values())) if len(variables) == 1 else None
@@ -217,17 +247,25 @@ def _zero(value: Any) -> Array:
     return jnp.zeros(jnp.shape(value), jnp.result_type(float))
 
 
-_ASK = "ask for mean, variance and std, or for posterior.local(rows)"
-
-
 @record
 class Completed(Predictive):
-    """Rows with their missing entries filled in."""
+    """Rows with their missing entries filled in: moments in closed form, all else by draws when first asked for."""
 
-    # By name what is observed, and \(E[x \mid \text{row}]\) where NaN was; the array alone where there is one. Of a
-    # category the probabilities.
-    means: Any
-    variances: Any  # likewise Var[x | row], zero where observed
+    # Observed entries are as they are. There is one entry by name where rows have several variables.
+
+    means: Any  # of a category the probabilities
+    variances: Any  # zero where observed
+    model: Any
+    belief: Any
+    rows: Any
+    samples: int = static()
+    key: Any
+
+    @cached_property
+    def drawn(self) -> DrawnVariable | DrawnRows:
+        """The same rows as a mixture over draws of the shared variables and the latents."""
+        entries = self.model.completed_by_draws(self.belief, self.rows, self.samples, jax.random.clone(self.key))
+        return drawn_rows(entries)
 
     @property
     def mean(self) -> Any:
@@ -245,30 +283,30 @@ class Completed(Predictive):
 
     @property
     def support(self) -> Support:
-        # Raises a TypeError: the variables of a row have supports of their own.
-        raise TypeError(f"rows of a graph have no one support; {_ASK}")
+        return self.drawn.support
 
     @property
-    def aleatoric(self) -> Array:
-        # Raises a TypeError: the parts of the uncertainty are not told apart.
-        raise TypeError(f"the uncertainty of what is missing comes in one part, `variance`; {_ASK}")
+    def aleatoric(self) -> Any:
+        return self.drawn.aleatoric
 
     @property
-    def epistemic(self) -> Array:
-        # Raises a TypeError: the parts of the uncertainty are not told apart.
-        raise TypeError(f"the uncertainty of what is missing comes in one part, `variance`; {_ASK}")
+    def epistemic(self) -> Any:
+        return self.drawn.epistemic
+
+    def quantile(self, probability: float) -> Any:
+        return self.drawn.quantile(probability)
+
+    def interval(self, level: float = 0.9) -> tuple[Any, Any]:
+        return self.drawn.interval(level)
 
     def log_prob(self, y: Targets) -> Array:
-        # Raises a TypeError: the posterior knows the density of rows.
-        raise TypeError(f"the density of rows is posterior.log_prob(rows); {_ASK}")
+        return self.drawn.log_prob(y)
 
-    def cdf(self, y: Targets) -> Array:
-        # Raises a TypeError: a row has several variables.
-        raise TypeError(f"rows of a graph have no distribution function; {_ASK}")
+    def cdf(self, y: Targets) -> Any:
+        return self.drawn.cdf(y)
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        # Raises a TypeError: moments alone are known.
-        raise TypeError(f"what is missing is known by its moments alone; {_ASK}")
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Any:
+        return self.drawn.sample(key, n, first)
 
 
 @record
@@ -276,8 +314,8 @@ class GraphRule(PredictiveRule):
     """The rule of targets that fill in rows (`predicts_missing`): missing entries by the others of their row."""
 
     # The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
-    # Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of
-    # latents and of the shared variables (`lamu.predictives.graph`).
+    # Where latents leave rows by draws, networks or likelihoods stand below them, or the belief is made of draws, it is
+    # a mixture over draws of latents and of the shared variables.
 
     def prepare(self, model: Any, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         # Raises a TypeError: a graph predicts what is missing in rows, by `predict`.
@@ -296,5 +334,8 @@ class GraphRule(PredictiveRule):
         # Returns the rows with what was missing in them.
         if offset is not None:
             raise ValueError("a graph has no linear predictor that an offset could be added to")
-        drawn = model.completed_by_draws(belief, x, samples, key)
-        return Completed(*model.completed(belief, x, samples, key)) if drawn is None else drawn_rows(drawn)
+        moments = model.completed(belief, x, samples, jax.random.clone(key))
+        if moments is None:
+            return drawn_rows(model.completed_by_draws(belief, x, samples, key))
+        means, variances = moments
+        return Completed(means, variances, model, belief, x, samples, key)

@@ -1,0 +1,446 @@
+"""Questions to the posterior of a graph: new inputs, holes, latents, densities and draws, beside laws by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import lamu
+from lamu import graphs
+from lamu.families import Beta, Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Point, Wishart
+from lamu.graphs import models
+from lamu.posterior import Posterior
+from lamu.predictives.graph import GraphRule
+from tests.for_each import for_each
+
+RANDOM, NAN = np.random.default_rng(0), np.nan
+HOLES = np.array([[0.3, NAN, -1.0], [NAN, NAN, 0.5], [NAN, NAN, NAN]])
+BITS = np.array([[1.0, NAN, 0.0], [NAN, NAN, 1.0], [NAN, NAN, NAN]])
+SERIES = np.array([[0.3, NAN, -1.0, NAN], [NAN, NAN, 0.5, 1.0], [NAN, NAN, NAN, NAN]])
+SPD = np.array([[1.0, 0.3, 0.1], [0.3, 2.0, -0.4], [0.1, -0.4, 1.5]])
+WEIGHT, BREAK = np.array([0.3, 0.7]), np.array([0.3])
+MEANS, TAUS = RANDOM.normal(size=(2, 3)), RANDOM.gamma(3.0, size=(2, 3))
+CHANCES, TABLE = RANDOM.beta(2.0, 2.0, size=(2, 3)), RANDOM.dirichlet(np.ones(2), 2)
+LOADINGS, OFFSET = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=3)
+X, OWN = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=(3, 2))
+U, V = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=(2, 2))
+SUMS, ROOT = RANDOM.dirichlet(np.ones(2), (1, 2)), RANDOM.dirichlet(np.ones(2), (1, 1))
+LEAVES = RANDOM.beta(2.0, 2.0, size=(3, 2))
+
+
+def at(graph: lamu.Graph, theta: Any) -> Posterior:
+    """The posterior that has all its mass at θ."""
+    theta = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), theta)
+    belief = Point({"network": theta, "likelihood": {}})
+    return Posterior(graph.of_theta(), belief, {}, GraphRule(), jax.random.key(0))
+
+
+# A row at a known θ is a finite mixture of normal vectors or of independent bits: log p of what is observed, and mean
+# and variance of every entry given it, by the component.
+
+Law = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
+
+
+def normal(mean: Any, covariance: Any) -> Law:
+    m, C = np.asarray(mean, float), np.asarray(covariance, float)
+
+    def of(y: np.ndarray) -> Any:
+        o, h = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
+        gain = C[np.ix_(h, o)] @ np.linalg.inv(C[np.ix_(o, o)]) if len(o) else np.zeros((len(h), 0))
+        value, variance = np.array(y), np.zeros(len(y))
+        value[h] = m[h] + gain @ (y[o] - m[o])
+        variance[h] = np.diag(C[np.ix_(h, h)] - gain @ C[np.ix_(o, h)])
+        return (stats.multivariate_normal(m[o], C[np.ix_(o, o)]).logpdf(y[o]) if len(o) else 0.0), value, variance
+
+    return of
+
+
+def bits(p: np.ndarray) -> Law:
+    def of(y: np.ndarray) -> Any:
+        seen = ~np.isnan(y)
+        log = np.where(seen, np.log(np.where(y == 1, p, 1 - p)), 0.0).sum()
+        return log, np.where(seen, y, p), np.where(seen, 0.0, p * (1 - p))
+
+    return of
+
+
+def mixed(weights: Any, laws: list[Law], y: np.ndarray) -> tuple[Any, ...]:
+    """log p of a row, responsibilities, means and variances."""
+    logs, means, variances = (np.array(part) for part in zip(*(law(y) for law in laws), strict=True))
+    joint = np.log(weights) + logs
+    total = np.logaddexp.reduce(joint)
+    r = np.exp(joint - total)
+    return total, r, r @ means, np.maximum(r @ (variances + means**2) - (r @ means) ** 2, 0.0)
+
+
+def components(laws: list[Law]) -> Any:
+    return lambda y: mixed(WEIGHT, laws, y)
+
+
+def of_paths(y: np.ndarray) -> Any:
+    """A hidden Markov model as a mixture over all of its paths; the probabilities of the second state at each time."""
+    paths = np.array(list(np.ndindex(*(2,) * 4)))
+    weights = [WEIGHT[p[0]] * np.prod([TABLE[a, b] for a, b in itertools.pairwise(p)]) for p in paths]
+    total, r, mean, variance = mixed(weights, [normal(MEANS[p, 0], np.diag(1 / TAUS[p, 0])) for p in paths], y)
+    return total, r @ paths, mean, variance
+
+
+def of_quadrature(y: np.ndarray) -> Any:
+    """Logistic principal components by quadrature over the two factors."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    z = np.array([(a, b) for a in nodes for b in nodes])
+    w = np.array([a * b for a in weights for b in weights]) / (2 * np.pi)
+    total, r, mean, variance = mixed(w, [bits(p) for p in 1 / (1 + np.exp(-(z @ LOADINGS.T + OFFSET)))], y)
+    return total, r @ z, mean, variance
+
+
+def of_level(y: np.ndarray) -> Any:
+    """A local level of precisions 2 and 3 in its information form, since its start has a variance of a million."""
+    seen, D = ~np.isnan(y), np.diff(np.eye(4), axis=0)
+    prior = 2.0 * D.T @ D + np.diag([1e-6, 0.0, 0.0, 0.0])
+    after, b = prior + np.diag(3.0 * seen), 3.0 * np.where(seen, y, 0.0)
+    mean, variance = np.linalg.solve(after, b), np.diag(np.linalg.inv(after))
+    logdets = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(after)[1] + seen.sum() * np.log(3.0 / (2 * np.pi))
+    total = (logdets - np.nansum(3.0 * y**2) + b @ mean) / 2
+    return total, (mean, variance), np.where(seen, y, mean), np.where(seen, 0.0, variance + 1 / 3.0)
+
+
+def of_factors(y: np.ndarray) -> Any:
+    W = LOADINGS
+    joint = np.block([[np.eye(2), W.T], [W, W @ W.T + np.diag(1 / TAUS[0])]])
+    total, _, mean, variance = mixed([1.0], [normal(np.zeros(5), joint)], np.r_[NAN, NAN, y])
+    return total, (mean[:2], variance[:2]), mean[2:], variance[2:]
+
+
+PART = {"mean": MEANS, "precision": TAUS}
+CASES: dict[str, Any] = {
+    "mixture": (
+        models.GaussianMixture(2, 3),
+        {"weight": WEIGHT, "part": {"mean": MEANS, "precision": np.stack([SPD, 2 * SPD])}},
+        HOLES,
+        components([normal(m, np.linalg.inv(S)) for m, S in zip(MEANS, (SPD, 2 * SPD), strict=True)]),
+        "z",
+    ),
+    "mixture, tied": (
+        models.GaussianMixture(2, 3, 1.0, "tied", "sticks"),
+        {"break": BREAK, "mean": MEANS, "precision": SPD},
+        HOLES,
+        components([normal(m, np.linalg.inv(SPD)) for m in MEANS]),
+        "z",
+    ),
+    "mixture, diagonal": (
+        models.GaussianMixture(2, 3, covariance="diagonal"),
+        {"weight": WEIGHT, "part": PART},
+        HOLES,
+        components([normal(m, np.diag(1 / t)) for m, t in zip(MEANS, TAUS, strict=True)]),
+        "z",
+    ),
+    "bits": (
+        models.BernoulliMixture(2, 3),
+        {"weight": WEIGHT, "chance": CHANCES},
+        BITS,
+        components([bits(p) for p in CHANCES]),
+        "z",
+    ),
+    "circuit": (
+        models.SumProduct(2, 3),
+        {"weight0": SUMS, "weight1": ROOT, "chance": LEAVES},
+        BITS,
+        lambda y: mixed(
+            (ROOT[0, 0][:, None] * SUMS[0]).ravel(),
+            [bits(np.r_[LEAVES[0, j], LEAVES[1, j], LEAVES[2, k]]) for k in range(2) for j in range(2)],
+            y,
+        ),
+        None,
+    ),
+    "factors": (
+        models.FactorAnalysis(2, 3),
+        {"relevance": np.ones(2), "W": LOADINGS, "noise": TAUS[0]},
+        HOLES,
+        of_factors,
+        "z",
+    ),
+    "logistic components": (
+        models.ExponentialPCA(2, 3),
+        {"relevance": np.ones(2), "offset": OFFSET, "W": LOADINGS},
+        BITS,
+        of_quadrature,
+        "z",
+    ),
+    "hidden Markov": (
+        models.HiddenMarkov(2, 4),
+        {"start": WEIGHT, "step": TABLE, "part": {"mean": MEANS[:, 0], "precision": TAUS[:, 0]}},
+        SERIES,
+        of_paths,
+        "z",
+    ),
+    "level": (models.StateSpace(4), {"step": 2.0, "noise": 3.0}, SERIES, of_level, "x"),
+}
+LOOSE = {"logistic components": 0.08}  # whose rows are known by a bound
+
+
+@for_each("name", CASES)
+def test_rows_with_holes_are_those_of_their_law(name: str) -> None:
+    graph, theta, y, law, latent = CASES[name]
+    posterior, tolerance = at(graph, theta), LOOSE.get(name, 1e-6)
+    total, own, mean, variance = zip(*(law(row) for row in y), strict=True)
+    predicted = posterior.predict({"y": y})
+    np.testing.assert_allclose(predicted.mean, mean, atol=tolerance, rtol=tolerance)
+    np.testing.assert_allclose(predicted.std, np.sqrt(variance), atol=tolerance, rtol=tolerance)
+    np.testing.assert_allclose(posterior.log_prob({"y": y}), total, atol=2 * tolerance)
+    if latent is None:
+        return
+    belief, own = posterior.local({"y": y})[latent], [part if isinstance(part, tuple) else (part,) for part in own]
+    found = np.asarray(belief.mean)[..., 1] if name == "hidden Markov" else np.asarray(belief.mean).reshape(len(y), -1)
+    np.testing.assert_allclose(found, [part[0] for part in own], atol=max(tolerance, 1e-5))
+    if len(own[0]) > 1:
+        np.testing.assert_allclose(np.reshape(belief.std, found.shape), np.sqrt([part[1] for part in own]), rtol=1e-5)
+
+
+def test_categories_that_are_missing_have_their_probabilities() -> None:
+    tables = RANDOM.dirichlet(np.ones(3), 2), RANDOM.dirichlet(np.ones(2), 2)
+    theta = {"weight": WEIGHT, "table0": tables[0], "table1": tables[1]}
+    rows = {"y0": np.array([2.0, NAN, NAN]), "y1": np.array([NAN, 1.0, NAN])}
+    predicted = at(models.LatentClass(2, (3, 2)), theta).predict(rows)
+    given = WEIGHT * tables[0][:, 2], WEIGHT * tables[1][:, 1], WEIGHT
+    np.testing.assert_allclose(predicted.mean["y1"][0], given[0] @ tables[1] / given[0].sum(), rtol=1e-6)
+    np.testing.assert_allclose(predicted.mean["y0"][1:], [g @ tables[0] / g.sum() for g in given[1:]], rtol=1e-6)
+    drawn = lamu.latent.impute(at(models.LatentClass(2, (3, 2)), theta), rows, jax.random.key(0), draws=400)
+    assert np.all(drawn["y0"][:, 0] == 2)
+    shares = np.mean(np.asarray(drawn["y0"])[:, 1:, None] == np.arange(3), axis=0)
+    np.testing.assert_allclose(shares, predicted.mean["y0"][1:], atol=0.1)
+
+
+def test_a_column_that_is_missing_in_all_rows_is_a_batch() -> None:
+    """A slice without labels is asked and classified like one that leaves them out, and not learned from alone."""
+    bayes = models.NaiveBayes(2, 3)
+    posterior = at(bayes, {"weight": WEIGHT, "part": PART})
+    y = np.where(np.isnan(HOLES), 0.2, HOLES)
+    law = components([normal(m, np.diag(1 / t)) for m, t in zip(MEANS, TAUS, strict=True)])
+    expected = [law(row)[1] for row in y]
+    for rows in ({"x": y}, {"x": y, "c": np.full(3, NAN)}, {"x": y, "c": np.full(3, -1)}):
+        np.testing.assert_allclose(posterior.local(rows)["c"].mean, expected, rtol=1e-6)
+        np.testing.assert_allclose(posterior.log_prob(rows), [law(row)[0] for row in y], rtol=1e-6)
+    np.testing.assert_allclose(posterior.predict({"x": y, "c": np.full(3, NAN)}).mean["c"], expected, rtol=1e-6)
+    assert bayes.read({"x": y, "c": np.full(3, NAN)}).count == 3
+    with pytest.raises(ValueError, match="c and x are NaN in every row, so that the data observe nothing"):
+        bayes.read({"x": np.full((3, 3), NAN), "c": np.full(3, NAN)})
+
+
+ON_INPUTS: dict[str, Any] = {
+    "regression": (
+        models.LinearRegression(2),
+        {"relevance": np.ones(2), "w": np.array([1.0, -2.0]), "noise": 3.0},
+        {"x": X},
+        X @ [1.0, -2.0],
+    ),
+    "hierarchical": (
+        models.HierarchicalRegression(3, 2),
+        {"w": np.array([1.0, -2.0]), "spread": np.ones(2), "own": OWN, "noise": 3.0},
+        {"x": X, "group": np.array([2, 0, 1])},
+        X @ [1.0, -2.0] + np.sum(X * OWN[[2, 0, 1]], axis=1),
+    ),
+    "matrix": (
+        models.MatrixFactorisation(3, 2, 2),
+        {"noise": 3.0, "u": U, "v": V},
+        {"row": np.array([2, 0, 1]), "column": np.array([1, 1, 0])},
+        np.sum(U[[2, 0, 1]] * V[[1, 1, 0]], axis=1),
+    ),
+}
+
+
+@for_each("name", ON_INPUTS)
+def test_new_inputs_are_enough_to_ask(name: str) -> None:
+    graph, theta, inputs, mean = ON_INPUTS[name]
+    posterior = at(graph, theta)
+    for rows in (inputs, {**inputs, "y": np.full(3, NAN)}):
+        predicted = posterior.predict(rows)
+        np.testing.assert_allclose(predicted.mean, mean, rtol=1e-6)
+        np.testing.assert_allclose(predicted.std, np.full(3, 3.0**-0.5), rtol=1e-6)
+        assert posterior.local(rows) == {}
+        assert np.all(posterior.log_prob(rows) == 0.0)
+    np.testing.assert_allclose(predicted.interval(0.8), stats.norm(mean, 3.0**-0.5).interval(0.8), rtol=1e-4)
+    np.testing.assert_allclose(
+        predicted.log_prob(mean + 0.5), stats.norm(0, 3.0**-0.5).logpdf(np.full(3, 0.5)), rtol=1e-6
+    )
+    drawn = lamu.latent.impute(posterior, inputs, jax.random.key(0), draws=400)["y"]
+    np.testing.assert_allclose(np.mean(drawn, axis=0), mean, atol=5 * 3.0**-0.5 / 20)
+    held = posterior.predict({**inputs, "y": np.array([9.0, NAN, NAN])})
+    np.testing.assert_allclose(held.mean, [9.0, *mean[1:]], rtol=1e-6)
+    np.testing.assert_allclose(held.std[0], 0.0)
+    with pytest.raises(TypeError, match="give the inputs of the new rows by name, predict"):
+        posterior.predict(2)
+
+
+def learned(program: Any, data: Any, **fit: Any) -> Posterior:
+    return lamu.fit(lamu.Graph(program), data, lamu.algorithms.vmp(), **fit).posterior
+
+
+def test_what_is_learned_widens_what_is_predicted() -> None:
+    """Closed forms: a line, Student's t, negative binomial counts, beta-binomial bits, and shares of few rows."""
+    y, counts = np.array([0.5, -1.0, 2.0, 0.3]), np.array([3, 1, 4, 0])
+
+    def line(m) -> None:
+        b = m.sample("b", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        with m.rows():
+            m.sample("y", graphs.Normal(m.data("X") @ b, precision=10.0))
+
+    A, new = np.c_[np.ones(4), [0.0, 1.0, -1.0, 2.0]], np.array([[1.0, 0.0], [1.0, 3.0]])
+    C = np.linalg.inv(np.eye(2) + 10 * A.T @ A)
+    predicted = learned(line, {"X": A, "y": y}).predict({"X": new})
+    np.testing.assert_allclose(predicted.mean, new @ C @ A.T @ y * 10, rtol=1e-5)
+    np.testing.assert_allclose(predicted.variance, np.sum(new @ C * new, axis=1) + 0.1, rtol=1e-5)
+
+    def each(m) -> None:
+        part = m.sample("part", NormalGamma(0.3, 2.0, 3.0, 4.0))
+        rate, chance = m.sample("rate", Gamma(2.0, 1.0)), m.sample("chance", Beta(2.0, 3.0))
+        share = m.sample("share", Dirichlet(jnp.array([1.0, 0.5, 2.0])))
+        with m.rows():
+            m.sample("y", graphs.Normal(part))
+            m.sample("n", graphs.Poisson(rate))
+            m.sample("b", graphs.Bernoulli(chance))
+            m.sample("c", graphs.Categorical(share))
+
+    posterior = learned(each, {"y": y, "n": counts, "b": counts > 1, "c": np.array([0, 2, 2, 1])})
+    nothing = {name: np.array([NAN]) for name in "ynbc"}
+    mean, variance = posterior.predict(nothing).mean, posterior.predict(nothing).variance
+    prior = lamu.families.NormalGamma(0.3, 2.0, 3.0, 4.0)
+    kappa, a = 6.0, 5.0
+    m = (2 * 0.3 + y.sum()) / kappa
+    b = 4.0 + (np.sum(y**2) + 2 * 0.3**2 - kappa * m**2) / 2
+    assert float(prior.count) == 2.0
+    t = stats.t(2 * a, m, np.sqrt(b / a * (1 + 1 / kappa)))
+    np.testing.assert_allclose([mean["y"][0], variance["y"][0]], [t.mean(), t.var()], rtol=1e-5)
+    counted = stats.nbinom(2.0 + counts.sum(), 5.0 / 6.0)
+    np.testing.assert_allclose([mean["n"][0], variance["n"][0]], [counted.mean(), counted.var()], rtol=1e-5)
+    chance = (2.0 + 2) / 9
+    np.testing.assert_allclose([mean["b"][0], variance["b"][0]], [chance, chance * (1 - chance)], rtol=1e-5)
+    np.testing.assert_allclose(mean["c"][0], np.array([2.0, 1.5, 4.0]) / 7.5, rtol=1e-5)
+    low, high = posterior.predict(nothing, samples=2000).interval(0.8)
+    np.testing.assert_allclose([low["y"][0], high["y"][0]], t.interval(0.8), atol=0.15)
+
+
+def test_beliefs_tell_deviations_and_intervals() -> None:
+    y = np.array([0.5, -1.0, 2.0, 0.3])
+
+    def program(m) -> None:
+        mean, tau = m.sample("mean", graphs.Normal(0.0, precision=2.0)), m.sample("tau", Gamma(3.0, 2.0))
+        with m.rows():
+            m.sample("y", graphs.Normal(mean, precision=tau))
+
+    posterior = learned(program, {"y": y})
+    beliefs = posterior.belief.factors["network"].factors
+    law = stats.gamma(beliefs["tau"].shape, scale=1 / beliefs["tau"].rate)
+    std, (low, high) = posterior.std["network"], posterior.interval(0.8)
+    np.testing.assert_allclose(std["tau"], law.std(), rtol=1e-5)
+    np.testing.assert_allclose([low["network"]["tau"], high["network"]["tau"]], law.interval(0.8), rtol=0.05)
+    normal_law = stats.norm(posterior.mean["network"]["mean"], std["mean"])
+    np.testing.assert_allclose([low["network"]["mean"], high["network"]["mean"]], normal_law.interval(0.8), rtol=1e-5)
+
+
+@for_each(
+    "belief",
+    [
+        Beta(2.0, 3.0),
+        Dirichlet(jnp.array([2.0, 3.0, 4.0])),
+        Gamma(3.0, 2.0),
+        lamu.families.InverseGamma(4.0, 3.0),
+        lamu.families.Categorical(jnp.array([0.3, -1.0, 0.0])),
+        lamu.families.Bernoulli(0.4),
+        MultivariateNormal(jnp.zeros(3), jnp.asarray(SPD)),
+        NormalGamma(0.3, 2.0, 5.0, 4.0),
+        Wishart(9.0, jnp.asarray(SPD)),
+        lamu.families.GaussianChain.homogeneous(3, jnp.zeros(1), jnp.eye(1), 0.5 * jnp.eye(1), jnp.eye(1)),
+    ],
+)
+def test_deviations_are_those_of_draws(belief: Any) -> None:
+    drawn = jax.vmap(belief.sample)(jax.random.split(jax.random.key(3), 20_000))
+    for mine, draws in zip(jax.tree.leaves(belief.std), jax.tree.leaves(drawn), strict=True):
+        np.testing.assert_allclose(mine, np.std(draws, axis=0), rtol=0.08)
+
+
+def test_vectors_with_holes_are_learned_from_exactly() -> None:
+    """With a known precision the posterior of the mean is normal, and rows without any entry change nothing."""
+    y = np.vstack([HOLES, RANDOM.normal(size=(3, 3))])
+
+    def program(m) -> None:
+        mean = m.sample("mean", MultivariateNormal(jnp.zeros(3), jnp.eye(3)))
+        with m.rows():
+            m.sample("y", graphs.MultivariateNormal(mean, jnp.asarray(SPD)))
+
+    posterior = learned(program, {"y": y})
+    C = np.linalg.inv(SPD)
+    precision, linear, evidence_rows = np.eye(3), np.zeros(3), y[~np.isnan(y).all(axis=1)]
+    for row in y:
+        o = ~np.isnan(row)
+        S = np.linalg.inv(C[np.ix_(o, o)]) if o.any() else np.zeros((0, 0))
+        precision[np.ix_(o, o)] += S
+        linear[o] += S @ row[o]
+    belief = posterior.belief.factors["network"].factors["mean"]
+    np.testing.assert_allclose(belief.precision, precision, rtol=1e-5)
+    np.testing.assert_allclose(belief.mean, np.linalg.solve(precision, linear), rtol=1e-5)
+    flat, seen = evidence_rows.ravel(), ~np.isnan(evidence_rows.ravel())
+    joint = np.kron(np.eye(len(evidence_rows)), C) + np.tile(np.eye(3), (len(evidence_rows), len(evidence_rows)))
+    expected = stats.multivariate_normal(np.zeros(seen.sum()), joint[np.ix_(seen, seen)]).logpdf(flat[seen])
+    np.testing.assert_allclose(posterior.evidence, expected, rtol=1e-5)
+    V = np.linalg.inv(precision)
+    gain = C[:2, 2:] / C[2, 2]
+    mean, variance = np.linalg.solve(precision, linear), C[:2, :2] - gain @ C[2:, :2]
+    onto = np.c_[np.eye(2), -gain]
+    predicted = posterior.predict({"y": y[1:2]}, samples=4000)
+    np.testing.assert_allclose(predicted.mean[0, :2], mean[:2] + gain[:, 0] * (0.5 - mean[2]), rtol=1e-5)
+    np.testing.assert_allclose(predicted.variance[0, :2], np.diag(variance + onto @ V @ onto.T), rtol=1e-5)
+    drawn = np.asarray(predicted.sample(jax.random.key(0), 4000))[:, 0, :2]
+    np.testing.assert_allclose(np.cov(drawn.T), variance + onto @ V @ onto.T, atol=0.06)
+    law = stats.multivariate_normal(predicted.mean[0, :2], variance + onto @ V @ onto.T)
+    asked = np.where(np.isnan(y[1:2]), 0.1, y[1:2])
+    np.testing.assert_allclose(predicted.log_prob(asked)[0], law.logpdf([0.1, 0.1]), atol=0.02)
+
+
+def test_a_mixture_learns_from_rows_with_holes() -> None:
+    """An EM step of a mixture of normal vectors with holes beside that of Ghahramani & Jordan by hand."""
+    y = RANDOM.normal(size=(40, 3)) @ np.linalg.cholesky(SPD).T
+    y[RANDOM.uniform(size=y.shape) < 0.3] = NAN
+    y[0] = NAN
+
+    def program(m) -> None:
+        part = m.sample("part", NormalWishart(jnp.zeros(3), 1.0, 5.0, jnp.eye(3)))
+        with m.rows():
+            m.sample("y", graphs.MultivariateNormal(part))
+
+    posterior = lamu.fit(lamu.Graph(program), {"y": y}, lamu.algorithms.em(), steps=300).posterior
+    m, P = np.zeros(3), np.eye(3)
+    for _ in range(300):
+        first, second = np.zeros(3), np.zeros((3, 3))
+        for row in y[1:]:
+            h = np.isnan(row)
+            filled, extra = np.where(h, 0.0, row), np.zeros((3, 3))
+            if h.any():
+                inner = np.linalg.inv(P[np.ix_(h, h)])
+                filled[h] = m[h] - inner @ P[np.ix_(h, ~h)] @ (row[~h] - m[~h])
+                extra[np.ix_(h, h)] = inner
+            first += filled
+            second += np.outer(filled, filled) + extra
+        n = 39
+        m = first / (n + 1.0)  # the mode of the normal-Wishart
+        S = np.eye(3) + second - (n + 1.0) * np.outer(m, m)
+        P = (5.0 + n + 1 - 3 - 1) * np.linalg.inv(S)
+    found = posterior.mean["network"]["part"]
+    np.testing.assert_allclose(found["mean"], m, atol=1e-3)
+    np.testing.assert_allclose(found["precision"], P, rtol=5e-3)
+
+
+def test_a_level_starts_near_its_data_in_single_precision() -> None:
+    """Draws of a diffuse start are about a thousand, and the squares of their steps have no digits left."""
+    y = np.cumsum(RANDOM.normal(size=(3, 30)) * 0.5, axis=1) + RANDOM.normal(size=(3, 30))
+    with jax.enable_x64(False):
+        for seed in (1, 2):
+            fit = lamu.fit(models.StateSpace(30), {"y": y}, lamu.algorithms.vmp(), steps=5, seed=seed)
+            assert fit.history["loss"][0] < 1.5 * fit.history["loss"][-1]
