@@ -8,11 +8,13 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import lamu
@@ -144,6 +146,17 @@ def test_ten_lines_lead_from_ones_own_pytorch_network_to_a_better_prediction(tmp
     (block,) = (block for block in blocks if "your_project" in block)
     assert sum(bool(line.strip()) for line in block.splitlines()) <= 10
     assert run("-c", f"import torch\n{block}{BETTER}", folder=tmp_path)
+
+
+def test_the_error_of_the_demos_auroc_is_that_of_other_rows() -> None:
+    demo = runpy.run_path(str(ROOT / "examples" / "demo.py"))
+    random = np.random.default_rng(0)
+    known, unknown = random.normal(size=(300, 80)).round(1), random.normal(0.7, 1.0, size=(300, 50)).round(1)
+    found = [demo["estimate"](*demo["apart"](*rows)) for rows in zip(known, unknown, strict=True)]
+    values = [each.value for each in found]
+    assert values[0] == pytest.approx(lamu.scores.auroc(known[0], unknown[0]))
+    # 300 values tell their deviation to 4 %, at one standard error.
+    assert np.mean([each.error for each in found]) == pytest.approx(np.std(values), rel=0.15)
 
 
 def test_pages_with_code_are_found() -> None:
