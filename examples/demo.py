@@ -50,6 +50,7 @@ def table(name="diabetes"):
     ours = None
     for title in ("fit_table", "linear", "boosting", "forest"):
         start = time.perf_counter()
+        print(f"{title:14}", end="", flush=True)
         if title == "fit_table":
             posterior = lamu.fit_table(x[train], y[train], lamu.likelihoods.Gaussian()).posterior
             ours = pred = posterior.predict(x[test])
@@ -60,7 +61,7 @@ def table(name="diabetes"):
         less = "-" if pred is ours else words(scores.difference(scores.nll, pred, ours, y[test]), "+")
         seconds = time.perf_counter() - start
         rmse = f"{rmse.value:.1f} ± {rmse.error:.1f}"
-        print(f"{title:14}{rmse:>16}{words(inside):>16}{words(nll):>16}{less:>17}{seconds:9.1f}", flush=True)
+        print(f"{rmse:>16}{words(inside):>16}{words(nll):>16}{less:>17}{seconds:9.1f}", flush=True)
     lower, upper = ours.interval(0.9)
     print(f"\nthe first test patient: {ours.mean[0]:.0f}, in [{lower[0]:.0f}, {upper[0]:.0f}] with 90 % probability")
     with tempfile.TemporaryDirectory() as folder:
@@ -93,12 +94,18 @@ class Contest:
         self.y, self.first = y, None
         print(f"{'':14}{'T':>6}{'accuracy':>16}{'ECE':>16}{'NLL':>16}{'AUROC, digits':>16}{'seconds':>9}")
 
-    def show(self, title, temperature, pred, digits, seconds):
+    def begin(self, title):
+        """Prints what is running."""
+        print(f"{title:14}", end="", flush=True)
+        self.start = time.perf_counter()
+
+    def end(self, temperature, pred, digits):
         """Prints the scores of a prediction, and their differences to the first one's, pair by pair."""
+        seconds = time.perf_counter() - self.start
         judges = (scores.accuracy, scores.ece, scores.nll)
         found = "".join(f"{words(scores.with_error(score, pred, self.y)):>16}" for score in judges)
         doubt = apart(scores.entropy(pred), scores.entropy(digits))
-        print(f"{title:14}{temperature:6.3g}{found}{words(estimate(*doubt)):>16}{seconds:9.1f}", flush=True)
+        print(f"{temperature:6.3g}{found}{words(estimate(*doubt)):>16}{seconds:9.1f}", flush=True)
         if self.first is None:
             self.first = pred, doubt
             return
@@ -148,7 +155,8 @@ def pytorch(train, test, digits):
         nn.ReLU(),
         nn.Linear(64, 10),
     )
-    start = time.perf_counter()
+    contest = Contest(test[1])
+    contest.begin("PyTorch")
     optimizer = torch.optim.Adam(module.parameters(), 2e-3)
     inputs, labels = torch.tensor(x[:, None]), torch.tensor(y).long()
     for _ in range(EPOCHS):
@@ -156,18 +164,17 @@ def pytorch(train, test, digits):
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(inputs[rows]), labels[rows]).backward()
             optimizer.step()
-    contest = Contest(test[1])
     with torch.no_grad():
         before, strange = (point(module(torch.tensor(rows[:, None])).numpy()) for rows in (test[0], digits))
-    contest.show("PyTorch", 1, before, strange, time.perf_counter() - start)
+    contest.end(1, before, strange)
 
-    start = time.perf_counter()
+    contest.begin("last_layer")
     network = lamu.networks.Torch(module, head="9/*")
     model = lamu.Model(network, lamu.likelihoods.Categorical(10), lamu.priors.LearnedNormal())
     unseen = (train[0][kept][:, None], train[1][kept])
     fit = lamu.fit(model, (x[:, None], y), algorithms.last_layer(), epochs=0, validation=unseen, progress=False)
     after, strange = (fit.posterior.predict(rows[:, None]) for rows in (test[0], digits))
-    contest.show("last_layer", fit.posterior.rule.temperature, after, strange, time.perf_counter() - start)
+    contest.end(fit.posterior.rule.temperature, after, strange)
     figure = canvas(8, 5)
     axes = figure.subplots(2, 2, height_ratios=(3, 1), sharex=True)
     for column, (title, pred) in zip(axes.T, (("PyTorch", before), ("last_layer", after)), strict=True):
@@ -195,15 +202,18 @@ def ivon(train, test, digits):
     print("   a tenth of the images chooses its temperature, from .3 down to .01\n")
     contest, doubts = Contest(test[1]), {}
     for title in ("adam", "ivon"):
-        start = time.perf_counter()
+        contest.begin(title)
         if title == "adam":
             posterior = lamu.fit(model, train, algorithms.adam(Annealed(RATE)), **options).posterior
         else:
             tried = {"temperatures": (0.3, 0.1, 0.03, 0.01), "validation": 0.1}
-            posterior = lamu.fit_temperature(model, train, algorithms.ivon(), **tried, **options).posterior
+            found = lamu.fit_temperature(model, train, algorithms.ivon(), **tried, **options)
+            posterior = found.posterior
         pred, strange = (posterior.predict(rows, samples=32) for rows in (test[0], digits))
-        contest.show(title, posterior.temperature, pred, strange, time.perf_counter() - start)
+        contest.end(posterior.temperature, pred, strange)
         doubts[title] = scores.entropy(pred), scores.entropy(strange)
+    of_each = ", ".join(f"{temperature:g} {nll:.3f}" for temperature, nll in found.temperatures.items())
+    print(f"\ntemperatures tried, a run each, with the NLL of the tenth: {of_each}")
     figure = canvas(9, 3.4)
     for axes, (title, doubt) in zip(figure.subplots(1, 2, sharex=True, sharey=True), doubts.items(), strict=True):
         plots.uncertainty_shift(*doubt, axes=axes)
