@@ -21,6 +21,7 @@ __all__ = [
     "Key",
     "Number",
     "Params",
+    "Prediction",
     "PyTree",
     "RandomKey",
     "Rows",
@@ -59,3 +60,6 @@ Statistics: TypeAlias = PyTree[Any]
 
 State: TypeAlias = PyTree[Any]
 """A tree of arrays carried from call to call: of an algorithm, a chain, or a network (batch statistics)."""
+
+Prediction: TypeAlias = Any
+"""What `predict` returns (`lamu.predictives.Predictive`), or an object with those of its members that are asked for."""

@@ -12,7 +12,7 @@ import numpy as np
 from lamu import memory
 from lamu.scores.proper_scores import target
 from lamu.supports import Real, Support
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Prediction, Targets
 
 __all__ = ["Conformal", "LeftOut", "conformal", "jackknife_plus"]
 
@@ -63,7 +63,7 @@ class Conformal:
         """
         return np.asarray(self.distances[_place(len(self.distances), level) - 1])
 
-    def interval(self, pred: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, pred: Prediction, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         r"""Returns \(m \pm q s\), with m and s the prediction's mean and standard deviation.
 
         Args:
@@ -83,7 +83,7 @@ class Conformal:
         mean, room = np.asarray(pred.mean, float), self.reach(level) * np.asarray(pred.std, float)
         return mean - room, mean + room
 
-    def prediction_set(self, pred: Any, level: float = 0.9) -> np.ndarray:
+    def prediction_set(self, pred: Prediction, level: float = 0.9) -> np.ndarray:
         r"""Returns the classes of probability at least \(1 - q\), `[N, K]` of booleans; two of a binary target.
 
         A set may be empty, where every class would be further away than the calibration rows were.
@@ -101,14 +101,14 @@ class Conformal:
         self._require(pred)
         return 1 - _probabilities(pred) <= self.reach(level)
 
-    def _require(self, pred: Any) -> None:
+    def _require(self, pred: Prediction) -> None:
         if pred.support != self.support:
             raise ValueError(
                 f"calibrated on predictions of {self.support.values}, and this one is of {pred.support.values}"
             )
 
 
-def conformal(pred: Any, y: Targets) -> Conformal:
+def conformal(pred: Prediction, y: Targets) -> Conformal:
     r"""Returns how far the targets of calibration rows lie from what was predicted for them.
 
     \[ s_i = \frac{|y_i - m_i|}{\mathrm{std}_i} \quad\text{(regression)}, \qquad s_i = 1 - p_{i y_i}
@@ -156,8 +156,8 @@ def conformal(pred: Any, y: Targets) -> Conformal:
     return Conformal(pred.support, np.sort(distances, axis=0))
 
 
-def _probabilities(pred: Any) -> np.ndarray:
-    return pred.support.probabilities(np.asarray(pred.mean, float))
+def _probabilities(pred: Prediction) -> np.ndarray:
+    return np.asarray(pred.support.probabilities(np.asarray(pred.mean, float)))
 
 
 # Row i is judged by the member that has not seen it, \(s_i = |y_i - m_{-k(i)}(x_i)| / \mathrm{std}_{-k(i)}(x_i)\), and

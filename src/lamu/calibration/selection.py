@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lamu.scores.proper_scores import right, target
-from lamu.typing import Targets
+from lamu.typing import Prediction, Targets
 
 __all__ = ["Selective", "require_unseen", "selective"]
 
@@ -99,7 +99,7 @@ class Selective:
 
 
 def selective(
-    pred: Any,
+    pred: Prediction,
     y: Targets,
     risk: float,
     confidence: float = 0.95,
@@ -181,7 +181,7 @@ def _upper(errors: int, count: int, level: float) -> float:
     return 1.0 if errors >= count else float(beta.ppf(1 - level, errors + 1, count - errors))
 
 
-def _wrong(pred: Any, y: np.ndarray, tolerance: float | None) -> np.ndarray:
+def _wrong(pred: Prediction, y: np.ndarray, tolerance: float | None) -> np.ndarray:
     if pred.support.has_classes:
         return 1 - right(pred, y)
     if tolerance is None or y.ndim != 1:
@@ -191,6 +191,5 @@ def _wrong(pred: Any, y: np.ndarray, tolerance: float | None) -> np.ndarray:
     return (np.abs(y - np.asarray(pred.mean, float)) > tolerance).astype(float)
 
 
-def _doubt(pred: Any, doubt: Any) -> np.ndarray:
-    chosen = doubt if doubt is not None else pred.total if hasattr(pred, "total") else pred
-    return np.asarray(chosen, float)
+def _doubt(pred: object, doubt: object) -> np.ndarray:
+    return np.asarray(getattr(pred, "total", pred) if doubt is None else doubt, float)

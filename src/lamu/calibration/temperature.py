@@ -18,7 +18,7 @@ from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive
 from lamu.record import record, static
 from lamu.scores.proper_scores import row_counts, target
 from lamu.supports import Support
-from lamu.typing import Array, Number, RandomKey, Targets
+from lamu.typing import Array, Number, Prediction, RandomKey, Targets
 
 __all__ = ["Temperature", "TemperedClasses", "Widened", "stretches", "temperature_scaling"]
 
@@ -206,7 +206,7 @@ class Temperature:
     value: Number
     support: Support = static()
 
-    def __call__(self, pred: Any) -> Predictive:
+    def __call__(self, pred: Prediction) -> Predictive:
         """Returns the calibrated prediction, which may be asked all that a prediction may."""
         if pred.support != self.support:
             raise ValueError(
@@ -215,7 +215,7 @@ class Temperature:
         return Widened(pred, self.value) if not self.support.has_classes else TemperedClasses(pred, self.value)
 
 
-def temperature_scaling(pred: Any, y: Targets, weight: Any = None) -> Temperature:
+def temperature_scaling(pred: Prediction, y: Targets, weight: Any = None) -> Temperature:
     r"""Returns the temperature that makes held-out targets most probable.
 
     For classes, and a binary target, T minimises \(-\sum_i \log \tilde p_{i y_i}\), which is convex in 1/T: the root of
@@ -258,7 +258,7 @@ def temperature_scaling(pred: Any, y: Targets, weight: Any = None) -> Temperatur
     return Temperature(value, pred.support)
 
 
-def _of_classes(pred: Any, y: np.ndarray, counts: np.ndarray) -> float:
+def _of_classes(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
     from scipy.optimize import brentq
 
     p = np.asarray(pred.mean)
@@ -289,7 +289,7 @@ def _of_classes(pred: Any, y: np.ndarray, counts: np.ndarray) -> float:
     return math.exp(-float(root))
 
 
-def _spread(pred: Any, y: np.ndarray, counts: np.ndarray) -> float:
+def _spread(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
     at = jnp.asarray(y, jnp.result_type(float))
 
     def loss(log_factor: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lamu import scores
 from lamu.plots.style import ACCENT, GREY, INK, LEGEND, canvas, finished, head, tidy
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Prediction, Targets
 
 __all__ = [
     "COLOURS",
@@ -72,7 +72,7 @@ def draw_rows(plane: Plane, **options: Any) -> None:
     plane.axes.scatter(*plane.x.T, s=14, linewidths=0.6, edgecolors="white", zorder=3, **options)
 
 
-def require_classes(picture: str, pred: Any) -> None:
+def require_classes(picture: str, pred: Prediction) -> None:
     """Raises a ValueError unless a prediction is of classes that colours can tell apart."""
     if not pred.support.has_classes:
         raise ValueError(f"{picture} is of classes, and this prediction's task is {pred.support.task!r}")

@@ -26,12 +26,12 @@ from lamu.plots.style import (
 )
 from lamu.scores.calibration import FEWEST_ROWS
 from lamu.scores.proper_scores import target
-from lamu.typing import Targets
+from lamu.typing import Prediction, Targets
 
 __all__ = ["coverage", "reliability", "risk_coverage", "uncertainty_shift"]
 
 
-def reliability(pred: Any, y: Targets, bins: int = 10, event: str | None = None, axes: Any = None) -> Any:
+def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None = None, axes: Any = None) -> Any:
     r"""Draws a reliability diagram with the number of rows in each bin below it.
 
     A point is a bin: the mean probability against the frequency. The pale bar behind it is where the frequency would
@@ -115,7 +115,7 @@ LEVELS = np.linspace(0.02, 0.98, 49)
 BINS = 10
 
 
-def coverage(pred: Any, y: Targets, axes: Any = None) -> Any:
+def coverage(pred: Prediction, y: Targets, axes: Any = None) -> Any:
     r"""Draws the coverage of central intervals against their level, beside the histogram of the targets' ranks.
 
     The rank of a target is \(F(y)\), its place in its own predictive distribution (the probability integral
@@ -192,7 +192,7 @@ def _draw_ranks(axes: Any, rank: np.ndarray, rows: int) -> None:
 _POINTS = 200
 
 
-def risk_coverage(pred: Any, y: Targets, axes: Any = None) -> Any:
+def risk_coverage(pred: Prediction, y: Targets, axes: Any = None) -> Any:
     r"""Draws the mean error of the rows that are kept against their share, the most uncertain ones left out first.
 
     A curve that rises to the right says that uncertain rows are those with large errors; a flat one that the

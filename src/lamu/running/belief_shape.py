@@ -38,7 +38,7 @@ _FARTHEST_BELOW = 5.0  # nats that one draw counts
 _AMONG_THE_WORST = 0.5  # of the largest discrepancy of a variable
 
 
-def shape_of(posterior: Posterior, objective: Objective, rows: Any, key: RandomKey, work: float = 0.0) -> Any:
+def shape_of(posterior: Posterior, objective: Objective, rows: object, key: RandomKey, work: float = 0.0) -> Any:
     """Returns what is known of a posterior's convergence, with its divergence from the exact posterior if it is due."""
     found = posterior.convergence
     if found is None or not isinstance(rows, Arrays) or not _approximate(posterior, rows):

@@ -55,7 +55,7 @@ _SPREAD = 4096  # rows of a larger one
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """Returns a value as it is written, with a fingerprint of all its parts, the same in every process."""
     leaves, structure = jax.tree.flatten(value)
     if jax.tree_util.all_leaves([value]) and not isinstance(value, int | float | np.ndarray | jax.Array):
@@ -68,7 +68,7 @@ def described(value: Any) -> str:
     return f"{words} #{seen.hexdigest()[:_DIGITS]}"
 
 
-def rows_described(rows: Any) -> str:
+def rows_described(rows: object) -> str:
     """Returns how many rows there are, with a fingerprint of their values; batches that come as they come have none."""
     if not isinstance(rows, Arrays):
         return "batches"
@@ -155,10 +155,10 @@ class Checkpoints:
     def save(
         self,
         step: int,
-        content: Any,
+        content: object,
         score: float | None = None,
-        facts: Mapping[str, Any] | None = None,
-        extra: Mapping[str, Any] | None = None,
+        facts: Mapping[str, object] | None = None,
+        extra: Mapping[str, object] | None = None,
     ) -> None:
         """Writes a checkpoint, then removes those that are no longer kept; when it returns, all is on disk.
 
@@ -251,7 +251,7 @@ class Checkpoints:
         """Returns the step with the lowest score, or None where no checkpoint has a score."""
         return next(iter(self._ranked()), None)
 
-    def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any], dict[str, np.ndarray]]:
+    def restore(self, step: int, like: object) -> tuple[Any, dict[str, Any], dict[str, np.ndarray]]:
         """Reads a checkpoint back, bit for bit.
 
         Args:
@@ -288,7 +288,7 @@ class Checkpoints:
     def _place(self, step: int) -> Path:
         return Path(self.folder) / f"{_STEP}{step:012d}"
 
-    def _read(self, step: int, read: Callable[[Path], Any]) -> Any:
+    def _read(self, step: int, read: Callable[[Path], object]) -> Any:
         """Returns what a function of `lamu.store` reads of a checkpoint."""
         place = self._place(step)
         if not place.is_dir():
@@ -349,7 +349,7 @@ def of_part(checkpoint: Any, part: str) -> Any:
     return Path(checkpoint) / part
 
 
-def _named(content: Any) -> dict[str, Any]:
+def _named(content: object) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(content)[0]}
 
 
@@ -367,7 +367,7 @@ def _implementation(leaf: Any) -> str | None:
     return str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
 
 
-def _data(name: str, leaf: Any) -> np.ndarray:
+def _data(name: str, leaf: object) -> np.ndarray:
     """Returns a leaf as NumPy keeps it in a file, which knows no dtypes of other libraries: those as their bytes."""
     data = np.asarray(jax.random.key_data(jax.random.clone(leaf)) if _is_key(leaf) else leaf)
     if not (jnp.issubdtype(data.dtype, np.number) or data.dtype == bool):
@@ -407,7 +407,7 @@ def _first_line(error: BaseException) -> str:
 class Resumption:
     """The checkpoints that a run keeps, and goes on from."""
 
-    def __init__(self, keeper: Checkpoints, run: Mapping[str, Any]) -> None:
+    def __init__(self, keeper: Checkpoints, run: Mapping[str, object]) -> None:
         self._keeper = keeper
         self._run = dict(run)
         self._at = time.monotonic()
@@ -461,7 +461,7 @@ class Resumption:
         )
         self._at, self._step = time.monotonic(), history.steps
 
-    def restore(self, state: State, history: History, best: Best, draw: Any, resume: bool) -> State:
+    def restore(self, state: State, history: History, best: Best, draw: object, resume: bool) -> State:
         """Returns the state of the last checkpoint, and fills history and best; the given state where there is none.
 
         `draw` is of the shapes of what a step yields. A folder that holds checkpoints is an error without `resume`.

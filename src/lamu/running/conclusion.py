@@ -43,7 +43,7 @@ _FEWEST, _MOST = 20, 256  # rows of which probabilities are told from log odds
 _NATS = 3.0  # by which they must fit better, of all rows together
 
 
-def require_trained(model: Target, epochs: Any) -> None:
+def require_trained(model: Target, epochs: object) -> None:
     """Raises a ValueError for a run of no steps from random weights."""
     if epochs == 0 and not model.trained:
         raise ValueError(
@@ -53,7 +53,7 @@ def require_trained(model: Target, epochs: Any) -> None:
         )
 
 
-def say_seen_rows(validation: Any) -> None:
+def say_seen_rows(validation: object) -> None:
     """Warns where rows to validate on are a share of the rows that a network which arrived trained has learned from."""
     if isinstance(validation, float | int):
         logging.getLogger("lamu").warning(

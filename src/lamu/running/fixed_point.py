@@ -136,7 +136,13 @@ _ERRORS = 3.0  # standard errors: of eight pairs, two would leave a tenth of all
 
 
 def convergence_of(
-    posterior: Posterior, algorithm: Any, objective: Objective, rows: Any, key: RandomKey, work: float, batch_size: int
+    posterior: Posterior,
+    algorithm: object,
+    objective: Objective,
+    rows: object,
+    key: RandomKey,
+    work: float,
+    batch_size: int,
 ) -> Convergence | None:
     """Returns how far a posterior is from the fixed point; None for a belief of another kind than those below."""
     # | belief | what is measured |
@@ -185,7 +191,7 @@ def convergence_of(
     return None
 
 
-def _choices(algorithm: Any) -> tuple[Any, Any, Any]:
+def _choices(algorithm: object) -> tuple[Any, Any, Any]:
     """Returns expectation, curvature and structure: the rule's own, with draws in pairs, or Price's identity."""
     paired = MonteCarlo(2, Antithetic())
     if not isinstance(algorithm, Rule):
@@ -200,7 +206,7 @@ def _choices(algorithm: Any) -> tuple[Any, Any, Any]:
     return expectation, curvature, algorithm.structure if kronecker else Diagonal
 
 
-def _remedy(algorithm: Any, found: Convergence) -> str:
+def _remedy(algorithm: object, found: Convergence) -> str:
     """Returns what to do about precisions that no length of a run would bring to the expected Hessian."""
     curvature = algorithm.curvature if isinstance(algorithm, Rule) else None
     close = replace(found, precision_error=None, precision_error_90=None).complaints == found.complaints
@@ -212,7 +218,7 @@ def _remedy(algorithm: Any, found: Convergence) -> str:
     )
 
 
-def _faster_forgetting(algorithm: NaturalRule, model: Any) -> str:
+def _faster_forgetting(algorithm: NaturalRule, model: object) -> str:
     """Returns what to do where a rate falls so fast that a longer run would hardly move."""
     rate = algorithm.learning_rate
     adds_up = isinstance(model, ConjugateModel) or (isinstance(model, MessageTarget) and model.rows_add_up)
@@ -411,7 +417,7 @@ def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) 
     return Convergence(residual=residual, dimension=at.dimension, squared_error=error, **distances)
 
 
-def _squared_norm(metric: Any, gradients: list[Params]) -> tuple[float, float]:
+def _squared_norm(metric: object, gradients: list[Params]) -> tuple[float, float]:
     """Returns the squared norm of the mean gradient without the noise's share, and its standard error (jackknife)."""
     matrix = np.stack([_flat(gradient) for gradient in gradients])
     whitened = np.stack([_flat(_solved(metric, gradient)) for gradient in gradients])
@@ -446,7 +452,7 @@ def _part(at: Any, batch: Batch, key: RandomKey) -> Any:
 
 
 @jax.jit
-def _added(a: Any, b: Any) -> Any:
+def _added(a: object, b: object) -> Any:
     return jax.tree.map(jnp.add, a, b)
 
 

@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 
@@ -94,7 +93,7 @@ def check_memory(
     return forecast
 
 
-def measured(forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: Any = None) -> Iterator[Block]:
+def measured(forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: object = None) -> Iterator[Block]:
     """Yields the blocks of a run, after its first program was compiled, and refused where it cannot fit."""
     first = next(blocks, None)
     if first is None:

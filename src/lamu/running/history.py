@@ -60,11 +60,11 @@ def _within(traits: Traits, t: int) -> int:
 class DrawsInMemory:
     """Draws in the memory of the host."""
 
-    def __init__(self, like: Any) -> None:
+    def __init__(self, like: object) -> None:
         self._structure = jax.tree.structure(like)
         self._parts: list[list[np.ndarray]] = []
 
-    def add(self, draws: Any) -> None:
+    def add(self, draws: object) -> None:
         """Adds draws, leaves `[n, ...]`."""
         self._parts.append([np.asarray(leaf) for leaf in jax.tree.leaves(draws)])
 
@@ -92,7 +92,7 @@ class DrawsOnDisk:
     # The files have their whole length from the beginning, and the room for it on the disk; only those draws count that
     # a checkpoint knows of, and a resumed run writes the others again.
 
-    def __init__(self, like: Any, total: int, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, like: object, total: int, folder: str | os.PathLike[str]) -> None:
         self._like, self._total, self._folder = like, total, Path(folder)
         self._files: list[np.memmap] = []
         self._count = 0
@@ -101,7 +101,7 @@ class DrawsOnDisk:
         """Makes the files, so that a lack of room is known before the first step."""
         self._open()
 
-    def add(self, draws: Any) -> None:
+    def add(self, draws: object) -> None:
         """Writes draws, leaves `[n, ...]`, behind those that are there."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws)]
         self._open()
@@ -208,7 +208,7 @@ class History:
 
     # `like`: the shapes of one draw (`jax.ShapeDtypeStruct`), for a sampler; None otherwise.
 
-    def __init__(self, traits: Traits, like: Any = None, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, traits: Traits, like: object = None, folder: str | os.PathLike[str] | None = None) -> None:
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_OF_STEPS, *_OF_VALIDATIONS)}
         self._draws: Any = None
         if like is not None and traits.length is not None:

@@ -36,7 +36,7 @@ class Devices(OneDevice):
     traits: Traits  # the algorithm's, which say what of its state is one run's
 
     @classmethod
-    def of(cls, mesh: Any, algorithm: Algorithm) -> Devices:
+    def of(cls, mesh: object, algorithm: Algorithm) -> Devices:
         """Returns the devices of an algorithm's run, after a look at whether they can have it."""
         traits = algorithm.traits
         if not isinstance(mesh, Mesh):
@@ -70,11 +70,11 @@ class Devices(OneDevice):
             )
         return cls(Mesh(mesh.devices, names), traits)
 
-    def spread(self, algorithm: Any) -> Any:
+    def spread(self, algorithm: object) -> Any:
         """Returns an algorithm's handle as one that keeps its states and batches spread over the devices."""
         return Spread(algorithm, self.mesh)
 
-    def everywhere(self, what: Any) -> Any:
+    def everywhere(self, what: object) -> Any:
         """Returns a pytree with every array whole on each device."""
         whole = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
@@ -88,7 +88,7 @@ class Devices(OneDevice):
         even = _DATA in self.mesh.axis_names and batch.mask.shape[0] % self.mesh.shape[_DATA] == 0
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
 
-    def lay(self, value: Any) -> Any:
+    def lay(self, value: object) -> Any:
         """Returns a state with each run on the device that is to step it."""
         return jax.tree.map(jax.device_put, value, _along_runs(self.mesh, self.traits, value))
 
@@ -145,7 +145,7 @@ def _along_runs(mesh: Mesh, traits: Traits, state: State) -> Any:
     """Returns the sharding of every leaf of a state: those of one run's own have a leading axis of runs."""
     apart = _RUNS in mesh.axis_names and traits.runs > 1
 
-    def sharding(path: Any, leaf: Any) -> NamedSharding:
+    def sharding(path: Any, leaf: object) -> NamedSharding:
         own = apart and jax.tree_util.keystr(path[:1], simple=True) not in traits.shared
         return NamedSharding(mesh, PartitionSpec(_RUNS) if own else PartitionSpec())
 

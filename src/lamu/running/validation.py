@@ -30,7 +30,7 @@ def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | St
     return rows
 
 
-def room_for(data: Data, validation: Any) -> int:
+def room_for(data: Data, validation: object) -> int:
     """Returns the bytes that data in files will take in memory, and refuses those that the limit has no room for."""
     named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
     if not isinstance(named, Mapping):
@@ -43,7 +43,7 @@ def room_for(data: Data, validation: Any) -> int:
 _ROWS, _DRAWS = 4096, 32
 
 
-def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any, Arrays | None]:
+def set_aside(rows: object, validation: object, model: Target, seed: int) -> tuple[Any, Arrays | None]:
     """Returns the rows to learn from, and those to validate on."""
     if validation is None:
         return rows, None
@@ -73,7 +73,7 @@ def _counted(held: Arrays) -> Arrays:
     return held
 
 
-def validation_nll(algorithm: Any, key: RandomKey, state: State, objective: Objective, held: Arrays) -> float:
+def validation_nll(algorithm: object, key: RandomKey, state: State, objective: Objective, held: Arrays) -> float:
     """Returns the mean negative log predictive density of the rows set aside, in nats a row, weighted."""
     # It is that of the algorithm's `preview`, which makes no pass over the data.
     #
@@ -115,7 +115,7 @@ class Best:
     # `stop`: after how many passes over the data without a better validation to stop, or a function of the history that
     # says whether to; None for never.
 
-    def __init__(self, stop: int | Callable[[Mapping[str, Any]], bool] | None) -> None:
+    def __init__(self, stop: int | Callable[[Mapping[str, object]], bool] | None) -> None:
         if isinstance(stop, int) and stop < 1:
             raise ValueError(f"stop={stop!r} would end the run at once; give a number of epochs of at least 1")
         self._stop = stop
@@ -132,12 +132,12 @@ class Best:
             # A copy, because the next block is given the state away.
             self.state, self.nll, self.passes = jax.tree.map(_copy, state), nll, passes
 
-    def enough(self, passes: float | int, history: Mapping[str, Any]) -> bool:
+    def enough(self, passes: float | int, history: Mapping[str, object]) -> bool:
         """Whether the run should stop."""
         if callable(self._stop):
             return bool(self._stop(history))
         return self._stop is not None and passes - self.passes >= self._stop
 
 
-def _copy(leaf: Any) -> Any:
+def _copy(leaf: object) -> Any:
     return jnp.copy(leaf) if isinstance(leaf, jax.Array) else leaf

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from lamu.scores.proper_scores import (
     surprise,
     target,
 )
-from lamu.typing import Targets
+from lamu.typing import Prediction, Targets
 
 __all__ = [
     "FEWEST_ROWS",
@@ -82,7 +81,7 @@ _SEED = 0x6C616D75  # unlike the seeds that people take, whose uniform numbers m
 _MOST_SAMPLED = 20_000  # rows, beyond which the sums of bins are as good as normal
 
 
-def ece(pred: Any, y: Targets, bins: int = 15) -> float:
+def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
     r"""Returns the expected calibration error of the most probable label, with bins of equal mass.
 
     \[ \sum_b \frac{n_b}{N} \left| \operatorname{acc}_b - \operatorname{conf}_b \right| \]
@@ -118,7 +117,7 @@ def ece(pred: Any, y: Targets, bins: int = 15) -> float:
     return gap_of_bins(confidence, right, bins)
 
 
-def ece_if_calibrated(pred: Any, bins: int = 15) -> Estimate:
+def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
     r"""Returns the calibration error that these probabilities would have if they were right, with its deviation.
 
     It is the mean, and the standard deviation, of `ece` over targets drawn from the prediction itself. An `ece` that
@@ -175,7 +174,7 @@ def verdict(found: Estimate, right: Estimate, rows: int) -> str:
     )
 
 
-def confidence_and_right(pred: Any, y: Targets) -> np.ndarray:
+def confidence_and_right(pred: Prediction, y: Targets) -> np.ndarray:
     """Returns the probability of each row's most probable label, and 1 where it is the true one, `[N, 2]`."""
     y = target("ece", pred, y, has_classes=True)
     p = pred.support.probabilities(np.asarray(pred.mean, float))
@@ -222,7 +221,7 @@ class Reliability:
     edges: np.ndarray
 
 
-def reliability(pred: Any, y: Targets, bins: int = 10) -> Reliability:
+def reliability(pred: Prediction, y: Targets, bins: int = 10) -> Reliability:
     """Returns how often what is said to happen with a probability happens, the content of a reliability diagram.
 
     Of classes it is the most probable label's probability against whether it is the true one; of a binary target the
@@ -263,7 +262,7 @@ def reliability(pred: Any, y: Targets, bins: int = 10) -> Reliability:
     return Reliability(total[0] / count[full], total[1] / count[full], count[full], edges)
 
 
-def coverage(pred: Any, y: Targets, level: float = 0.9) -> float:
+def coverage(pred: Prediction, y: Targets, level: float = 0.9) -> float:
     r"""Returns the fraction of targets inside the region that should hold them with probability `level`.
 
     \[ \frac1{NK} \sum_{ik} \mathbf 1[l_{ik} \le y_{ik} \le u_{ik}] \]
@@ -297,7 +296,7 @@ def coverage(pred: Any, y: Targets, level: float = 0.9) -> float:
     return float(np.mean(covered(pred, y, level)))
 
 
-def covered(pred: Any, y: Targets, level: float = 0.9) -> np.ndarray:
+def covered(pred: Prediction, y: Targets, level: float = 0.9) -> np.ndarray:
     """Returns the fraction of each row's targets inside their regions, `[N]`, whose mean is `coverage`."""
     y = target("coverage", pred, y)
     if not 0.0 < level < 1.0:
@@ -325,7 +324,7 @@ RESAMPLES = 200
 MOST_RESAMPLED = 10_000  # rows of a bootstrap sample; a standard error falls as one over the root of their number
 
 
-def with_error(score: Callable[..., float], pred: Any, y: Targets, **options: Any) -> Estimate:
+def with_error(score: Callable[..., float], pred: Prediction, y: Targets, **options: object) -> Estimate:
     """Returns a score with its standard error over the rows.
 
     The error says how far the score would move with other test rows of the same kind; it does not know how it would
@@ -356,7 +355,9 @@ def with_error(score: Callable[..., float], pred: Any, y: Targets, **options: An
     return estimate(score, rows_of(score, pred, y, **options), **options)
 
 
-def difference(score: Callable[..., float], pred: Any, reference: Any, y: Targets, **options: Any) -> Estimate:
+def difference(
+    score: Callable[..., float], pred: Prediction, reference: Prediction, y: Targets, **options: object
+) -> Estimate:
     """Returns how much more one prediction scores than another on the same rows, with the error of the pairs.
 
     What makes a row hard makes it hard for both, and drops out of the difference: its error is often far below that of
@@ -389,13 +390,13 @@ def difference(score: Callable[..., float], pred: Any, reference: Any, y: Target
     return Estimate(value - other, _norm(deviations - others))
 
 
-def rows_of(score: Callable[..., float], pred: Any, y: Targets, **options: Any) -> np.ndarray:
+def rows_of(score: Callable[..., float], pred: Prediction, y: Targets, **options: object) -> np.ndarray:
     """Returns what a score is a statistic of: one value a row, `[N]`, or two for the calibration error, `[N, 2]`."""
     form = _form(score)
     return form.rows(pred, y, **{name: value for name, value in options.items() if name in form.of_rows})
 
 
-def estimate(score: Callable[..., float], rows: np.ndarray, **options: Any) -> Estimate:
+def estimate(score: Callable[..., float], rows: np.ndarray, **options: object) -> Estimate:
     """Returns a score with its standard error, from the rows' values."""
     value, deviations = _statistic(score, rows, **options)
     return Estimate(value, _norm(deviations))
@@ -454,7 +455,7 @@ def _form(score: Callable[..., float]) -> _Form:
     return _FORMS[score]
 
 
-def _statistic(score: Callable[..., float], rows: np.ndarray, **options: Any) -> tuple[float, np.ndarray]:
+def _statistic(score: Callable[..., float], rows: np.ndarray, **options: object) -> tuple[float, np.ndarray]:
     form = _form(score)
     return form.statistic(rows, **{name: each for name, each in options.items() if name not in form.of_rows})
 

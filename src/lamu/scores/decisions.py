@@ -13,7 +13,7 @@ import numpy as np
 
 from lamu.predictives.interface import Predictive, mean_over_draws
 from lamu.scores.proper_scores import target
-from lamu.typing import RandomKey, Targets
+from lamu.typing import Prediction, RandomKey, Targets
 
 __all__ = [
     "RiskCoverage",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-def auroc(known: Any, unknown: Any) -> float:
+def auroc(known: object, unknown: object) -> float:
     r"""Returns how often a row of another kind raises more doubt than a known one.
 
     \[ \frac{1}{N M} \sum_{i=1}^N \sum_{j=1}^M \mathbf 1[u_i < v_j] + \tfrac12 \mathbf 1[u_i = v_j] \]
@@ -85,7 +85,7 @@ class RiskCoverage:
     risk: np.ndarray
 
 
-def risk_coverage(pred: Any, y: Targets, doubt: Any = None) -> RiskCoverage:
+def risk_coverage(pred: Prediction, y: Targets, doubt: Any = None) -> RiskCoverage:
     """Returns the error among the rows that are kept, where the most doubtful are left to somebody else.
 
     Rows of equal doubt share their mean error, so that it does not count which of them comes first.
@@ -128,7 +128,7 @@ def risk_coverage(pred: Any, y: Targets, doubt: Any = None) -> RiskCoverage:
     return RiskCoverage(kept / len(y), np.cumsum(averaged[np.argsort(ranked, kind="stable")]) / kept)
 
 
-def aurc(pred: Any, y: Targets, doubt: Any = None) -> float:
+def aurc(pred: Prediction, y: Targets, doubt: object = None) -> float:
     """Returns the area under the risk–coverage curve: the mean of its risks.
 
     Args:
@@ -161,7 +161,7 @@ def aurc(pred: Any, y: Targets, doubt: Any = None) -> float:
 # expectation here is a sum over the table, exact; for regression an average over draws of y.
 
 
-def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
+def expected_utility(pred: Prediction, utility: object, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
     r"""Returns what each action is worth on average, \(\bar u_{ia} = E[u(a, y_i)]\).
 
     Args:
@@ -190,7 +190,7 @@ def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, samp
     return _expected(pred, utility, key, samples)[0]
 
 
-def least_expected_loss(pred: Any, loss: Any, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
+def least_expected_loss(pred: Prediction, loss: object, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
     r"""Returns the action of least expected loss for each row, \(\arg\min_a E[l(a, y_i)]\).
 
     Args:
@@ -218,7 +218,9 @@ def least_expected_loss(pred: Any, loss: Any, key: RandomKey | None = None, samp
     return np.argmin(expected_utility(pred, loss, key, samples), axis=1)
 
 
-def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
+def value_of_information(
+    pred: Prediction, utility: object, key: RandomKey | None = None, samples: int = 256
+) -> np.ndarray:
     r"""Returns what it would be worth to know the target before acting, the value of perfect information.
 
     \[ E\big[\max_a u(a, y_i)\big] - \max_a E\big[u(a, y_i)\big] \;\ge\; 0 \]
@@ -250,7 +252,7 @@ def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, 
 
 
 def expected_regret(
-    pred: Any, utility: Any, action: Any, key: RandomKey | None = None, samples: int = 256
+    pred: Prediction, utility: object, action: object, key: RandomKey | None = None, samples: int = 256
 ) -> np.ndarray:
     r"""Returns how much less given actions are worth than the best in hindsight, on average over what may happen.
 
@@ -284,7 +286,7 @@ def expected_regret(
     return informed - values[np.arange(len(values)), chosen]
 
 
-def realised_regret(action: Any, utility: Any, y: Targets) -> np.ndarray:
+def realised_regret(action: object, utility: object, y: Targets) -> np.ndarray:
     r"""Returns what actions turned out to cost, \(\max_b u(b, y_i) - u(a_i, y_i)\): a score of decisions.
 
     Args:
@@ -312,7 +314,7 @@ def realised_regret(action: Any, utility: Any, y: Targets) -> np.ndarray:
     return values.max(axis=0) - values[chosen, np.arange(len(y))]
 
 
-def with_question(utility: Any, cost: float) -> Any:
+def with_question(utility: object, cost: float) -> Any:
     r"""Returns the utility with one action more, the last: to ask a person, who knows, for a price.
 
     \[ u(\mathrm{ask}, y) = \max_a u(a, y) - \mathrm{cost} \]
@@ -344,7 +346,7 @@ def with_question(utility: Any, cost: float) -> Any:
         raise ValueError(f"cost={cost!r} would make asking free, and it would always be asked; give a positive cost")
     if callable(utility):
 
-        def asked(targets: Any) -> Any:
+        def asked(targets: object) -> Any:
             values: Any = utility(targets)
             return jnp.concatenate([values, jnp.max(values, axis=0)[None] - cost])
 
@@ -353,10 +355,10 @@ def with_question(utility: Any, cost: float) -> Any:
     return np.concatenate([table, table.max(axis=0)[None] - cost])
 
 
-def _expected(pred: Any, utility: Any, key: RandomKey | None, samples: int) -> tuple[np.ndarray, np.ndarray]:
+def _expected(pred: Prediction, utility: Any, key: RandomKey | None, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns E[u(a, y)], `[N, actions]`, and E[max u], `[N]`."""
     if pred.support.has_classes:
-        p = pred.support.probabilities(np.asarray(pred.mean, float))
+        p = np.asarray(pred.support.probabilities(np.asarray(pred.mean, float)))
         table = _table(utility)
         if table.shape[1] != p.shape[1]:
             raise ValueError(f"a utility of shape {table.shape} does not fit; give [actions, {p.shape[1]}]")
@@ -383,7 +385,7 @@ def _with_best(utility: Callable[[Any], Any], targets: Any) -> np.ndarray:
     return np.concatenate([values, values.max(axis=0)[None]])
 
 
-def _table(utility: Any) -> np.ndarray:
+def _table(utility: object) -> np.ndarray:
     table = np.asarray(utility, float)
     if table.ndim != 2 or not np.isfinite(table).all():
         raise ValueError(f"a utility of shape {table.shape} is no finite table; give [actions, classes]")

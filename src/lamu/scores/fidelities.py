@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.scores.calibration import Estimate, difference
 from lamu.scores.proper_scores import by_row, cdf_at, gauss_legendre, integrated, nll
-from lamu.typing import Array, Inputs, RandomKey, Targets
+from lamu.typing import Array, Inputs, Prediction, RandomKey, Targets
 
 __all__ = [
     "Fidelity",
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 
-def agreement(pred: Any, reference: Any) -> float:
+def agreement(pred: Prediction, reference: Prediction) -> float:
     r"""Returns the fraction of rows for which both predictions have the same most probable class.
 
     \[ \frac1N \sum_i \mathbf 1\Big[\arg\max_k p_{ik} = \arg\max_k p^{\mathrm{ref}}_{ik}\Big] \]
@@ -60,13 +59,13 @@ def agreement(pred: Any, reference: Any) -> float:
     return float(np.mean(agreement_of_rows(pred, reference)))
 
 
-def agreement_of_rows(pred: Any, reference: Any) -> np.ndarray:
+def agreement_of_rows(pred: Prediction, reference: Prediction) -> np.ndarray:
     """Returns the share of a row's positions with the same most probable class in both, `[N]`; of one, 1 or 0."""
     p, q = _probabilities("agreement", pred, reference)
     return (np.argmax(p, axis=-1) == np.argmax(q, axis=-1)).reshape(len(p), -1).mean(axis=1)
 
 
-def total_variation(pred: Any, reference: Any) -> float:
+def total_variation(pred: Prediction, reference: Prediction) -> float:
     r"""Returns the mean distance of two predictions' class probabilities in total variation.
 
     \[ \frac1N \sum_i \tfrac12 \sum_k \big| p_{ik} - p^{\mathrm{ref}}_{ik} \big| \]
@@ -95,13 +94,13 @@ def total_variation(pred: Any, reference: Any) -> float:
     return float(np.mean(total_variation_of_rows(pred, reference)))
 
 
-def total_variation_of_rows(pred: Any, reference: Any) -> np.ndarray:
+def total_variation_of_rows(pred: Prediction, reference: Prediction) -> np.ndarray:
     """Returns the mean distance in total variation over a row's positions, `[N]`."""
     p, q = _probabilities("total_variation", pred, reference)
     return (np.sum(np.abs(p - q), axis=-1) / 2).reshape(len(p), -1).mean(axis=1)
 
 
-def _probabilities(score: str, pred: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
+def _probabilities(score: str, pred: Prediction, reference: Prediction) -> tuple[np.ndarray, np.ndarray]:
     shapes = np.shape(pred.mean), np.shape(reference.mean)
     for given in (pred, reference):
         if not given.support.has_classes:
@@ -110,11 +109,11 @@ def _probabilities(score: str, pred: Any, reference: Any) -> tuple[np.ndarray, n
         raise ValueError(f"{score} compares predictions of the same rows, and these have the shapes {shapes}")
     if not shapes[0][0]:
         raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
-    one, other = (given.support.probabilities(np.asarray(given.mean, float)) for given in (pred, reference))
+    one, other = (np.asarray(given.support.probabilities(np.asarray(given.mean, float))) for given in (pred, reference))
     return one, other
 
 
-def wasserstein(pred: Any, reference: Any, panels: int = 64) -> float:
+def wasserstein(pred: Prediction, reference: Prediction, panels: int = 64) -> float:
     r"""Returns the mean Wasserstein-1 distance of two predictions of a regression.
 
     \[ \frac1{NK} \sum_{ik} \int |F_{ik}(z) - F^{\mathrm{ref}}_{ik}(z)|\,dz \]
@@ -144,7 +143,7 @@ def wasserstein(pred: Any, reference: Any, panels: int = 64) -> float:
     return float(np.mean(wasserstein_of_rows(pred, reference, panels)))
 
 
-def wasserstein_of_rows(pred: Any, reference: Any, panels: int = 64) -> np.ndarray:
+def wasserstein_of_rows(pred: Prediction, reference: Prediction, panels: int = 64) -> np.ndarray:
     """Returns each row's distance, the mean of its outputs', `[N]`, whose mean is `wasserstein`."""
     shapes = np.shape(pred.mean), np.shape(reference.mean)
     if pred.support.has_classes or reference.support.has_classes:
@@ -163,7 +162,7 @@ def wasserstein_of_rows(pred: Any, reference: Any, panels: int = 64) -> np.ndarr
     return by_row(integrated(apart, *gauss_legendre(lower, upper - lower, 1.0, panels)))
 
 
-def _cdf_at(pred: Any, points: np.ndarray) -> Array:
+def _cdf_at(pred: Prediction, points: np.ndarray) -> Array:
     """Returns F at many targets of every row, `[points, ...]`, some rows at a time where the prediction is large."""
     z = jnp.asarray(points, pred.mean.dtype)
     if isinstance(pred, Predictive) and pred.deferred:
@@ -421,7 +420,7 @@ def _errors(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndar
     return np.where(variance > 0, away / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
 
 
-def _held(reference: Any, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+def _held(reference: Prediction, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Returns the probability that the reference gives to intervals, the mean over a row's outputs, `[N]`."""
     ends = (np.asarray(reference.cdf(jnp.asarray(end, reference.mean.dtype)), float) for end in (lower, upper))
     below, above = ends

@@ -15,7 +15,7 @@ from lamu.posterior import Posterior
 from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import in_chunks, in_memory_chunks
 from lamu.predictives.sampled import require_room
-from lamu.typing import Array, Inputs, RandomKey, State, Targets
+from lamu.typing import Array, Inputs, Prediction, RandomKey, State, Targets
 
 __all__ = [
     "Drift",
@@ -158,8 +158,8 @@ def _features(posterior: Posterior, x: Inputs) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=4)
-def _gradients(model: Any, state: State, free: Any, held: Any, outputs: int, x: Array) -> Array:
-    def first(free: Any, row: Array) -> Array:
+def _gradients(model: Any, state: State, free: object, held: object, outputs: int, x: Array) -> Array:
+    def first(free: object, row: Array) -> Array:
         whole = tree.merged(free, held)
         return model.outputs({"network": whole, "likelihood": {}}, state, row[None])[0][0, 0]
 
@@ -185,7 +185,7 @@ def _gradients(model: Any, state: State, free: Any, held: Any, outputs: int, x: 
 # | `mahalanobis` | a posterior, training rows and inputs | the features are far from those of every class |
 
 
-def entropy(pred: Any) -> np.ndarray:
+def entropy(pred: Prediction) -> np.ndarray:
     r"""Returns the entropy of each predicted class, \(-\sum_k \bar p_{ik} \log \bar p_{ik}\).
 
     Args:
@@ -209,7 +209,7 @@ def entropy(pred: Any) -> np.ndarray:
     return np.sum(p * -np.log(np.where(p > 0, p, 1.0)), axis=-1) + 0.0
 
 
-def mutual_information(pred: Any) -> np.ndarray:
+def mutual_information(pred: Prediction) -> np.ndarray:
     r"""Returns what the target would tell about the parameters, \(H[\bar p_i] - E_q H[p_i(\theta)]\).
 
     Zero for a point, which has no doubt about its parameters (Houlsby et al. 2011, "BALD").
@@ -237,7 +237,7 @@ def mutual_information(pred: Any) -> np.ndarray:
     return np.asarray(pred.epistemic, float)
 
 
-def least_confidence(pred: Any) -> np.ndarray:
+def least_confidence(pred: Prediction) -> np.ndarray:
     r"""Returns the probability that the most probable class is wrong, \(1 - \max_k \bar p_{ik}\).
 
     Args:
@@ -308,15 +308,15 @@ def energy(
 
 
 @jax.jit
-def _mean_outputs(posterior: Posterior, draws: Any, x: Array) -> Array:
+def _mean_outputs(posterior: Posterior, draws: object, x: Array) -> Array:
     outputs = lambda params: posterior.model.outputs(params, posterior.network_state, x)[0]
     return jnp.mean(jnp.asarray(jax.lax.map(outputs, draws)), axis=0)
 
 
-def _probabilities(score: str, pred: Any) -> np.ndarray:
+def _probabilities(score: str, pred: Prediction) -> np.ndarray:
     if not pred.support.has_classes:
         raise ValueError(f"{score} is for classes; of a regression take pred.variance or pred.epistemic")
-    return pred.support.probabilities(np.asarray(pred.mean, float))
+    return np.asarray(pred.support.probabilities(np.asarray(pred.mean, float)))
 
 
 # No targets are needed: what is compared is the distribution of what the model says about the rows.
@@ -364,7 +364,7 @@ class Drift:
         return "\n".join([*lines, f"{verdict} at the level {self.level:g}: p = {self.p_value:.3g} ({tests})"])
 
 
-def drift(reference: Any, new: Any, level: float = 0.05) -> Drift:
+def drift(reference: object, new: object, level: float = 0.05) -> Drift:
     r"""Returns whether new rows are predicted otherwise than those of a reference, by Kolmogorov–Smirnov tests.
 
     \[ D = \sup_z |\hat F_{\mathrm{reference}}(z) - \hat F_{\mathrm{new}}(z)| \]
@@ -407,7 +407,7 @@ def drift(reference: Any, new: Any, level: float = 0.05) -> Drift:
 
 
 def kernel_drift(
-    reference: Any, new: Any, level: float = 0.05, permutations: int = 500, seed: int = 0, most: int = 1000
+    reference: object, new: object, level: float = 0.05, permutations: int = 500, seed: int = 0, most: int = 1000
 ) -> Drift:
     r"""Returns whether new rows are predicted otherwise, by one test of all quantities at once.
 
@@ -469,7 +469,7 @@ def kernel_drift(
     return Drift((f"all of {', '.join(names)}",), values[:1], np.array([p]), level)
 
 
-def _samples(reference: Any, new: Any, level: float) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+def _samples(reference: object, new: object, level: float) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     if not 0 < level < 1:
         raise ValueError(f"level={level!r} is no probability strictly between 0 and 1; for 5 % write 0.05")
     one, other = _quantities(reference), _quantities(new)
@@ -489,7 +489,7 @@ def _samples(reference: Any, new: Any, level: float) -> tuple[tuple[str, ...], n
     return names, samples[0], samples[1]
 
 
-def _quantities(pred: Any) -> dict[str, np.ndarray]:
+def _quantities(pred: object) -> dict[str, np.ndarray]:
     if not isinstance(pred, Predictive):
         table = np.asarray(pred, float)
         table = table[:, None] if table.ndim == 1 else table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ import numpy as np
 from lamu import memory
 from lamu.predictives import Predictive
 from lamu.supports import value_of
-from lamu.typing import Array, Targets
+from lamu.typing import Array, Prediction, Targets
 
 __all__ = [
     "accuracy",
@@ -41,7 +40,7 @@ _NEEDS = {
 }
 
 
-def target(score: str, pred: Any, y: Targets, has_classes: bool | None = None) -> np.ndarray:
+def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = None) -> np.ndarray:
     """Returns the targets as a NumPy array, if the score is for this prediction and these targets are its own."""
     # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is unknown
     # (NaN, masked), or a label is no class of the prediction. A target of shape `[N, 1]` against a mean of shape `[N]`
@@ -68,7 +67,7 @@ def target(score: str, pred: Any, y: Targets, has_classes: bool | None = None) -
     return y
 
 
-def row_counts(weight: Any, rows: int) -> np.ndarray:
+def row_counts(weight: object, rows: int) -> np.ndarray:
     """Returns what each row counts, `[N]`; ones where no weights are given."""
     counts = np.ones(rows) if weight is None else np.asarray(weight, float)
     if counts.shape != (rows,) or not (counts.min() >= 0 and counts.max() > 0):
@@ -105,7 +104,7 @@ def nodes_at_once(nodes: int, numbers: int) -> int:
     return 2 ** int(np.log2(most)) if most < nodes else nodes
 
 
-def accuracy(pred: Any, y: Targets) -> float:
+def accuracy(pred: Prediction, y: Targets) -> float:
     r"""Returns the fraction of rows whose most probable label is the true one.
 
     \[ \frac1N \sum_i \mathbf 1[\hat y_i = y_i], \qquad \hat y_i = \arg\max_k p_{ik} \]
@@ -134,14 +133,14 @@ def accuracy(pred: Any, y: Targets) -> float:
     return float(np.mean(right(pred, y)))
 
 
-def right(pred: Any, y: Targets) -> np.ndarray:
+def right(pred: Prediction, y: Targets) -> np.ndarray:
     """Returns 1 where a row's most probable label is the true one, else 0, `[N]`, whose mean is `accuracy`."""
     y = target("accuracy", pred, y, has_classes=True)
     label = pred.support.labels(np.asarray(pred.mean, float))
     return (label == y).astype(float)
 
 
-def brier(pred: Any, y: Targets) -> float:
+def brier(pred: Prediction, y: Targets) -> float:
     r"""Returns the Brier score, the mean squared distance of the probabilities from the outcome.
 
     \[ \text{classes: } \frac1N \sum_i \sum_k (p_{ik} - \mathbf 1[y_i = k])^2, \qquad
@@ -171,7 +170,7 @@ def brier(pred: Any, y: Targets) -> float:
     return float(np.mean(squared_distance(pred, y)))
 
 
-def squared_distance(pred: Any, y: Targets) -> np.ndarray:
+def squared_distance(pred: Prediction, y: Targets) -> np.ndarray:
     """Returns the squared distance of each row's probabilities from its outcome, `[N]`, whose mean is `brier`."""
     y = target("brier", pred, y, has_classes=True)
     p = np.asarray(pred.mean, float)
@@ -181,7 +180,7 @@ def squared_distance(pred: Any, y: Targets) -> np.ndarray:
     return np.sum((p - outcome) ** 2, axis=-1)
 
 
-def rmse(pred: Any, y: Targets) -> float:
+def rmse(pred: Prediction, y: Targets) -> float:
     r"""Returns the root mean squared error of the predicted mean, over rows and outputs alike.
 
     \[ \sqrt{\frac1{NK} \sum_{ik} (E[y_{ik}] - y_{ik})^2} \]
@@ -207,13 +206,13 @@ def rmse(pred: Any, y: Targets) -> float:
     return float(np.sqrt(np.mean(squared_error(pred, y))))
 
 
-def squared_error(pred: Any, y: Targets) -> np.ndarray:
+def squared_error(pred: Prediction, y: Targets) -> np.ndarray:
     """Returns the squared error of each row, the mean of its outputs', `[N]`, whose mean is the square of `rmse`."""
     y = target("rmse", pred, y, has_classes=False)
     return by_row((np.asarray(pred.mean, float) - y) ** 2)
 
 
-def nll(pred: Any, y: Targets) -> float:
+def nll(pred: Prediction, y: Targets) -> float:
     r"""Returns the negative log likelihood of the targets, the logarithmic score.
 
     \[ -\frac1N \sum_i \log p(y_i \mid x_i, D) \]
@@ -240,13 +239,13 @@ def nll(pred: Any, y: Targets) -> float:
     return float(np.mean(surprise(pred, y)))
 
 
-def surprise(pred: Any, y: Targets) -> np.ndarray:
+def surprise(pred: Prediction, y: Targets) -> np.ndarray:
     r"""Returns \(-\log p(y_i \mid x_i, D)\) of each row in nats, `[N]`, whose mean is `nll`."""
     target("nll", pred, y)
     return -np.asarray(pred.log_prob(jax.tree.map(jnp.asarray, y)), float)
 
 
-def crps(pred: Any, y: Targets, panels: int = 64) -> float:
+def crps(pred: Prediction, y: Targets, panels: int = 64) -> float:
     r"""Returns the continuous ranked probability score, by quadrature of the predictive's distribution function F.
 
     \[ \frac1{NK} \sum_{ik} \int_{-\infty}^{y_{ik}} F_{ik}(z)^2 dz + \int_{y_{ik}}^{\infty} (1 - F_{ik}(z))^2 dz \]
@@ -281,7 +280,7 @@ def crps(pred: Any, y: Targets, panels: int = 64) -> float:
     return float(np.mean(crps_of_rows(pred, y, panels)))
 
 
-def crps_of_rows(pred: Any, y: Targets, panels: int = 64) -> np.ndarray:
+def crps_of_rows(pred: Prediction, y: Targets, panels: int = 64) -> np.ndarray:
     """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
     y = target("crps", pred, y, has_classes=False)
     # A deferred prediction is asked some rows at a time: the quadrature holds hundreds of numbers a row.
@@ -289,7 +288,7 @@ def crps_of_rows(pred: Any, y: Targets, panels: int = 64) -> np.ndarray:
     return np.concatenate([by_row(_integrals(part, y[rows], panels)) for rows, part in parts])
 
 
-def _integrals(pred: Any, y: np.ndarray, panels: int) -> np.ndarray:
+def _integrals(pred: Prediction, y: np.ndarray, panels: int) -> np.ndarray:
     mean, std = np.asarray(pred.mean, float), np.asarray(pred.std, float)
     # Beyond the ends of the support there is nothing, and a jump at an end stays outside of the quadrature.
     below = np.maximum(np.minimum(y, mean - 10.0 * std), pred.support.lower) - y
@@ -343,6 +342,6 @@ def _whole_numbers(y: np.ndarray, length: np.ndarray, sign: float, panels: int) 
 
 
 @jax.jit
-def cdf_at(pred: Any, z: Array) -> Array:
+def cdf_at(pred: Prediction, z: Array) -> Array:
     """Returns F at each of many targets of every row, `[points, ...]`."""
     return jax.lax.map(pred.cdf, z)

@@ -42,7 +42,7 @@ _ACCEPTED = 0.65  # the share of accepted paths that step sizes are tuned to
 
 
 def annealed_importance(
-    joint: Any,
+    joint: object,
     start: Belief,
     key: RandomKey,
     temperatures: int = 500,
