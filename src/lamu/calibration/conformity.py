@@ -206,7 +206,7 @@ class LeftOut:
         """
         return _place(len(self.distances), level)
 
-    def interval(self, x: Inputs, level: float = 0.9, offset: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, x: Inputs, level: float = 0.9, offset: object = None) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ends of the interval at new inputs, each `[N]`, in the target's units.
 
         Args:
@@ -233,7 +233,7 @@ class LeftOut:
             upper[rows] = np.partition(centre + room, place - 1, axis=0)[place - 1]
         return lower, upper
 
-    def prediction_set(self, x: Inputs, level: float = 0.9, offset: Any = None) -> np.ndarray:
+    def prediction_set(self, x: Inputs, level: float = 0.9, offset: object = None) -> np.ndarray:
         r"""Returns the classes that are not further away than too many rows were, `[N, K]` of booleans.
 
         A class k is in the set unless \((1 - \alpha)(n + 1)\) rows or more have \(s_i < 1 - p_{-k(i)}(k \mid x)\).

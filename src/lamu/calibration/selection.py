@@ -15,7 +15,7 @@ from lamu.typing import Prediction, Targets
 __all__ = ["Selective", "require_unseen", "selective"]
 
 
-def require_unseen(calibration: Any, training: Any) -> None:
+def require_unseen(calibration: object, training: object) -> None:
     """Raises a ValueError where rows to calibrate on stand among the rows of training.
 
     A row is the same where features and target agree bit for bit. A table that repeats itself has equal rows on both
@@ -89,7 +89,7 @@ class Selective:
     share: float
     confidence: float
 
-    def answers(self, doubt: Any) -> np.ndarray:
+    def answers(self, doubt: object) -> np.ndarray:
         """Returns which rows are answered, `[N]` of booleans.
 
         Args:
@@ -103,7 +103,7 @@ def selective(
     y: Targets,
     risk: float,
     confidence: float = 0.95,
-    doubt: Any = None,
+    doubt: object = None,
     tolerance: float | None = None,
     candidates: int = 20,
 ) -> Selective:

@@ -215,7 +215,7 @@ class Temperature:
         return Widened(pred, self.value) if not self.support.has_classes else TemperedClasses(pred, self.value)
 
 
-def temperature_scaling(pred: Prediction, y: Targets, weight: Any = None) -> Temperature:
+def temperature_scaling(pred: Prediction, y: Targets, weight: object = None) -> Temperature:
     r"""Returns the temperature that makes held-out targets most probable.
 
     For classes, and a binary target, T minimises \(-\sum_i \log \tilde p_{i y_i}\), which is convex in 1/T: the root of

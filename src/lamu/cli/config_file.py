@@ -72,7 +72,7 @@ def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, 
     return values
 
 
-def _value(name: str, value: Any, multiple: bool) -> Any:
+def _value(name: str, value: object, multiple: bool) -> Any:
     """Returns a value as the command line would give it: settings as `key=value`, lists with commas."""
     if multiple:
         if isinstance(value, dict):
@@ -83,7 +83,7 @@ def _value(name: str, value: Any, multiple: bool) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _flat(table: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
+def _flat(table: dict[str, object], before: str = "") -> list[tuple[str, Any]]:
     """Returns the entries of a table and of the tables in it, whose names are joined by points."""
     entries: list[tuple[str, Any]] = []
     for key, value in table.items():

@@ -267,7 +267,7 @@ class Runs:
         """The name of the method, printed after the fit."""
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
-    def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, Any]) -> Learned:
+    def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, object]) -> Learned:
         """Returns the ensemble, or the result of the single run."""
         data, loop = (x, y), {**self.loop, **options}
         if self.folds:

@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Returns a value as JSON has it: NumPy's numbers as Python's, and None for a number that is not finite."""
     text = json.dumps(value, ensure_ascii=False, default=lambda part: part.tolist())
     return json.loads(text, parse_constant=lambda name: None)
 
 
-def dump(value: Any) -> str:
+def dump(value: object) -> str:
     """Returns a value as JSON text that ends in a line break."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def show_document(value: Any) -> None:
+def show_document(value: object) -> None:
     """Prints a value as JSON on standard output."""
     sys.stdout.write(dump(value))
 
@@ -63,7 +63,7 @@ def width() -> int:
     return Console(file=sys.stdout).width if sys.stdout.isatty() else 240
 
 
-def show_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def show_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table on standard output; its full width where that is no terminal."""
     from rich import box
     from rich.console import Console

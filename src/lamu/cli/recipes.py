@@ -155,7 +155,7 @@ def likelihood_of(name: str) -> Likelihood:
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+def _parameters(function: Callable[..., object]) -> tuple[inspect.Parameter, ...]:
     try:
         return tuple(inspect.signature(function).parameters.values())
     except ValueError:  # of a builtin that tells nothing

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from jax import monitoring
 
@@ -28,7 +27,7 @@ class CompileTime:
         """How long something was traced or compiled, in one thread or in several at once."""
         return sum((end - start for start, end in self._spans), 0.0)
 
-    def add(self, event: str, duration_secs: float, **_: Any) -> None:
+    def add(self, event: str, duration_secs: float, **_: object) -> None:
         """Adds an event of JAX's, where it is one of compilation."""
         if not event.startswith("/jax/core/compile/"):
             return

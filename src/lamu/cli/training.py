@@ -303,11 +303,11 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _written(settings: dict[str, Any]) -> dict[str, Any]:
+def _written(settings: dict[str, object]) -> dict[str, Any]:
     return {name: _plain(value) for name, value in settings.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Returns a setting for JSON: objects as their representation in Python."""
     if isinstance(value, type):
         return value.__name__

@@ -343,7 +343,7 @@ def _rows(rows: Arrays, start: Array | int, there: int, size: int) -> Batch:
     return Batch(x=x, y=y, mask=jnp.ones_like(weight), weight=weight, offset=offset).padded(size)
 
 
-def split(rows: Any, test_size: float = 0.2, seed: int = 0, stratify: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Splits rows into training and test rows, the same way for the same seed.
 
     Args:
@@ -457,7 +457,7 @@ def _real_rows(mask: Rows, rows: int) -> np.ndarray:
     return np.flatnonzero(mask)
 
 
-def _numbers(name: str, values: Any) -> Any:
+def _numbers(name: str, values: object) -> Any:
     """Returns an array of numbers: JAX arrays as they are, anything else as NumPy, which keeps 64 bits for checks."""
     if np.ma.is_masked(values):
         count = int(np.ma.count_masked(values))

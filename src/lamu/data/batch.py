@@ -45,7 +45,7 @@ class Batch:
     offset: Any = None
 
     @classmethod
-    def of(cls, x: Inputs, y: Targets, offset: Any = None) -> Batch:
+    def of(cls, x: Inputs, y: Targets, offset: object = None) -> Batch:
         """Returns a batch of real rows of weight one."""
         x, y = jnp.asarray(x), jax.tree.map(jnp.asarray, y)
         dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)

@@ -174,7 +174,7 @@ class Encoding:
         """The logarithm of the target's unit, which a log density of y exceeds one of the original values by."""
         return math.log(self.origin_and_unit(self.target)[1])
 
-    def encode(self, values: Any) -> np.ndarray:
+    def encode(self, values: object) -> np.ndarray:
         """Returns original target values as y: indices of classes, int32, or numbers for regression.
 
         Args:

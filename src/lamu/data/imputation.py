@@ -88,7 +88,7 @@ class Joint:
     covariance: tuple[tuple[float, ...], ...] = ()  # of the scores
 
     @classmethod
-    def of(cls, described: Mapping[str, Any]) -> Joint:
+    def of(cls, described: Mapping[str, object]) -> Joint:
         """Returns the distribution that `describe` put into words."""
         joint = cls(**{name: _as_tuples(kind, described[name]) for name, kind in _KINDS.items()})
         size = sum(map(len, joint._places.values())) + max(joint.classes - 1, 1)
@@ -246,7 +246,7 @@ _KINDS = {
 }
 
 
-def as_lists(value: Any) -> Any:
+def as_lists(value: object) -> Any:
     """Returns tuples and described records as lists, for JSON; anything else as it is."""
     if isinstance(value, Joint):
         return value.describe()

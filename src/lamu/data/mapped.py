@@ -81,7 +81,7 @@ def _dtype_in_memory(part: Rows) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(floating)
 
 
-def moments(array: Any, weight: Any = None) -> tuple[Any, Any]:
+def moments(array: object, weight: object = None) -> tuple[Any, Any]:
     """Returns every column's mean and standard deviation in 64 bits, taken in blocks where an array is large."""
     weight = None if weight is None else np.asarray(weight, np.float64)
     if not (isinstance(array, np.ndarray) and (is_mapped(array) or array.nbytes > _LARGE)):

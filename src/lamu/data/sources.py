@@ -332,7 +332,7 @@ def _parsed(file: _File, options: Mapping[str, Any]) -> Any:
     return pd.read_csv(file, **options)
 
 
-def _in_chunks(file: _File, options: Mapping[str, Any]) -> pd.DataFrame | None:
+def _in_chunks(file: _File, options: Mapping[str, object]) -> pd.DataFrame | None:
     """Returns a frame that was read some rows at a time, column by column; None where its chunks differ in kind."""
     # A column of numbers here and words there is read anew in one piece, since which of the two it is decides about
     # all.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import jax
 import numpy as np
@@ -42,7 +41,7 @@ class Stream:
         [4.0, 3.0]
     """
 
-    def __init__(self, source: Iterable[Any], columns: tuple[str, ...] | None = None) -> None:
+    def __init__(self, source: Iterable[object], columns: tuple[str, ...] | None = None) -> None:
         if isinstance(source, Iterator):
             raise TypeError(
                 f"a {type(source).__name__} can be read once only; give an object that can be iterated again"
@@ -70,7 +69,7 @@ class Stream:
             )
         self._batches = self._batches or number
 
-    def _require_rows(self, item: Any) -> None:
+    def _require_rows(self, item: object) -> None:
         y = (parts_of(item) or {}).get("y")
         if isinstance(y, np.number | int | float) or getattr(y, "ndim", None) == 0:
             raise ValueError(

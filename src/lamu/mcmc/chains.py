@@ -298,7 +298,7 @@ def posterior_from_draws(
     return objective.model.constrained(Posterior.of(objective, belief, network_state, key))
 
 
-def _swapped(leaf: Any) -> Any:
+def _swapped(leaf: object) -> Any:
     """Returns draws with the chains first: of files a view; of an array a copy by NumPy, as programs take a while."""
     if isinstance(leaf, np.ndarray):
         return leaf.swapaxes(0, 1)
@@ -360,7 +360,7 @@ def _where(condition: Array, new: State, old: State) -> State:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b).astype(jnp.result_type(b)), new, old)
 
 
-def _typed(leaf: Any) -> Array:
+def _typed(leaf: object) -> Array:
     # Both branches of the adaptation must have the state's dtypes from the first step on, or a scan would refuse it;
     # and counts of fewer bits would make roots of fewer bits.
     leaf = jnp.asarray(leaf)

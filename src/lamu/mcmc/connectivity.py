@@ -175,7 +175,7 @@ def barriers(
     data: Data = None,
     points: int = 11,
     draws: int = 4,
-    path: Any = None,
+    path: object = None,
     model: Any = None,
 ) -> Connectivity:
     r"""Returns how high the loss rises on the way from one chain to another, and whether chains sit in several basins.

@@ -121,7 +121,7 @@ class Thermostat:
         return {"p": p, "zeta": zeta + step_size / self.inertia * hot}, p
 
 
-def _require_friction(friction: Any) -> None:
+def _require_friction(friction: object) -> None:
     if isinstance(friction, int | float) and not 0 < friction <= 1:
         raise ValueError(
             f"friction={friction!r}: without friction the noise of batches heats a chain without bound; give a number "

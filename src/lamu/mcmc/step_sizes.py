@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -309,7 +308,7 @@ def step_size(value: AnyStepSize) -> StepSize:
     return rate(value, "step_size")
 
 
-def _positive(value: Any, name: str) -> None:
+def _positive(value: object, name: str) -> None:
     if isinstance(value, int | float) and not value > 0:
         raise ValueError(f"{name}={value!r} is no step size of a sampler's schedule; give a positive number")
 

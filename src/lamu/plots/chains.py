@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from lamu.mcmc import inference_data
-from lamu.plots.style import ACCENT, GREY, LEGEND, canvas, finished
+from lamu.plots.style import ACCENT, GREY, LEGEND, Axes, canvas, finished
 
 __all__ = ["energy", "trace"]
 
 
-def trace(posterior: Any, name: str, axes: Any = None) -> Any:
+def trace(posterior: Any, name: str, axes: Axes = None) -> Axes:
     """Draws the values of a parameter along the chains, by ArviZ's `plot_trace`.
 
     Args:
@@ -51,7 +51,7 @@ def trace(posterior: Any, name: str, axes: Any = None) -> Any:
     return finished(axes, name, f"{data.posterior.sizes['chain']} chains")
 
 
-def energy(posterior: Any, axes: Any = None) -> Any:
+def energy(posterior: Any, axes: Axes = None) -> Axes:
     """Draws the distribution of the energy beside that of its changes, by ArviZ's `plot_energy`.
 
     Where the second is much narrower the chains cannot follow the energy, and their tails are explored slowly

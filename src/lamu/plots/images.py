@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from lamu.plots.plane import COLOURS, MOST
-from lamu.plots.style import ACCENT, INK, LEGEND, PALE, canvas, finished, literal, panels
+from lamu.plots.style import ACCENT, INK, LEGEND, PALE, Axes, canvas, finished, literal, panels
 
 __all__ = ["analogies", "image_rows", "latent_map"]
 
 
-def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None, axes: Any = None) -> Any:
+def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None, axes: Axes = None) -> Axes:
     """Draws images side by side, one row of them for each name, from white at zero to black at the largest value.
 
     All rows have one scale. NaN, a missing pixel, is tinted.
@@ -60,7 +60,7 @@ def _images(name: str, array: np.ndarray, shape: tuple[int, int] | None) -> np.n
     return array
 
 
-def _draw(axes: Any, array: np.ndarray, count: int, largest: float) -> None:
+def _draw(axes: Axes, array: np.ndarray, count: int, largest: float) -> None:
     """Draws one row, with a column of background between two images."""
     from matplotlib import colormaps
 
@@ -78,8 +78,8 @@ def _draw(axes: Any, array: np.ndarray, count: int, largest: float) -> None:
 
 
 def analogies(
-    images: Any, swept: Any, shape: tuple[int, int] | None = None, names: Any = None, axes: Any = None
-) -> Any:
+    images: Any, swept: Any, shape: tuple[int, int] | None = None, names: Any = None, axes: Axes = None
+) -> Axes:
     """Draws each image at the left, and beside it its style in all classes.
 
     Args:
@@ -125,7 +125,7 @@ def analogies(
     return axes
 
 
-def latent_map(z: Any, labels: Any = None, axes: Any = None, deviations: Any = None) -> Any:
+def latent_map(z: Any, labels: Any = None, axes: Axes = None, deviations: Any = None) -> Axes:
     r"""Draws the latent variables of rows as points of a plane or of space, in the colours of their labels.
 
     Args:
@@ -179,7 +179,7 @@ def _space() -> Any:
         return canvas(5.2, 3.8).subplots(subplot_kw={"projection": "3d"})
 
 
-def _draw_labels(axes: Any, z: np.ndarray, labels: np.ndarray) -> None:
+def _draw_labels(axes: Axes, z: np.ndarray, labels: np.ndarray) -> None:
     if labels.shape != z.shape[:1]:
         raise ValueError(f"the labels have the shape {labels.shape} for {len(z)} rows; give one label a row")
     names = np.unique(labels)

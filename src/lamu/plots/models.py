@@ -10,7 +10,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.model import Model
-from lamu.plots.style import ACCENT, GREY, INK, LEGEND, PALE, canvas, finished, literal, panels
+from lamu.plots.style import ACCENT, GREY, INK, LEGEND, PALE, Axes, canvas, finished, literal, panels
 from lamu.supports import Classes, Support
 from lamu.typing import Inputs, RandomKey
 
@@ -29,8 +29,8 @@ _NORMAL_95 = 1.96
 
 
 def forest(
-    estimates: Mapping[str, Any], title: str = "", unit: str = "", reference: float = 0.0, axes: Any = None
-) -> Any:
+    estimates: Mapping[str, Any], title: str = "", unit: str = "", reference: float = 0.0, axes: Axes = None
+) -> Axes:
     r"""Draws estimates with their 95 % intervals, \(\pm 1.96\) standard errors, around a line of reference.
 
     For paired differences to one algorithm, zero is no difference: an interval that leaves it out is evidence of one.
@@ -70,7 +70,7 @@ def forest(
     return _listed(axes, names, unit, title, "95 % intervals")
 
 
-def _listed(axes: Any, names: Sequence[str], label: str, title: str, aside: str) -> Any:
+def _listed(axes: Axes, names: Sequence[str], label: str, title: str, aside: str) -> Axes:
     """Returns axes with a name at every row, the first on top."""
     axes.set_yticks(np.arange(len(names)), [literal(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -79,7 +79,7 @@ def _listed(axes: Any, names: Sequence[str], label: str, title: str, aside: str)
     return axes
 
 
-def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity", axes: Any = None) -> Any:
+def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity", axes: Axes = None) -> Axes:
     r"""Draws the log evidence, or the bound below it, against the complexity of the model, and marks the greatest.
 
     Args:
@@ -120,8 +120,8 @@ _BAND = 400  # draws of the band; a quantile of them has a standard error of 2 p
 
 
 def prior_functions(
-    key: RandomKey, model: Model, x: Inputs, samples: int = 12, column: int = 0, axes: Any = None
-) -> Any:
+    key: RandomKey, model: Model, x: Inputs, samples: int = 12, column: int = 0, axes: Axes = None
+) -> Axes:
     r"""Draws functions from the prior, \(E[y \mid f(\theta, x)]\) for \(\theta \sim p(\theta)\), along one input.
 
     The band holds the middle nine tenths of the targets \(y \sim p(y \mid f(\theta, x))\) at each input, over 400 draws
@@ -176,7 +176,7 @@ def _meaning(support: Support) -> str:
     return "probability of class 0" if isinstance(support, Classes) else "probability of 1"
 
 
-def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10, axes: Any = None) -> Any:
+def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10, axes: Axes = None) -> Axes:
     r"""Draws the most influential rows, and where they lie in leverage and residual.
 
     A row moves the belief where its inputs are unusual (leverage) and its target is far from its prediction (Pearson
@@ -220,7 +220,7 @@ def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10, axes:
     return axes
 
 
-def _draw_plane(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> None:
+def _draw_plane(axes: Axes, of: Any, top: np.ndarray, named: Sequence[str]) -> None:
     size = 4.0 + 160.0 * of.belief / max(float(of.belief.max()), 1e-300)
     chosen = np.isin(np.arange(len(of.belief)), top)
     colours = np.where(chosen, ACCENT, GREY)
@@ -243,7 +243,7 @@ def _draw_plane(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> No
     finished(axes, "Leverage and residual", f"{len(of.belief):,} rows")
 
 
-def _draw_bars(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> None:
+def _draw_bars(axes: Axes, of: Any, top: np.ndarray, named: Sequence[str]) -> None:
     place = np.arange(len(top))
     axes.barh(place, of.belief[top], height=0.7, color=ACCENT, alpha=0.8)
     axes.set_yticks(place, [named[i] for i in top])
@@ -255,7 +255,7 @@ def _draw_bars(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> Non
 _POINTS = 200
 
 
-def training_curve(histories: Any, axes: Any = None) -> Any:
+def training_curve(histories: Any, axes: Axes = None) -> Axes:
     r"""Draws the loss of every step, in nats a row, the prior's share included.
 
     Of `vmp` and `cvi` a step is a sweep, and the loss is the negative bound a row. Many steps are drawn as the means of
@@ -283,7 +283,7 @@ def training_curve(histories: Any, axes: Any = None) -> Any:
     return _drawn(curves, "Training", "loss, nats a row", axes)
 
 
-def validation_curve(histories: Any, axes: Any = None) -> Any:
+def validation_curve(histories: Any, axes: Axes = None) -> Axes:
     r"""Draws the negative log predictive density of rows that were set aside, in nats a row, against the step.
 
     Args:
@@ -323,7 +323,7 @@ def _averaged(loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array([part[-1] for part in parts]), np.array([np.mean(loss[part - 1]) for part in parts])
 
 
-def _drawn(curves: Sequence[tuple[np.ndarray, np.ndarray]], title: str, label: str, axes: Any) -> Any:
+def _drawn(curves: Sequence[tuple[np.ndarray, np.ndarray]], title: str, label: str, axes: Axes) -> Axes:
     axes = canvas(5.2, 2.8).subplots() if axes is None else axes
     for steps, values in curves:
         axes.plot(steps, values, color=ACCENT, linewidth=1.2, alpha=0.8, marker="o" if len(steps) == 1 else None)
@@ -339,8 +339,8 @@ def _drawn(curves: Sequence[tuple[np.ndarray, np.ndarray]], title: str, label: s
 
 
 def weight_posteriors(
-    posterior: Any, key: RandomKey, pattern: str = "*", most: int = 20, samples: int = 400, axes: Any = None
-) -> Any:
+    posterior: Any, key: RandomKey, pattern: str = "*", most: int = 20, samples: int = 400, axes: Axes = None
+) -> Axes:
     r"""Draws the medians of parameters with the intervals that hold 50 % and 90 % of their posterior samples.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lamu import scores
-from lamu.plots.style import ACCENT, GREY, INK, LEGEND, canvas, finished, head, tidy
+from lamu.plots.style import ACCENT, GREY, INK, LEGEND, Axes, canvas, finished, head, tidy
 from lamu.typing import Inputs, Prediction, Targets
 
 __all__ = [
@@ -43,7 +43,7 @@ class Plane:
     #
     # `ends`: the grid's ends in both directions, `[2, 2]`.
 
-    def __init__(self, x: Inputs, axes: Any) -> None:
+    def __init__(self, x: Inputs, axes: Axes) -> None:
         self.x = np.asarray(x)
         if self.x.ndim != 2 or self.x.shape[1] != 2:
             raise ValueError(f"x has the shape {self.x.shape}; a plane has two inputs a row, [N, 2]")
@@ -78,7 +78,7 @@ def require_classes(picture: str, pred: Prediction) -> None:
         raise ValueError(f"{picture} is of classes, and this prediction's task is {pred.support.task!r}")
 
 
-def decision_boundary(posterior: Any, x: Inputs, y: Targets, axes: Any = None, point: Any = None) -> Any:
+def decision_boundary(posterior: Any, x: Inputs, y: Targets, axes: Axes = None, point: Any = None) -> Axes:
     r"""Draws which class a posterior predicts at every point of a plane, and the boundaries between classes.
 
     A point has the colours of the classes, mixed by their probabilities, so that it is pure where the prediction is
@@ -143,7 +143,7 @@ def _draw_boundaries(plane: Plane, p: np.ndarray, style: str) -> None:
             plane.axes.contour(*plane.lines, lead, levels=[0.0], colors=INK, linewidths=1.1, linestyles=style)
 
 
-def entropy_map(posterior: Any, x: Inputs, axes: Any = None) -> Any:
+def entropy_map(posterior: Any, x: Inputs, axes: Axes = None) -> Axes:
     r"""Draws the entropy of the predicted class at every point of a plane, \(-\sum_k \bar p_k \log \bar p_k\) in nats.
 
     A point estimate is certain far from all data; a belief need not be. The colours go from 0 to \(\log K\), whatever
@@ -192,7 +192,7 @@ _BAND_POINTS, _BAND_MARGIN = 200, 0.15
 _NORMAL_90 = 1.645
 
 
-def predictive_bands(posterior: Any, x: Inputs, y: Targets = None, column: int = 0, axes: Any = None) -> Any:
+def predictive_bands(posterior: Any, x: Inputs, y: Targets = None, column: int = 0, axes: Axes = None) -> Axes:
     r"""Draws the prediction of a regression along one input, the other inputs at their medians.
 
     The outer band holds 90 % of new targets. The inner one is \(\pm 1.645\) standard deviations of

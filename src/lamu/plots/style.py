@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = [
     "LEGEND",
     "MARGIN",
     "PALE",
+    "Axes",
     "canvas",
     "finished",
     "head",
@@ -27,6 +28,10 @@ __all__ = [
     "shortened",
     "tidy",
 ]
+
+# Those of matplotlib, which is imported where something is drawn.
+Axes: TypeAlias = Any
+Figure: TypeAlias = Any
 
 INK, GREY, PALE, ACCENT = "#1f2933", "#8a94a0", "#e1e6eb", "#1b6ca8"
 _DARK = {
@@ -42,17 +47,17 @@ LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 7.5, "labelcolor": INK}
 IN_RANGE = "90 % range if calibrated"
 
 
-def canvas(width: float, height: float) -> Any:
+def canvas(width: float, height: float) -> Figure:
     """Returns an empty figure, its size in inches, that no window and no other figure knows of."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawn
 
-    figure = Figure(figsize=(width, height), dpi=200, layout="constrained", facecolor="white")
+    figure = Drawn(figsize=(width, height), dpi=200, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def panels(picture: str, axes: Any, count: int) -> Any:
+def panels(picture: str, axes: Axes, count: int) -> Axes:
     """Returns the axes given for a picture of several panels, as a flat array."""
     given = np.ravel(np.asarray(axes, dtype=object))
     if len(given) != count:
@@ -60,7 +65,7 @@ def panels(picture: str, axes: Any, count: int) -> Any:
     return given
 
 
-def tidy(axes: Any) -> None:
+def tidy(axes: Axes) -> None:
     """Leaves of the frame what is read: the left and the lower axis, thin, with small outward ticks."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -72,13 +77,13 @@ def tidy(axes: Any) -> None:
         label.set(color=INK, fontsize=9)
 
 
-def head(axes: Any, name: str, aside: str = "") -> None:
+def head(axes: Axes, name: str, aside: str = "") -> None:
     """Writes what a panel shows above its left end, and a number above its right end."""
     axes.set_title(name, loc="left", fontsize=10, color=INK, fontweight="bold")
     axes.set_title(aside, loc="right", fontsize=8, color=INK)
 
 
-def finished(axes: Any, name: str, aside: str = "") -> Any:
+def finished(axes: Axes, name: str, aside: str = "") -> Axes:
     """Returns axes with their head, tidied."""
     head(axes, name, aside)
     tidy(axes)
@@ -95,7 +100,7 @@ def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any,
     return np.maximum(lower, 0.0), upper
 
 
-def save_adaptive(figure: Any, path: str | os.PathLike[str]) -> None:
+def save_adaptive(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes a figure as SVG that is light or dark as its reader's browser prefers."""
     # The colours of this package's pictures become those of a dark page where the reader prefers one; colours of
     # classes and of images stay.
@@ -118,7 +123,7 @@ def save_adaptive(figure: Any, path: str | os.PathLike[str]) -> None:
     path.write_text(f"{svg[:start]}{style}{svg[start:]}", encoding="utf-8")
 
 
-def literal(text: Any) -> str:
+def literal(text: object) -> str:
     """Returns text in which matplotlib finds no formula: names of columns may hold dollars."""
     return str(text).replace("$", r"\$")
 
@@ -128,7 +133,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0")
 
 
-def shortened(text: Any, most: int) -> str:
+def shortened(text: object, most: int) -> str:
     """Returns text of so many characters at most; an ellipsis stands for what was cut."""
     text = str(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"

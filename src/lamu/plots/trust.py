@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,6 +14,7 @@ from lamu.plots.style import (
     LEGEND,
     MARGIN,
     PALE,
+    Axes,
     canvas,
     finished,
     head,
@@ -31,7 +30,7 @@ from lamu.typing import Prediction, Targets
 __all__ = ["coverage", "reliability", "risk_coverage", "uncertainty_shift"]
 
 
-def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None = None, axes: Any = None) -> Any:
+def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None = None, axes: Axes = None) -> Axes:
     r"""Draws a reliability diagram with the number of rows in each bin below it.
 
     A point is a bin: the mean probability against the frequency. The pale bar behind it is where the frequency would
@@ -100,7 +99,7 @@ def _start(found: scores.Reliability) -> float:
     return float(min(0.5, found.edges[np.searchsorted(found.edges, found.said.min(), side="right") - 1]))
 
 
-def _draw_counts(axes: Any, found: scores.Reliability) -> None:
+def _draw_counts(axes: Axes, found: scores.Reliability) -> None:
     step = found.edges[1] - found.edges[0]
     middles = (np.floor(np.minimum(found.said, 1 - 1e-12) / step) + 0.5) * step
     axes.bar(middles, found.count, 0.9 * step, color=ACCENT, alpha=0.85, linewidth=0)
@@ -115,7 +114,7 @@ LEVELS = np.linspace(0.02, 0.98, 49)
 BINS = 10
 
 
-def coverage(pred: Prediction, y: Targets, axes: Any = None) -> Any:
+def coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
     r"""Draws the coverage of central intervals against their level, beside the histogram of the targets' ranks.
 
     The rank of a target is \(F(y)\), its place in its own predictive distribution (the probability integral
@@ -160,7 +159,7 @@ def coverage(pred: Prediction, y: Targets, axes: Any = None) -> Any:
     return axes
 
 
-def _draw_curve(axes: Any, rank: np.ndarray, rows: int, share: float) -> None:
+def _draw_curve(axes: Axes, rank: np.ndarray, rows: int, share: float) -> None:
     held = np.mean(np.abs(2 * rank[None] - 1) <= LEVELS[:, None], axis=1)
     low, high = likely_range(LEVELS, rows)
     axes.fill_between(LEVELS, low, high, color=PALE, linewidth=0, label=IN_RANGE)
@@ -176,7 +175,7 @@ def _draw_curve(axes: Any, rank: np.ndarray, rows: int, share: float) -> None:
     axes.legend(loc="upper left", **LEGEND, handletextpad=0.6)
 
 
-def _draw_ranks(axes: Any, rank: np.ndarray, rows: int) -> None:
+def _draw_ranks(axes: Axes, rank: np.ndarray, rows: int) -> None:
     counts, edges = np.histogram(np.clip(rank, 0, 1), BINS, (0, 1))
     share = counts / len(rank)
     low, high = likely_range(1 / BINS, rows)
@@ -192,7 +191,7 @@ def _draw_ranks(axes: Any, rank: np.ndarray, rows: int) -> None:
 _POINTS = 200
 
 
-def risk_coverage(pred: Prediction, y: Targets, axes: Any = None) -> Any:
+def risk_coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
     r"""Draws the mean error of the rows that are kept against their share, the most uncertain ones left out first.
 
     A curve that rises to the right says that uncertain rows are those with large errors; a flat one that the
@@ -242,7 +241,7 @@ def risk_coverage(pred: Prediction, y: Targets, axes: Any = None) -> Any:
 _BINS = 30
 
 
-def uncertainty_shift(known: Any, unknown: Any, axes: Any = None) -> Any:
+def uncertainty_shift(known: Prediction, unknown: Prediction, axes: Axes = None) -> Axes:
     r"""Draws the histograms of the uncertainty in and out of distribution, with the AUROC that tells them apart.
 
     Args:

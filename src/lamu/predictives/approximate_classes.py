@@ -303,6 +303,6 @@ def _outputs(
     return of.outputs(model, belief, network_state, samples, key)
 
 
-def _require_outputs(of: Any) -> None:
+def _require_outputs(of: object) -> None:
     if isinstance(of, type) or not isinstance(of, OutputsRule):
         raise TypeError(f"base={of!r} knows no normal outputs; give Linearised() or LinearisedMarginal()")

@@ -35,7 +35,7 @@ class ConjugateRule(PredictiveRule):
         ConjugateRule()
     """
 
-    def prepare(self, model: Any, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: object, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns observation and belief: nothing is drawn."""
         if not isinstance(model, ConjugateModel) or not isinstance(belief, Product):
             raise TypeError("this closed form is of a lamu.ConjugateModel; use Sampled() or Linearised()")
@@ -120,7 +120,7 @@ class ConjugatePredictive(Predictive):
         # By doubling and bisection: there need not be a variance.
         return _quantile(self, probability)
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: object = 0) -> Array:
         """Returns n draws of all rows: θ, the same for all rows, then targets."""
 
         def draw(key: RandomKey) -> Array:

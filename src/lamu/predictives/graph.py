@@ -87,7 +87,7 @@ class DrawnVariable(Predictive):
         found = self._average(self._each(self.law.cdf, self._flat(y)))
         return self._shown(found, jnp.asarray(self.value <= jnp.asarray(y), found.dtype))
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: object = 0) -> Array:
         # Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it.
         of_number, of_entries = jax.random.split(key)
         numbers = jax.random.randint(of_number, (n,), 0, len(self.f))
@@ -219,12 +219,12 @@ class DrawnRows(Predictive):
             for name, part in self.variables.items()
         }
 
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Any:
+    def sample(self, key: RandomKey, n: int, first: object = 0) -> Any:
         # Returns n draws by name; variables of a row come of the same draw of its latents.
         repeated = lambda value: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
         return self._asked(lambda part: part.sample(jax.random.clone(key), n, first), repeated)
 
-    def _asked(self, question: Callable[[DrawnVariable], Any], known: Callable[[Any], Any]) -> dict[str, Any]:
+    def _asked(self, question: Callable[[DrawnVariable], object], known: Callable[[Any], object]) -> dict[str, Any]:
         return {
             name: question(part) if isinstance(part, DrawnVariable) else known(part)
             for name, part in self.variables.items()
@@ -317,7 +317,7 @@ class GraphRule(PredictiveRule):
     # Where latents leave rows by draws, networks or likelihoods stand below them, or the belief is made of draws, it is
     # a mixture over draws of latents and of the shared variables.
 
-    def prepare(self, model: Any, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: object, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         # Raises a TypeError: a graph predicts what is missing in rows, by `predict`.
         raise TypeError("a graph predicts what is missing in rows; ask posterior.predict(rows) with NaN for it")
 

@@ -212,7 +212,7 @@ class Predictive(ABC):
         before = jnp.cumsum(sorted_probabilities, axis=-1) - sorted_probabilities
         return jnp.take_along_axis(before < _probability(level), jnp.argsort(order, axis=-1), axis=-1)
 
-    def decide(self, utility: Any, key: RandomKey | None = None, samples: int = 256) -> Array:
+    def decide(self, utility: object, key: RandomKey | None = None, samples: int = 256) -> Array:
         """Returns the action of greatest expected utility for each target, `[N]` of integers.
 
         Args:

@@ -48,7 +48,7 @@ def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Any, int]]:
         yield part, kept
 
 
-def in_chunks(function: Callable[[Any], Any], x: Inputs, rows: int, axis: int = 0) -> Any:
+def in_chunks(function: Callable[[Any], object], x: Inputs, rows: int, axis: int = 0) -> Any:
     """Returns `function(x)`, computed some rows at a time."""
     if _count(x) <= rows:
         return function(jax.tree.map(jnp.asarray, x))
@@ -59,13 +59,15 @@ def in_chunks(function: Callable[[Any], Any], x: Inputs, rows: int, axis: int = 
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 
-def in_memory_chunks(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...], axis: int = 0) -> Any:
+def in_memory_chunks(
+    function: Callable[..., object], parts: tuple[object, ...], x: tuple[object, ...], axis: int = 0
+) -> Any:
     """Returns `function(*parts, *x)`, computed as many rows at a time as `lamu.memory.budget()` has room for."""
     # `function`: a compiled function of parts and rows, as for `in_chunks`; one object, so that its size is found once.
     return in_chunks(lambda rows: function(*parts, *rows), x, rows=room_for(function, parts, x), axis=axis)
 
 
-def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...]) -> int:
+def room_for(function: Callable[..., object], parts: tuple[object, ...], x: tuple[object, ...]) -> int:
     """Returns how many rows at a time there is room for in `function(*parts, *x)`, one at least."""
     count = _count(x)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
@@ -75,7 +77,7 @@ def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any,
     return most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
 
 
-def draw_in_chunks(draw: Callable[..., Array], *each: Any) -> Array:
+def draw_in_chunks(draw: Callable[..., Array], *each: object) -> Array:
     """Returns `draw` of every leading entry of the arguments, as many at once as there is room for."""
     count = jax.tree.leaves(each)[0].shape[0]
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
@@ -94,7 +96,7 @@ def require_room(draws: int, size: int) -> None:
 
 
 @once_a_shape
-def _taken(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...]) -> int:
+def _taken(function: Callable[..., object], parts: tuple[object, ...], x: tuple[object, ...]) -> int:
     """The bytes that so many rows take, beside the parts."""
     return _AT_ONCE * memory.largest_array(function, *parts, *x)
 
@@ -247,7 +249,7 @@ class Deferred(ByChunks):
         draw = lambda part, numbers: _sample(part, jax.random.clone(key), n, numbers[0])
         return self._each(draw, self._numbers(first), axis=1)
 
-    def decide(self, utility: Any, key: RandomKey | None = None, samples: int = 256) -> Array:
+    def decide(self, utility: object, key: RandomKey | None = None, samples: int = 256) -> Array:
         """Returns the action of greatest expected utility for each row.
 
         Args:

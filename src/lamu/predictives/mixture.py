@@ -125,7 +125,7 @@ def _narrowed(pred: AveragedPredictive, ends: Ends, level: Number) -> Ends:
 
 
 @partial(jax.jit, static_argnums=1)
-def compiled(pred: AveragedPredictive, name: str, *arguments: Any) -> Array:
+def compiled(pred: AveragedPredictive, name: str, *arguments: object) -> Array:
     """Returns what an average answers, by one program: one by one, its operations would be a dozen small ones."""
     member = vars(AveragedPredictive)[name]
     return member.__get__(pred)(*arguments) if callable(member) else member.__get__(pred)

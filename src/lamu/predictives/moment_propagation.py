@@ -150,7 +150,7 @@ def rows_of(model: Target, like: Params, x: Array) -> Array:
     return x.reshape(x.shape[0], -1).astype(like["layers"][0]["kernel"].dtype)
 
 
-def _base(network: Any) -> Any:
+def _base(network: object) -> Any:
     while isinstance(network, Standardised):
         network = network.base
     return network

@@ -114,7 +114,7 @@ def draw(effect: Effect, target: str, legend: bool = True) -> Figure:
 def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean of E[y | x, θ] over blocks of rows, and its posterior standard deviation, `[N / rows, K]`."""
 
-    def over_rows(values: Any, *leading: int) -> np.ndarray:
+    def over_rows(values: object, *leading: int) -> np.ndarray:
         values = np.asarray(values, float)
         return values.reshape(*leading, values.shape[len(leading)] // rows, rows, -1).mean(axis=-2)
 

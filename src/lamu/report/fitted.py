@@ -136,7 +136,7 @@ def _by_weight(candidates: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(candidates.items(), key=lambda pair: -pair[1])
 
 
-def _network(network: Any) -> str:
+def _network(network: object) -> str:
     """Returns the network without the numbers by which its inputs are standardised."""
     return f"{network.base!r}, its inputs standardised" if isinstance(network, Standardised) else repr(network)
 

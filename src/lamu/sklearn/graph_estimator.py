@@ -24,7 +24,7 @@ __all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedE
 
 
 @cache  # one graph of a kind, so that it is compiled once
-def _graph(make: Callable[..., Graph], dtype: np.dtype, *arguments: Any) -> Graph:
+def _graph(make: Callable[..., Graph], dtype: np.dtype, *arguments: object) -> Graph:
     with jax.enable_x64(dtype == np.float64):
         return make(*arguments)
 
@@ -39,7 +39,7 @@ class GraphEstimator(Estimator):
     n_init: int
     max_iter: int | None
 
-    def _learn(self, data: dict[str, Any], dtype: np.dtype, make: Callable[..., Graph], *arguments: Any) -> None:
+    def _learn(self, data: dict[str, object], dtype: np.dtype, make: Callable[..., Graph], *arguments: object) -> None:
         """Fits the graph that a function makes of arguments, the first its number of parts, to arrays by name."""
         check_scalar(arguments[0], "n_components", Integral, min_val=1)
         check_scalar(self.n_init, "n_init", Integral, min_val=1)

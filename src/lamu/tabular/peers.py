@@ -35,7 +35,7 @@ def quiet() -> Iterator[None]:
 
 
 def peer(
-    name: str, kind: str, x: Inputs, y: Targets, x_new: Any, levels: Sequence[int], classes: int = 0
+    name: str, kind: str, x: Inputs, y: Targets, x_new: object, levels: Sequence[int], classes: int = 0
 ) -> MixturePredictive:
     """Returns the prediction of one of scikit-learn's models, with a density where it predicts a number."""
     # A number is Gaussian about the prediction with the spread of the residuals of five folds (from 100,000 rows on, of

@@ -94,7 +94,7 @@ def fit_table(
     y: Targets,
     likelihood: Likelihood,
     *,
-    weight: Any = None,
+    weight: object = None,
     levels: Sequence[int] | None = None,
     folds: int | None = None,
     steps: int | None = None,
@@ -384,7 +384,7 @@ def _starts(model: Model, seeds: Array, batch: Batch) -> Params:
     return jax.vmap(lambda seed: model.init(jax.random.key(seed), batch)[0])(seeds)
 
 
-def _for_each(folds: int, tree: Any) -> Any:
+def _for_each(folds: int, tree: object) -> Any:
     return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (folds, *leaf.shape)), tree)
 
 

@@ -41,7 +41,7 @@ class Stretches:
         """Whether there is a checkpoint."""
         return self._keeper is not None and self._keeper.latest() is not None
 
-    def keep(self, steps: int, carry: Any, path: Sequence[Any], now: bool = False) -> None:
+    def keep(self, steps: int, carry: object, path: Sequence[object], now: bool = False) -> None:
         """Writes a checkpoint if the last one is older than the checkpoints' seconds; a failure is a warning."""
         if self._keeper is None or steps == self._step:
             return
@@ -129,7 +129,7 @@ def train(
     batch: Batch,
     stretches: int,
     rate: float,
-    callback: Callable[[int], Any] = lambda steps: None,
+    callback: Callable[[int], object] = lambda steps: None,
     kept: Stretches | None = None,
 ) -> Path:
     """Returns the path of every member."""
@@ -180,7 +180,7 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
         lambda leaf: leaf.reshape(len(leaf) // folds, folds, *leaf.shape[1:]), tree
     )
 
-    def over_members(function: Callable[..., Any], *of_folds: Any) -> Callable[[Params], Any]:
+    def over_members(function: Callable[..., object], *of_folds: object) -> Callable[[Params], Any]:
         """Returns a function of all members' parameters; `function` takes one member's, its own, and its fold's."""
         each_fold = jax.vmap(function)
         each_candidate = jax.vmap(lambda params, own: each_fold(params, own, *of_folds))

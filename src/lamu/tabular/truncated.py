@@ -147,7 +147,7 @@ class Truncated(LikelihoodWrapper):
         # Returns None: a truncated normal target is no Gaussian.
         return
 
-    def scale_noise(self, params: Params, factor: Any) -> None:
+    def scale_noise(self, params: Params, factor: object) -> None:
         # Returns None: with the noise, what lies below zero changes.
         return
 

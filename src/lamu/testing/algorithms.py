@@ -63,7 +63,7 @@ def _has_a_length(algorithm: Any) -> bool:
     return algorithm.traits.length is not None or algorithm.traits.batching == "once"
 
 
-def _same(found: Any, due: Any, what: str, rtol: float = 1e-4) -> None:
+def _same(found: object, due: object, what: str, rtol: float = 1e-4) -> None:
     assert jax.tree.structure(found) == jax.tree.structure(due), f"{what}: the state has another structure"
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(due), strict=True):
         if not jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key):
@@ -110,7 +110,7 @@ def the_loss_goes_down(algorithm: Any) -> None:
     )
 
 
-def likelihood_and_prior_are_weighed(algorithm: Any) -> None:
+def likelihood_and_prior_are_weighed(algorithm: object) -> None:
     """A linear fit ends at the posterior mean: N/B, the power of the likelihood and the prior enter once each."""
     rows, posterior = _orthogonal_fit(algorithm)
     mean = np.asarray(posterior.predict(rows.x, samples=256).mean, float).ravel()
@@ -124,7 +124,7 @@ def likelihood_and_prior_are_weighed(algorithm: Any) -> None:
         )
 
 
-def the_belief_has_its_temperature(algorithm: Any) -> None:
+def the_belief_has_its_temperature(algorithm: object) -> None:
     """A linear fit has the posterior's variance: N / T enters once. A point, or an ensemble of points, claims none."""
     rows, posterior = _orthogonal_fit(algorithm)
     found = float(np.mean(np.asarray(posterior.predict(rows.x, samples=256).epistemic, float)))
@@ -244,7 +244,7 @@ ALGORITHM_LAWS = (
 )
 
 
-def check_algorithm(algorithm: Any) -> None:
+def check_algorithm(algorithm: object) -> None:
     """Runs every law of algorithms, on a small regression with a network of four hidden units and on a linear one.
 
     The linear one has a known posterior, at a temperature and a power of the likelihood other than one.

@@ -39,7 +39,7 @@ def draws_are_of_the_density(belief: Belief) -> None:
     if not np.isfinite(belief.log_prob(far)):
         return
 
-    def scores(key: Any) -> tuple[Any, Any]:
+    def scores(key: object) -> tuple[Any, Any]:
         theta, unravel = tree.ravel(belief.sample(key))
         slope = jax.grad(lambda vector: belief.log_prob(unravel(vector)))(theta)
         return slope, theta * slope

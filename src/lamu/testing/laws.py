@@ -12,7 +12,7 @@ __all__ = ["check", "close", "within_errors"]
 ERRORS = 5.0  # standard errors of an average over draws, of which one number fails by chance once in two million
 
 
-def check(what: str, subject: Any, laws: Iterable[Callable[[Any], None]]) -> None:
+def check(what: str, subject: object, laws: Iterable[Callable[[Any], None]]) -> None:
     """Runs every law on the subject."""
     broken = []
     for law in laws:
@@ -25,7 +25,7 @@ def check(what: str, subject: Any, laws: Iterable[Callable[[Any], None]]) -> Non
         raise AssertionError(f"{what} breaks {len(broken)} laws:\n  " + "\n  ".join(broken))
 
 
-def close(found: Any, expected: Any, rtol: float, what: str, atol: float = 0.0) -> None:
+def close(found: object, expected: object, rtol: float, what: str, atol: float = 0.0) -> None:
     """Raises an AssertionError unless two arrays agree."""
     found, expected = np.asarray(found, float), np.asarray(expected, float)
     assert found.shape == expected.shape, f"{what} has the shape {found.shape} where {expected.shape} is due"
@@ -34,7 +34,7 @@ def close(found: Any, expected: Any, rtol: float, what: str, atol: float = 0.0) 
         raise AssertionError(f"{what} is {found[bad].ravel()[0]:.6g} where {expected[bad].ravel()[0]:.6g} is due")
 
 
-def within_errors(draws: Any, expected: Any, what: str, slack: float = 0.0) -> None:
+def within_errors(draws: object, expected: object, what: str, slack: float = 0.0) -> None:
     """Raises an AssertionError unless the mean of independent draws is as expected, within five standard errors."""
     draws = np.asarray(draws, float)
     mean, error = draws.mean(axis=0), draws.std(axis=0, ddof=1) / np.sqrt(len(draws))

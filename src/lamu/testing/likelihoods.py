@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +44,7 @@ class LikelihoodCase:
     params: Params
 
     @classmethod
-    def of(cls, likelihood: Likelihood, f: Any = None, params: Params | None = None) -> LikelihoodCase:
+    def of(cls, likelihood: Likelihood, f: object = None, params: Params | None = None) -> LikelihoodCase:
         """Returns a likelihood at given outputs, or at three rows around zero, with given dispersions, or its own."""
         support = likelihood.support
         y = support.zeros(3) if support.has_classes or support.discrete else jnp.asarray([0.2, 0.5, 0.7])
@@ -268,7 +267,7 @@ LIKELIHOOD_LAWS = (
 )
 
 
-def check_likelihood(likelihood: Likelihood, f: Any = None, params: Params | None = None) -> None:
+def check_likelihood(likelihood: Likelihood, f: object = None, params: Params | None = None) -> None:
     """Runs every law of likelihoods.
 
     The density is summed over the support, so a row's target must be one value.
