@@ -50,9 +50,9 @@ class Choice(Generic[Candidate]):
 def choose(
     loss: Callable[[Candidate], float],
     search: Callable[..., None],
-    *arguments: Any,
+    *arguments: object,
     failure: type[Exception] | tuple[()] = (),
-    **options: Any,
+    **options: object,
 ) -> Choice[Candidate]:
     """Returns the candidate of least loss among those that a search asks for; of equal ones the first."""
     # Each is judged once. One that fails, or whose loss is no number, has an infinite loss; where all fail, the first
@@ -77,13 +77,13 @@ def choose(
     return Choice(best, losses)
 
 
-def all_of(ask: Ask, candidates: Iterable[Any]) -> None:
+def all_of(ask: Ask, candidates: Iterable[object]) -> None:
     """Asks for every one of several candidates."""
     for candidate in candidates:
         ask(candidate)
 
 
-def until_worse(ask: Ask, candidates: Iterable[Any]) -> None:
+def until_worse(ask: Ask, candidates: Iterable[object]) -> None:
     """Asks for candidates in their order, up to the first that is worse than one before."""
     least = math.inf
     for candidate in candidates:
@@ -137,7 +137,7 @@ def bounded(ask: Ask, low: float, high: float, tolerance: float = 1e-5) -> None:
 
 
 def simplex(
-    ask: Ask, start: Sequence[float], steps: Sequence[float], bounds: Sequence[tuple[float, float]], **options: Any
+    ask: Ask, start: Sequence[float], steps: Sequence[float], bounds: Sequence[tuple[float, float]], **options: object
 ) -> None:
     """Asks for tuples of numbers by the method of Nelder and Mead, its first simplex a step along each of them."""
     from scipy.optimize import minimize

@@ -193,7 +193,7 @@ def add(posterior: Posterior, of: Site) -> Posterior:
     return _with_belief(posterior, shifted(belief, of, 1.0, "the sum"), None, posterior.temperature)
 
 
-def _with_belief(posterior: Posterior, belief: Belief, evidence: Any, temperature: Number) -> Posterior:
+def _with_belief(posterior: Posterior, belief: Belief, evidence: object, temperature: Number) -> Posterior:
     return replace(
         posterior,
         belief=_product(belief, dispersion(posterior)),
@@ -270,7 +270,7 @@ def _named(belief: Belief) -> str:
     return f"{type(belief).__name__}{structure}"
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     if jax.tree.structure(a) != jax.tree.structure(b):
         return False
     return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))

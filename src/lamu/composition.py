@@ -72,7 +72,7 @@ class Composition:
         """The weights, `[members]`, which sum to one."""
         return np.exp(np.asarray(self.log_weights, float))
 
-    def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
+    def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: object = None) -> Predictive:
         """Returns the weighted average of the members' predictions; members without weight are not asked.
 
         Args:
@@ -139,13 +139,13 @@ def load_composition(path: str | os.PathLike[str], *, trust: Iterable[str] = ())
     return found
 
 
-def _declared(path: Any, content: Any) -> Any:
+def _declared(path: object, content: object) -> Any:
     if not isinstance(content, dict) or content.get("record") != "composition.Composition":
         raise store.StoreError(f"{str(path)!r} holds no composition")
     return declared(content)
 
 
-def average(posteriors: Any, prior: Any = None) -> Composition:
+def average(posteriors: object, prior: object = None) -> Composition:
     r"""Returns the Bayesian average of models, each weighted by how probable it makes the data.
 
     \[ w_k \propto \pi_k \exp(\text{evidence}_k) \]
@@ -202,13 +202,13 @@ def average(posteriors: Any, prior: Any = None) -> Composition:
 
 
 def stack(
-    posteriors: Any,
+    posteriors: object,
     x: Inputs,
     y: Targets,
     samples: int = 64,
     strength: float = 1.0,
-    weight: Any = None,
-    offset: Any = None,
+    weight: object = None,
+    offset: object = None,
 ) -> Composition:
     r"""Returns the weights under which held-out rows are most probable.
 

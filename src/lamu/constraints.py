@@ -35,7 +35,7 @@ class Constraints:
     table: tuple[tuple[str, Any], ...] = static(default=())
 
     @classmethod
-    def of(cls, table: Any, theta: Params) -> Constraints:
+    def of(cls, table: object, theta: Params) -> Constraints:
         """Returns checked constraints."""
         if table is not None and not isinstance(table, Mapping):
             raise TypeError(f'constraints={table!r} is no mapping; give for instance {{"sigma": "positive"}}')
@@ -163,7 +163,7 @@ class TransformedBelief:
 class _Foreign:
     """A NumPyro constraint in the structure of a record, which must have a hash."""
 
-    def __init__(self, constraint: Any) -> None:
+    def __init__(self, constraint: object) -> None:
         self.constraint = constraint
 
     def __eq__(self, other: object) -> bool:
@@ -180,7 +180,7 @@ class _Foreign:
         return repr(self.constraint)
 
 
-def _frozen(pattern: str, constraint: Any) -> Any:
+def _frozen(pattern: str, constraint: object) -> Any:
     if isinstance(constraint, str):
         if constraint not in _NAMES:
             raise ValueError(
@@ -217,7 +217,7 @@ def _opened(kept: Any) -> Any:
     return None if kept == "real" else getattr(constraints, _NAMES[kept])
 
 
-def _words(constraint: Any) -> str:
+def _words(constraint: object) -> str:
     name = type(constraint).__name__.lstrip("_")
     ends = [f"{end} {getattr(constraint, end)}" for end in ("lower_bound", "upper_bound") if hasattr(constraint, end)]
     return f"{name} ({', '.join(ends)})" if ends else name

@@ -29,7 +29,7 @@ from lamu.typing import Array, Data, Inputs, Params, RandomKey, State
 __all__ = ["Density", "LogDensity", "nothing"]
 
 
-def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Density:
+def LogDensity(log_density: object, init: object, constraints: object = None) -> Density:
     r"""Returns the target of a density \(\exp(\log p(\theta))\), which need not be normalised.
 
     Constrained leaves are made real by NumPyro's transforms, \(\theta = g(u)\), and algorithms work on
@@ -146,7 +146,7 @@ class Density(ConstrainedTarget):
         value = self.log_target(params, 1.0)
         return jnp.broadcast_to(jnp.reshape(value, (1,)), batch.mask.shape), state
 
-    def log_target(self, params: Params, power: Any) -> Array:
+    def log_target(self, params: Params, power: object) -> Array:
         r"""Returns \(\kappa \log p(g(u)) + \log |\det \partial g / \partial u|\) in nats, a scalar.
 
         Args:
@@ -182,7 +182,7 @@ def nothing() -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((1, 1), dtype), np.zeros(1, dtype)
 
 
-def total(terms: Any) -> Array:
+def total(terms: object) -> Array:
     """Returns a log density as one number: the sum of its terms, where it has several."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(terms)]
     with lenient():
@@ -196,7 +196,7 @@ def _terms(log_density: Any, start: Params) -> Any:
     return log_density(start)
 
 
-def _require_finite(log_density: Any, start: Params) -> None:
+def _require_finite(log_density: object, start: Params) -> None:
     """Raises where the density is no number, or none that is finite, at the start."""
     terms = _terms(log_density, jax.tree.map(jnp.asarray, start))
     named = dict(zip(tree.paths(terms), jax.tree.leaves(terms), strict=True))

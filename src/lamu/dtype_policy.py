@@ -27,7 +27,7 @@ def full_products(function: _Function) -> _Function:
     # It puts a frame on the stack, which warnings count: what can warn takes `all_digits`.
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: object, **kwargs: object) -> Any:
         with all_digits():
             return function(*args, **kwargs)
 

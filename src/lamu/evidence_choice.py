@@ -150,7 +150,7 @@ def fit_evidence(
     return EvidenceFit(posterior, chosen, tuple(tried))
 
 
-def _require(choices: Mapping[str, Sequence[Any]], numbers: Mapping[str, float]) -> None:
+def _require(choices: Mapping[str, Sequence[object]], numbers: Mapping[str, float]) -> None:
     if not choices and not numbers:
         raise ValueError('there is nothing to choose; give choices={"link": [...]} or numbers={"scale": 1.0}')
     for name, values in choices.items():

@@ -25,7 +25,7 @@ def hints_of(cls: type) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
 
 
-def suits(value: Any, hint: Any) -> bool:
+def suits(value: object, hint: object) -> bool:
     """Returns whether a value is of the kind that an annotation names; what cannot be known suits."""
     # A number may be an array of no dimension, and a whole number may stand for a real one, as in Python's own rules. A
     # truth value is no number.
@@ -64,7 +64,7 @@ _NUMBERS: Mapping[Any, tuple[str, type | tuple[type, ...]]] = {
 }
 
 
-def _is_number(value: Any, hint: Any) -> bool:
+def _is_number(value: object, hint: object) -> bool:
     kinds, types_ = _NUMBERS[hint]
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key) or value.ndim:
@@ -73,7 +73,7 @@ def _is_number(value: Any, hint: Any) -> bool:
     return isinstance(value, types_) and (hint is bool or not isinstance(value, bool))
 
 
-def _items_suit(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
+def _items_suit(value: tuple[object, ...], arguments: tuple[object, ...]) -> bool:
     if not arguments:
         return True
     if len(arguments) == 2 and arguments[1] is Ellipsis:

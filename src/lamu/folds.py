@@ -78,8 +78,8 @@ def fit_folds(
     *,
     folds: int | None = None,
     seed: int = 0,
-    checkpoint: Any = None,
-    **options: Any,
+    checkpoint: object = None,
+    **options: object,
 ) -> FoldedFit:
     r"""Fits an algorithm once for each fold of the data, and pools what they learn.
 

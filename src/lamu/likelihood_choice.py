@@ -33,8 +33,8 @@ def compare_likelihoods(
     candidates: Sequence[Any],
     folds: int = 3,
     seed: int = 0,
-    weight: Any = None,
-    offset: Any = None,
+    weight: object = None,
+    offset: object = None,
 ) -> dict[str, np.ndarray]:
     """Returns the held-out log density of every row under each candidate, `[N]` in nats, by the candidate's name.
 

@@ -64,16 +64,16 @@ def fit(
     steps: int | None = None,
     batch_size: int = 64,
     seed: int = 0,
-    validation: Any = None,
+    validation: object = None,
     stop: int | Callable[[Mapping[str, Any]], bool] | None = None,
-    callbacks: Sequence[Callable[[int, Mapping[str, float]], Any]] = (),
+    callbacks: Sequence[Callable[[int, Mapping[str, float]], object]] = (),
     temperature: Number = 1.0,
     likelihood_power: Number = 1.0,
     data_size: Number | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoints | None = None,
     resume: bool = False,
     progress: bool | None = None,
-    max_memory: Any = None,
+    max_memory: object = None,
     statistics: BatchStatistics | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> Fit:
@@ -314,7 +314,9 @@ class Run:
         return Diverged(f"the loss is {loss} at step {step}; {reason or advice}", last)
 
 
-def _require_sense(traits: Traits, batch_size: int, validation: Any, stop: Any, checkpoint: Any, resume: bool) -> None:
+def _require_sense(
+    traits: Traits, batch_size: int, validation: object, stop: object, checkpoint: object, resume: bool
+) -> None:
     """Raises a ValueError for options that contradict each other."""
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
@@ -337,7 +339,7 @@ def _size_of(rows: Arrays | Stream, data_size: Number | None) -> Number:
     return float(rows.count)
 
 
-def _devices_of(mesh: Any, algorithm: Algorithm) -> OneDevice:
+def _devices_of(mesh: object, algorithm: Algorithm) -> OneDevice:
     from lamu.running.sharding import Devices  # here: most runs have no mesh
 
     return Devices.of(mesh, algorithm)

@@ -51,7 +51,7 @@ _looked: tuple[float, int] = (-math.inf, 0)
 _limit: ContextVar[int | None] = ContextVar("memory limit", default=None)
 
 
-def parse(size: Any) -> int:
+def parse(size: object) -> int:
     """Returns a size in bytes.
 
     Args:
@@ -76,7 +76,7 @@ def parse(size: Any) -> int:
 
 
 @contextmanager
-def within(size: Any) -> Iterator[None]:
+def within(size: object) -> Iterator[None]:
     """Sets the limit for what is done inside; None leaves it as it is.
 
     Args:
@@ -248,7 +248,7 @@ def most_held() -> int | None:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def bytes_of(structure: Any) -> int:
+def bytes_of(structure: object) -> int:
     """Returns the bytes of a tree of arrays, or of their shapes; other leaves count nothing.
 
     Args:
@@ -286,7 +286,7 @@ def held_by(function: Any, *arguments: Any) -> int:
     return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
 
 
-def largest_array(function: Callable[..., Any], *arguments: Any) -> int:
+def largest_array(function: Callable[..., object], *arguments: object) -> int:
     """Returns the bytes of the largest array that a function makes on its way; nothing is compiled.
 
     Args:

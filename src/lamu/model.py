@@ -109,7 +109,7 @@ class Model(Target):
             )
         require_scales(found, self.likelihood.output_scales(wanted), self.network.name, self.likelihood.name)
 
-    def standardised(self, x: Inputs, y: Targets, weight: Any = None) -> Model:
+    def standardised(self, x: Inputs, y: Targets, weight: object = None) -> Model:
         """Returns the model with the scaling of features, and of a regression target, made a part of it.
 
         The network sees standardised inputs and the likelihood a standardised target, while predictions, log densities
@@ -184,7 +184,7 @@ class Model(Target):
         f, state = self.outputs(params, state, batch.x, key if train else None, train, batch.mask)
         return self.likelihood.log_prob(params["likelihood"], with_offset(f, batch.offset), batch.y), state
 
-    def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Model:
+    def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[object, ...] = ()) -> Model:
         """Returns the model in which weights are held, and dispersions too, where they are given."""
         known = bool(jax.tree.leaves(dispersions))
         likelihood = FixedDispersion(self.likelihood, dispersions) if known else self.likelihood

@@ -41,7 +41,7 @@ def regression(
     y: Targets,
     likelihood: str | Likelihood = "gaussian",
     *,
-    prior: Any = None,
+    prior: object = None,
     algorithm: Algorithm | None = None,
     seed: int = 0,
 ) -> Posterior:

@@ -81,7 +81,7 @@ class Posterior:
         network_state: State,
         key: RandomKey,
         rule: PredictiveRule | None = None,
-        evidence: Any = None,
+        evidence: object = None,
     ) -> Posterior:
         """Returns the posterior of a belief about an objective, at its temperature.
 
@@ -139,7 +139,7 @@ class Posterior:
             pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
             return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
 
-    def local(self, rows: Any, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
+    def local(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.
 
         Args:
@@ -153,7 +153,7 @@ class Posterior:
         key = jax.random.clone(self.key) if key is None else key
         return self.model.local_beliefs(self.belief, self.model.rows(rows), samples, key)
 
-    def log_prob(self, rows: Any, samples: int = 32, key: RandomKey | None = None) -> Any:
+    def log_prob(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> Any:
         r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`, for a target without inputs.
 
         For a `lamu.Graph` the expectation is an average over draws; of a point it is the density itself. Where latents
@@ -242,7 +242,7 @@ class Posterior:
         return store.write(path, content, arrays)
 
 
-def _checked_offset(offset: Any, x: Inputs) -> Any:
+def _checked_offset(offset: object, x: Inputs) -> Any:
     offset = offset if isinstance(offset, jax.Array) else np.asarray(offset)
     if offset.ndim not in (1, 2) or offset.shape[0] != x.shape[0]:
         raise ValueError(
@@ -254,7 +254,7 @@ def _checked_offset(offset: Any, x: Inputs) -> Any:
     return offset.astype(x.dtype)
 
 
-def load(path: str | os.PathLike[str], network: Network | Any = None, *, trust: Iterable[str] = ()) -> Posterior:
+def load(path: str | os.PathLike[str], network: Network | object = None, *, trust: Iterable[str] = ()) -> Posterior:
     """Reads a posterior that `Posterior.save` wrote.
 
     Args:
@@ -299,7 +299,7 @@ def load(path: str | os.PathLike[str], network: Network | Any = None, *, trust: 
     return found
 
 
-def _declared(path: Any, content: Any) -> Any:
+def _declared(path: object, content: object) -> Any:
     if not isinstance(content, dict) or content.get("record") != "posterior.Posterior":
         raise store.StoreError(f"{str(path)!r} holds no posterior")
     return declared(content)
@@ -348,7 +348,7 @@ def require_whole(posterior: Posterior) -> None:
             raise ValueError(f"the numbers of its belief are {' and '.join(sorted(kinds))}")
 
 
-def _require_moderate(parts: Any) -> None:
+def _require_moderate(parts: object) -> None:
     """Raises a ValueError where numbers are so large that what a network makes of them is infinite."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
         inside = jax.tree_util.keystr(path)
@@ -360,7 +360,7 @@ def _require_moderate(parts: Any) -> None:
             raise ValueError(f"it has the number {largest:.1e} at {inside[3:]}, whose square {leaf.dtype} cannot hold")
 
 
-def _require_network(model: Model, draw: Any, network_state: State) -> None:
+def _require_network(model: Model, draw: object, network_state: State) -> None:
     """Raises a ValueError where a draw has not the parameters of the network, by what `init` would return."""
     # That needs the shape of a row, which a standardised network and dense layers tell; others are taken as they come.
     if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
@@ -440,7 +440,7 @@ def _row_shape(network: Any, weights: Any) -> tuple[int, ...] | None:
     return shape
 
 
-def _is_dense(network: Any) -> bool:
+def _is_dense(network: object) -> bool:
     """Whether a network has dense layers alone, whose weights tell its inputs."""
     while isinstance(network, Standardised):
         network = network.base

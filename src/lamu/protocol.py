@@ -156,7 +156,7 @@ class Algorithm(Protocol):
         """Returns the next state, and what there is to see."""
         ...
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: object) -> Posterior:
         """Returns the posterior that the state stands for.
 
         Args:
@@ -239,7 +239,7 @@ class Adapted(Runnable):
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         return self.base.step(key, state, batch, objective)
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: object) -> Posterior:
         return self.base.posterior(key, state, objective, data, trace)
 
 
@@ -291,7 +291,7 @@ def runnable(algorithm: Algorithm) -> Runnable:
     return algorithm if isinstance(algorithm, Runnable) else Adapted(algorithm)
 
 
-def require_algorithm(algorithm: Any) -> None:
+def require_algorithm(algorithm: object) -> None:
     """Refuses what is no algorithm: its name, or the function that makes it.
 
     Args:
@@ -312,14 +312,14 @@ def require_algorithm(algorithm: Any) -> None:
         raise _refusal(algorithm, "algorithm")
 
 
-def _refusal(given: Any, argument: str) -> TypeError:
+def _refusal(given: object, argument: str) -> TypeError:
     if callable(given) and hasattr(given, "__name__"):
         name = given.__name__
         return TypeError(f"{argument}={name} is a function; call it, {name}(), for an algorithm")
     return TypeError(f"{argument}={given!r} is no algorithm; give for instance lamu.algorithms.adam(1e-2)")
 
 
-def require_part(algorithm: Any, argument: str) -> Algorithm:
+def require_part(algorithm: object, argument: str) -> Algorithm:
     """Returns an algorithm that is to run inside another one, after a check that it can.
 
     Args:

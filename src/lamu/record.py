@@ -174,7 +174,7 @@ def record(cls: type[T]) -> type[T]:
     meta = tuple(field.name for field in fields if field.metadata.get("static", False))
     compared, data_of, meta_of = _values(field.name for field in fields if field.compare), _values(data), _values(meta)
 
-    def are_equal(self: Any, other: Any) -> bool:
+    def are_equal(self: object, other: object) -> bool:
         return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
 
     if not shown:
@@ -184,10 +184,10 @@ def record(cls: type[T]) -> type[T]:
     if not hashed:
         cls.__hash__ = lambda self: hash(compared(self))  # pyright: ignore[reportAttributeAccessIssue]
 
-    def flatten_with_keys(value: Any) -> tuple[Any, Any]:
+    def flatten_with_keys(value: object) -> tuple[Any, Any]:
         return tuple(zip(map(jax.tree_util.GetAttrKey, data), data_of(value), strict=True)), meta_of(value)
 
-    def flatten(value: Any) -> tuple[Any, Any]:
+    def flatten(value: object) -> tuple[Any, Any]:
         return data_of(value), meta_of(value)
 
     def unflatten(structure: Any, children: Any) -> Any:
@@ -219,13 +219,13 @@ def _shown(self: Any) -> str:
     return f"{type(self).__qualname__}({', '.join(parts)})"
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     """Returns a value as an error quotes it, in sixty characters at most."""
     text = " ".join(_short(value).split())
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, np.ndarray | jax.Array) and value.size > _MOST_NUMBERS:
         return f"{value.dtype}{list(value.shape)}"
     if type(value) is dict:
@@ -291,7 +291,7 @@ def _description(array: np.ndarray) -> dict[str, Any]:
 def decode(
     data: Data,
     arrays: Mapping[str, np.ndarray],
-    known: Mapping[str, Callable[..., Any]] | None = None,
+    known: Mapping[str, Callable[..., object]] | None = None,
     trust: Iterable[str] = (),
 ) -> Any:
     """Reads back what `encode` wrote.
@@ -423,7 +423,7 @@ class _Reader:
     known: Mapping[str, Callable[..., Any]]
     trust: tuple[str, ...]
 
-    def read(self, node: Any, where: str, finite: bool = False) -> Any:
+    def read(self, node: object, where: str, finite: bool = False) -> Any:
         """Returns a value; `where` says where it stands, `finite` whether its numbers must be so."""
         if not isinstance(node, dict):
             if finite and isinstance(node, float) and not math.isfinite(node):
@@ -459,7 +459,7 @@ class _Reader:
             raise ValueError(f"{where} holds NaN or infinity")
         return found
 
-    def _record(self, name: str, fields: dict[str, Any]) -> Any:
+    def _record(self, name: str, fields: dict[str, object]) -> Any:
         name = _MOVED.get(name, name)
         build = self.known.get(name) or _registered(name) or _imported(name, self.trust)
         if build is None:
@@ -592,11 +592,11 @@ def _of_floor(name: str) -> Any:
     return _TYPES[name]
 
 
-def _code(function: Any) -> str:
+def _code(function: object) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
-def _key(key: Any, path: str) -> str | int:
+def _key(key: object, path: str) -> str | int:
     if isinstance(key, str | int):
         return key
     raise TypeError(f"{path} has the dictionary key {key!r}; only strings and integers can be written to disk")

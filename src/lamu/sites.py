@@ -127,7 +127,7 @@ def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: A
 
 
 @partial(jax.jit, static_argnums=0)
-def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
+def _added_by(structure: object, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
     held, state = dispersion(posterior), posterior.network_state
     count = batch.count / objective.temperature
     loss = BatchLoss(objective, batch, state, NetworkParameters(), held, conjugate=True)

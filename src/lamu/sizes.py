@@ -44,7 +44,7 @@ def _class(of: Any) -> Any:
     names = {name: str(each) for name, each in annotations.items() if _is_size(each)}
     before = getattr(of, "__post_init__", None)
 
-    def __post_init__(self: Any) -> None:  # noqa: N807
+    def __post_init__(self: object) -> None:  # noqa: N807
         for name, annotation in names.items():
             _require(type(self).__name__, name, getattr(self, name), annotation, least=None)
         if before is not None:
@@ -56,7 +56,7 @@ def _class(of: Any) -> Any:
     return of
 
 
-def _is_size(annotation: Any) -> bool:
+def _is_size(annotation: object) -> bool:
     return str(annotation) == "int" or annotation is int or str(annotation) in _SEVERAL
 
 

@@ -36,7 +36,7 @@ class StoreError(ValueError):
     """A folder that is missing, incomplete, altered, or not ours."""
 
 
-def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.ndarray]) -> Path:
+def write(path: str | os.PathLike[str], content: object, arrays: Mapping[str, np.ndarray]) -> Path:
     """Writes JSON data and arrays as one folder, atomically."""
     path = _path(path)
     if path.exists():
@@ -178,7 +178,7 @@ def read_content(path: str | os.PathLike[str]) -> Any:
     return _body(path)["content"]
 
 
-def _path(path: Any) -> Path:
+def _path(path: object) -> Path:
     """Returns a path, once it can be one."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"the path is {path!r}; give the name of a folder, for instance 'posterior'")
@@ -220,7 +220,7 @@ def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
     return body
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     """Returns a JSON object, of which Python would keep the last of several values of one name."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -246,7 +246,7 @@ class Target(ABC):
         del belief, rows, samples, key
         raise self._without_rows("what is missing in a row")
 
-    def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
+    def completed_by_draws(self, belief: object, rows: object, samples: int, key: RandomKey) -> Any:
         """Returns what is missing in rows by draws, where a target has it so (`predicts_missing`), or None.
 
         Args:
@@ -257,7 +257,7 @@ class Target(ABC):
         """
         del belief, rows, samples, key
 
-    def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+    def local_beliefs(self, belief: object, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows, by name; arguments as `completed`.
 
         Raises:
@@ -266,7 +266,7 @@ class Target(ABC):
         del belief, rows, samples, key
         raise self._without_rows("local")
 
-    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+    def row_log_prob(self, belief: object, batch: Batch, samples: int, key: RandomKey) -> Array:
         r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`; other arguments as `completed`.
 
         Args:
@@ -299,7 +299,7 @@ class Target(ABC):
         """How many rows `warnings` looks at, of which a fit keeps as many; none by default."""
         return 0
 
-    def warnings(self, belief: Any, temperature: Number = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
+    def warnings(self, belief: object, temperature: Number = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
         """Returns what a person should know of a belief about this target, in words; nothing by default.
 
         Args:
@@ -349,7 +349,7 @@ class Target(ABC):
 
         return replace(self, frozen=tree.map_with_path(held, coordinates))
 
-    def conditioned(self: T, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> T:
+    def conditioned(self: T, frozen: Params, dispersions: Params, beliefs: tuple[object, ...] = ()) -> T:
         """Returns the target in which coordinates are held, and dispersions too.
 
         Args:
@@ -523,7 +523,7 @@ class ConstrainedTarget(Target):
         return replace(posterior, model=model.of_theta(), belief=transformed(posterior.belief, model.constraints))
 
 
-def require_target(model: Any) -> None:
+def require_target(model: object) -> None:
     """Refuses what is nothing to learn, a network without a likelihood for instance.
 
     Args:
@@ -545,18 +545,18 @@ def require_target(model: Any) -> None:
         raise TypeError(f"model={shown} is no model; give lamu.Model(network, likelihood) or lamu.Graph")
 
 
-def same_structure(a: Any, b: Any) -> bool:
+def same_structure(a: object, b: object) -> bool:
     """Whether two trees are of one type and structure."""
     return type(a) is type(b) and jax.tree.structure(a) == jax.tree.structure(b)
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """Whether two trees of one structure hold the same numbers, as far as those are known."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(isinstance(x, Tracer) or isinstance(y, Tracer) or np.array_equal(x, y) for x, y in pairs)
 
 
-def _copy(start: Any, fresh: Any) -> Any:
+def _copy(start: object, fresh: object) -> Any:
     """Returns the start, in the dtypes of fresh parameters; copies, since a run gives its state away."""
     held = dict(zip(tree.paths(start), jax.tree.leaves(start), strict=True))
 
@@ -572,5 +572,5 @@ def _copy(start: Any, fresh: Any) -> Any:
     return tree.map_with_path(copy, fresh)
 
 
-def _is_none(leaf: Any) -> bool:
+def _is_none(leaf: object) -> bool:
     return leaf is None

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-def cast(factor: Number, like: Any) -> Any:
+def cast(factor: Number, like: object) -> Any:
     """Returns a scalar in the dtype of `like`; Python numbers stay as they are, since they take any dtype.
 
     Examples:
@@ -217,7 +217,7 @@ def normal(key: RandomKey, like: Params) -> Params:
     )
 
 
-def map_with_path(function: Callable[..., Any], a: PyTree, *rest: PyTree) -> PyTree:
+def map_with_path(function: Callable[..., object], a: PyTree, *rest: PyTree) -> PyTree:
     """Maps `function(path, leaf, *rest_leaves)` over the leaves.
 
     Examples:
@@ -265,7 +265,7 @@ def by_path(a: PyTree) -> dict[str, Any]:
     return dict(zip(paths(a), jax.tree.leaves(a), strict=True))
 
 
-def nested(leaves: Mapping[str, Any], separator: str = "/") -> dict[str, Any]:
+def nested(leaves: Mapping[str, object], separator: str = "/") -> dict[str, Any]:
     """Returns leaves by their paths as dictionaries of dictionaries.
 
     Args:
@@ -317,7 +317,7 @@ def require_matches(patterns: Iterable[str], a: PyTree) -> None:
             raise ValueError(f"the pattern {pattern!r} matches no leaf; the leaves are {', '.join(names)}")
 
 
-def by_pattern(table: Mapping[str, Any], a: PyTree) -> PyTree:
+def by_pattern(table: Mapping[str, object], a: PyTree) -> PyTree:
     """Returns the tree of the values that `table` gives each leaf: the first pattern that matches its path counts.
 
     Args:
@@ -333,7 +333,7 @@ def by_pattern(table: Mapping[str, Any], a: PyTree) -> PyTree:
         {'layer': {'bias': 10.0, 'kernel': 1.0}}
     """
 
-    def look_up(path: str, _: Any) -> Any:
+    def look_up(path: str, _: object) -> Any:
         for pattern, value in table.items():
             if fnmatchcase(path, pattern):
                 return value
@@ -342,5 +342,5 @@ def by_pattern(table: Mapping[str, Any], a: PyTree) -> PyTree:
     return map_with_path(look_up, a)
 
 
-def _join(path: tuple[Any, ...]) -> str:
+def _join(path: tuple[object, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")

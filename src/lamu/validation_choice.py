@@ -83,7 +83,7 @@ class _Runs:
         assert held is not None  # a share or rows were given
         return replace(self, model=model, data=rows), learned, held
 
-    def compared(self, under: Model, learned: Arrays, place: str, **options: Any) -> Fit:
+    def compared(self, under: Model, learned: Arrays, place: str, **options: object) -> Fit:
         """Returns a run that compares."""
         if self.options.get("epochs") is None and self.options.get("steps") is None:
             first = Rounds.of(self.algorithm.traits, learned.count, self.options.get("batch_size", 64)).first
@@ -96,7 +96,7 @@ class _Runs:
             raise KeyboardInterrupt
         return found
 
-    def run(self, under: Model, place: str = "last", **options: Any) -> Fit:
+    def run(self, under: Model, place: str = "last", **options: object) -> Fit:
         """Returns a run, with a folder of checkpoints of its own."""
         kept = of_part(self.checkpoint, place)
         return fit(under, self.data, self.algorithm, seed=self.seed, checkpoint=kept, **{**self.options, **options})
@@ -130,10 +130,10 @@ def fit_prior_scale(
     data: Data,
     algorithm: Algorithm,
     *,
-    validation: Any = 0.1,
+    validation: object = 0.1,
     seed: int = 0,
-    checkpoint: Any = None,
-    **options: Any,
+    checkpoint: object = None,
+    **options: object,
 ) -> PriorScaleFit:
     """Fits an algorithm under the scale of the prior that predicts rows set aside best.
 
@@ -218,10 +218,10 @@ def fit_temperature(
     algorithm: Algorithm,
     *,
     temperatures: Sequence[float] | None = None,
-    validation: Any = 0.2,
+    validation: object = 0.2,
     seed: int = 0,
-    checkpoint: Any = None,
-    **options: Any,
+    checkpoint: object = None,
+    **options: object,
 ) -> TemperatureFit:
     """Fits an algorithm at the temperature that predicts rows set aside best.
 
@@ -273,10 +273,10 @@ def choose_temperature(
     algorithm: Algorithm,
     *,
     temperatures: Sequence[float] | None = None,
-    validation: Any = 0.2,
+    validation: object = 0.2,
     seed: int = 0,
-    checkpoint: Any = None,
-    **options: Any,
+    checkpoint: object = None,
+    **options: object,
 ) -> tuple[float, dict[float, float]]:
     """Returns the temperature that `fit_temperature` takes, and those that were tried with their figures.
 
@@ -326,7 +326,7 @@ def _at_best_temperature(runs: _Runs, temperatures: Sequence[float] | None) -> t
     return replace(runs, model=model), choice.best, choice.losses
 
 
-def _require(model: Any, algorithm: Any, options: dict[str, Any], *refused: str) -> None:
+def _require(model: object, algorithm: object, options: dict[str, object], *refused: str) -> None:
     for name in refused:
         if name in options:
             raise ValueError(f"{name}={options[name]!r} is about one run, not several; leave it out, or use fit")

@@ -13,7 +13,7 @@ from lamu.plots.style import ACCENT, INK, LEGEND, PALE, Axes, canvas, finished, 
 __all__ = ["analogies", "image_rows", "latent_map"]
 
 
-def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None, axes: Axes = None) -> Axes:
+def image_rows(images: Mapping[str, object], shape: tuple[int, int] | None = None, axes: Axes = None) -> Axes:
     """Draws images side by side, one row of them for each name, from white at zero to black at the largest value.
 
     All rows have one scale. NaN, a missing pixel, is tinted.
@@ -78,7 +78,7 @@ def _draw(axes: Axes, array: np.ndarray, count: int, largest: float) -> None:
 
 
 def analogies(
-    images: Any, swept: Any, shape: tuple[int, int] | None = None, names: Any = None, axes: Axes = None
+    images: object, swept: object, shape: tuple[int, int] | None = None, names: Any = None, axes: Axes = None
 ) -> Axes:
     """Draws each image at the left, and beside it its style in all classes.
 
@@ -125,7 +125,7 @@ def analogies(
     return axes
 
 
-def latent_map(z: Any, labels: Any = None, axes: Axes = None, deviations: Any = None) -> Axes:
+def latent_map(z: object, labels: object = None, axes: Axes = None, deviations: object = None) -> Axes:
     r"""Draws the latent variables of rows as points of a plane or of space, in the colours of their labels.
 
     Args:

@@ -255,7 +255,7 @@ def _draw_bars(axes: Axes, of: Any, top: np.ndarray, named: Sequence[str]) -> No
 _POINTS = 200
 
 
-def training_curve(histories: Any, axes: Axes = None) -> Axes:
+def training_curve(histories: object, axes: Axes = None) -> Axes:
     r"""Draws the loss of every step, in nats a row, the prior's share included.
 
     Of `vmp` and `cvi` a step is a sweep, and the loss is the negative bound a row. Many steps are drawn as the means of
@@ -283,7 +283,7 @@ def training_curve(histories: Any, axes: Axes = None) -> Axes:
     return _drawn(curves, "Training", "loss, nats a row", axes)
 
 
-def validation_curve(histories: Any, axes: Axes = None) -> Axes:
+def validation_curve(histories: object, axes: Axes = None) -> Axes:
     r"""Draws the negative log predictive density of rows that were set aside, in nats a row, against the step.
 
     Args:

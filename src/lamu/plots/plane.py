@@ -58,7 +58,7 @@ class Plane:
         """Returns values at the grid's inputs, `[points * points, ...]`, as an image, the second input upwards."""
         return np.asarray(values).reshape(_POINTS, _POINTS, *np.shape(values)[1:])
 
-    def show(self, image: np.ndarray, **options: Any) -> Any:
+    def show(self, image: np.ndarray, **options: object) -> Any:
         """Draws an image of the plane and returns it."""
         self.axes.set(xlim=self.ends[0], ylim=self.ends[1], xlabel="first input", ylabel="second input")
         tidy(self.axes)
@@ -67,7 +67,7 @@ class Plane:
         )
 
 
-def draw_rows(plane: Plane, **options: Any) -> None:
+def draw_rows(plane: Plane, **options: object) -> None:
     """Draws the rows as small points with a light edge."""
     plane.axes.scatter(*plane.x.T, s=14, linewidths=0.6, edgecolors="white", zorder=3, **options)
 

@@ -90,7 +90,7 @@ def finished(axes: Axes, name: str, aside: str = "") -> Axes:
     return axes
 
 
-def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any, Any]:
+def likely_range(probability: object, count: object, level: float = 0.9) -> tuple[Any, Any]:
     """Returns where the frequency of an event of this probability lies in `count` rows, with probability `level`."""
     # Quantiles of the binomial distribution, divided by the count.
     from scipy.stats import binom

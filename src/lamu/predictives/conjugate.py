@@ -47,7 +47,7 @@ class _Known:
     """An observation and a belief about its parameters."""
 
     observation: Any
-    belief: Any
+    belief: Belief
 
     @property
     def support(self) -> Support:
@@ -80,7 +80,7 @@ class ConjugatePredictive(Predictive):
     """
 
     observation: Any
-    belief: Any
+    belief: Belief
     rows: int = static()
 
     @property

@@ -19,7 +19,7 @@ from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Belief, Inputs, RandomKey, State, Targets
+from lamu.typing import Array, Belief, Inputs, Params, RandomKey, Rows, State, Targets
 
 __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 
@@ -160,29 +160,29 @@ class DrawnVariable(Predictive):
 class DrawnRows(Predictive):
     """Several variables of rows by name: answers are mappings, and `log_prob` is of all that is missing in a row."""
 
-    variables: Any  # a `DrawnVariable` by the name of each variable with missing entries, others as their arrays
+    variables: Targets  # a `DrawnVariable` by the name of each variable with missing entries, others as their arrays
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Targets:
         # The rows by name, with expectations where NaN was; of a missing label the probabilities.
         return self._asked(lambda part: part.mean, jnp.asarray)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Targets:
         # The variances by name, zero where observed.
         return self._asked(lambda part: part.variance, _zero)
 
     @property
-    def std(self) -> Any:
+    def std(self) -> Targets:
         return jax.tree.map(jnp.sqrt, self.variance)
 
     @property
-    def aleatoric(self) -> Any:
+    def aleatoric(self) -> Targets:
         # By name, as of one variable.
         return self._asked(lambda part: part.aleatoric, _zero)
 
     @property
-    def epistemic(self) -> Any:
+    def epistemic(self) -> Targets:
         # By name, as of one variable.
         return self._asked(lambda part: part.epistemic, _zero)
 
@@ -191,7 +191,7 @@ class DrawnRows(Predictive):
         # Raises a TypeError: each variable has its own.
         raise TypeError(f"rows of {', '.join(self.variables)} have no one support; ask variables[name]")
 
-    def quantile(self, probability: float) -> Any:
+    def quantile(self, probability: float) -> Targets:
         # Returns the quantiles of every entry by name.
         return self._asked(lambda part: part.quantile(probability), jnp.asarray)
 
@@ -211,7 +211,7 @@ class DrawnRows(Predictive):
         by_draw = jnp.asarray(sum(part.by_draw(y[name]) for name, part in parts.items()))
         return logsumexp(by_draw, axis=0) - jnp.log(jnp.asarray(float(len(by_draw)), by_draw.dtype))
 
-    def cdf(self, y: Targets) -> Any:
+    def cdf(self, y: Targets) -> Targets:
         # Returns P(Y ≤ y) of every missing entry by name; of variables that are observed whether it is at most y.
         step = lambda name, value: jnp.asarray(jnp.asarray(value) <= jnp.asarray(y[name]), jnp.result_type(float))
         return {
@@ -219,7 +219,7 @@ class DrawnRows(Predictive):
             for name, part in self.variables.items()
         }
 
-    def sample(self, key: RandomKey, n: int, first: object = 0) -> Any:
+    def sample(self, key: RandomKey, n: int, first: object = 0) -> Targets:
         # Returns n draws by name; variables of a row come of the same draw of its latents.
         repeated = lambda value: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
         return self._asked(lambda part: part.sample(jax.random.clone(key), n, first), repeated)
@@ -268,17 +268,17 @@ class Completed(Predictive):
         return drawn_rows(entries)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Targets:
         # The rows, with expectations where NaN was.
         return self.means
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Targets:
         # The variances, zero where observed.
         return self.variances
 
     @property
-    def std(self) -> Any:
+    def std(self) -> Targets:
         return jax.tree.map(jnp.sqrt, self.variance)
 
     @property
@@ -329,7 +329,7 @@ class GraphRule(PredictiveRule):
         x: Inputs,
         samples: int,
         key: RandomKey,
-        offset: Any = None,
+        offset: Rows | None = None,
     ) -> Any:
         # Returns the rows with what was missing in them.
         if offset is not None:

@@ -19,7 +19,7 @@ from lamu.predictives.mixture import AveragedPredictive, Question
 from lamu.predictives.wrapper import Moved
 from lamu.record import record, static
 from lamu.supports import PositiveReal, Support
-from lamu.typing import Array, Number, RandomKey, Targets
+from lamu.typing import Array, Number, PyTree, RandomKey, Targets
 
 __all__ = ["CompletedRows", "InputMixture"]
 
@@ -197,7 +197,7 @@ class CompletedRows(ByChunks):
         parts = [part.sample(jax.random.fold_in(key, at.start), n, first + at.start) for at, part in self.chunks()]
         return jnp.concatenate(parts, axis=1)
 
-    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> Any:
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> PyTree:
         y = jax.tree.map(np.asarray, y)
         cut = lambda at: () if y is None else (jax.tree.map(lambda leaf: leaf[at], y),)
         parts = [answer(part, question, *cut(at), **options) for at, part in self.chunks()]

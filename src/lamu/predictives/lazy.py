@@ -17,7 +17,7 @@ from lamu.compile_once import once_a_shape
 from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Inputs, Number, RandomKey, Rows, Targets
+from lamu.typing import Array, Inputs, Number, PyTree, RandomKey, Rows, Targets
 
 __all__ = [
     "ByChunks",
@@ -37,7 +37,7 @@ MOST = 4096  # rows at a time: more are no faster
 _AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
 
 
-def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Any, int]]:
+def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Inputs, int]]:
     """Yields the rows some at a time, all chunks of one size: the last one is padded by repeating its last row."""
     total = _count(x)
     for start in range(0, total, rows):
@@ -48,7 +48,7 @@ def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Any, int]]:
         yield part, kept
 
 
-def in_chunks(function: Callable[[Any], object], x: Inputs, rows: int, axis: int = 0) -> Any:
+def in_chunks(function: Callable[[Inputs], object], x: Inputs, rows: int, axis: int = 0) -> Any:
     """Returns `function(x)`, computed some rows at a time."""
     if _count(x) <= rows:
         return function(jax.tree.map(jnp.asarray, x))
@@ -101,7 +101,7 @@ def _taken(function: Callable[..., object], parts: tuple[object, ...], x: tuple[
     return _AT_ONCE * memory.largest_array(function, *parts, *x)
 
 
-def _some_rows(x: Inputs, rows: int) -> Any:
+def _some_rows(x: Inputs, rows: int) -> Inputs:
     """The shapes of so many rows."""
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), kind(leaf)), x)
@@ -130,7 +130,7 @@ class ByChunks(Predictive):
 
     deferred = True
 
-    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> Any:
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> PyTree:
         """Returns what `answer` returns of every chunk, put together; targets are cut as the rows are."""
         raise NotImplementedError
 
@@ -172,7 +172,7 @@ class ByChunks(Predictive):
         return self.ask("moments")
 
 
-def answer(part: Predictive, question: str, *targets: Targets, **options: float) -> Any:
+def answer(part: Predictive, question: str, *targets: Targets, **options: float) -> PyTree:
     """Returns what a member of a predictive gives, by its name; of "moments" mean, variance and both uncertainties."""
     if question == "moments":
         return {name: getattr(part, name) for name in ("mean", "variance", "aleatoric", "epistemic")}
@@ -210,7 +210,7 @@ class Deferred(ByChunks):
     """
 
     prepared: Prepared
-    x: Any
+    x: Inputs
     offset: Any
     rows: int = static()
 
@@ -268,14 +268,14 @@ class Deferred(ByChunks):
 
         return self._each(best, self._numbers(0))
 
-    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> Any:
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> PyTree:
         targets = () if y is None else (self._column(y),)
         return self._each(lambda part, *y: _answer(part, question, *y, **options), *targets, axis=axis)
 
-    def _each(self, question: Callable[..., Any], *columns: Any, axis: int = 0) -> Any:
+    def _each(self, question: Callable[..., Any], *columns: PyTree, axis: int = 0) -> Any:
         """Returns the answers of every chunk's predictive, put together; columns are cut as the rows are."""
 
-        def answer(rows: tuple[Any, ...]) -> Any:
+        def answer(rows: tuple[PyTree, ...]) -> PyTree:
             x, offset, *others = rows
             return question(self.prepared.at(x, offset), *others)
 
@@ -284,7 +284,7 @@ class Deferred(ByChunks):
     def _numbers(self, first: Number) -> Array:
         return first + jnp.arange(self.x.shape[0])
 
-    def _column(self, y: Targets) -> Any:
+    def _column(self, y: Targets) -> Targets:
         if isinstance(y, Tracer):
             raise TypeError(
                 "a deferred prediction cannot be asked inside a compiled function; ask its chunks(), one by one"

@@ -118,7 +118,7 @@ class TangentOutputs:
     model: Target  # network, likelihood and prior
     weights: Gaussian  # the belief about the weights, its precision factored
     dispersion: Params  # the likelihood's parameters
-    network_state: Any
+    network_state: State
     key: RandomKey  # for draws of the outputs
     samples: int = static()  # how many
     marginal: bool = static(default=False)  # whether only variances are made

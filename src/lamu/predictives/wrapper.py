@@ -19,7 +19,7 @@ from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.record import record, static
 from lamu.supports import Counts, Support, value_of
-from lamu.typing import Array, Number, RandomKey, Targets
+from lamu.typing import Array, Inputs, Number, RandomKey, Targets
 
 __all__ = ["AtPositions", "Moved", "OfTrials", "PredictiveWrapper", "RescaledPredictive", "at_positions", "with_trials"]
 
@@ -94,7 +94,7 @@ class PredictiveWrapper(Predictive):
         wrapper: Any = self  # a record, as every wrapper is
         return replace(wrapper, base=part)
 
-    def target_rows(self, y: Targets) -> Any:
+    def target_rows(self, y: Targets) -> Targets:
         """Returns targets as the base takes them."""
         return y
 
@@ -158,7 +158,7 @@ class RescaledPredictive(PredictiveWrapper):
         """Returns n draws of the base, shifted and scaled."""
         return jax.vmap(self.forward)(self.base.sample(key, n, first))
 
-    def target_rows(self, y: Targets) -> Any:
+    def target_rows(self, y: Targets) -> Targets:
         """Returns the targets of the base, the upper ends of ranges with them."""
         if isinstance(y, Mapping):
             return {name: self.target_rows(part) if name in ("value", "upper") else part for name, part in y.items()}
@@ -372,7 +372,7 @@ class OfTrials(PredictiveWrapper):
         return jnp.asarray(self.trials).astype(self.base.mean.dtype)
 
 
-def with_trials(inputs: Any, likelihood: Any) -> tuple[Any, Any]:
+def with_trials(inputs: Inputs, likelihood: Likelihood) -> tuple[Inputs, Any]:
     """Returns the inputs of a prediction and the trials of its rows, None where they bring none."""
     if not isinstance(inputs, Mapping):
         return inputs, None

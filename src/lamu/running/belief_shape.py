@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.convergence import pareto_shape
+from lamu.convergence import Convergence, pareto_shape
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
@@ -38,7 +38,9 @@ _FARTHEST_BELOW = 5.0  # nats that one draw counts
 _AMONG_THE_WORST = 0.5  # of the largest discrepancy of a variable
 
 
-def shape_of(posterior: Posterior, objective: Objective, rows: object, key: RandomKey, work: float = 0.0) -> Any:
+def shape_of(
+    posterior: Posterior, objective: Objective, rows: object, key: RandomKey, work: float = 0.0
+) -> Convergence | None:
     """Returns what is known of a posterior's convergence, with its divergence from the exact posterior if it is due."""
     found = posterior.convergence
     if found is None or not isinstance(rows, Arrays) or not _approximate(posterior, rows):

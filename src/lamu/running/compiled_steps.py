@@ -19,7 +19,7 @@ from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.protocol import Info
 from lamu.record import record, static
-from lamu.typing import Array, RandomKey, State
+from lamu.typing import Array, PyTree, RandomKey, State
 
 __all__ = [
     "Keys",
@@ -81,12 +81,12 @@ class _Opaque:
     algorithm: Any = static()
 
 
-def handle(algorithm: Any) -> Any:
+def handle(algorithm: Any) -> PyTree:
     """Returns the algorithm as an argument of a compiled function: itself, or a constant around one's own class."""
     return algorithm if not jax.tree_util.all_leaves([algorithm]) else _Opaque(algorithm)
 
 
-def opened(algorithm: Any) -> Any:
+def opened(algorithm: PyTree) -> Any:
     """Returns the algorithm that a handle stands for."""
     return algorithm.algorithm if isinstance(algorithm, _Opaque) else algorithm
 
@@ -94,7 +94,7 @@ def opened(algorithm: Any) -> Any:
 class OneDevice:
     """The default device, on which everything of a run lies already; `lamu.running.sharding.Devices` for a mesh."""
 
-    def lay(self, value: Any) -> Any:
+    def lay(self, value: PyTree) -> PyTree:
         """Returns a state as the steps have it."""
         return value
 
@@ -102,39 +102,39 @@ class OneDevice:
 
 
 @jax.jit
-def start(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+def start(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch) -> State:
     """Returns the algorithm's first state, in one compiled call."""
     return opened(algorithm).init(key, objective, batch)
 
 
 @compiled_once()
-def start_to_keep(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+def start_to_keep(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch) -> State:
     """Returns the same of a run without steps, compiled quickly: weights that arrive trained are copied."""
     return opened(algorithm).init(key, objective, batch)
 
 
 @once_a_shape
-def draw_of(algorithm: Any, state: State, objective: Objective, batch: Batch) -> Any:
+def draw_of(algorithm: PyTree, state: State, objective: Objective, batch: Batch) -> PyTree:
     """Returns the shapes of the draw that a step yields (`jax.ShapeDtypeStruct`), or None; nothing is computed."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.eval_shape(one_step, algorithm, state, objective, batch, key)[1].draw
 
 
 @jax.jit
-def _step(algorithm: Any, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+def _step(algorithm: PyTree, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[State, Info]:
     """A step, as every piece has it: traced once for all of them, which for a sampler takes half a second."""
     return opened(algorithm).step(key, state, batch, objective)
 
 
 @partial(jax.jit, donate_argnums=1)
-def one_step(algorithm: Any, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+def one_step(algorithm: PyTree, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[State, Info]:
     """Returns the state after a step on a batch; the old state is given away."""
     return _step(algorithm, state, objective, batch, key)
 
 
 @partial(jax.jit, donate_argnums=1)
 def picked_step(
-    algorithm: Any,
+    algorithm: PyTree,
     state: State,
     objective: Objective,
     rows: Arrays,
@@ -142,7 +142,7 @@ def picked_step(
     real: Array,
     t: Array | int,
     step_key: RandomKey,
-) -> tuple[Any, Info]:
+) -> tuple[State, Info]:
     """Returns the state after step t on chosen rows, which are gathered inside; the old state is given away."""
     batch = _picked(rows, chosen, real)
     return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
@@ -150,7 +150,7 @@ def picked_step(
 
 @partial(jax.jit, static_argnums=(6, 7), donate_argnums=1)
 def scan_whole(
-    algorithm: Any,
+    algorithm: PyTree,
     state: State,
     objective: Objective,
     batch: Batch,
@@ -158,11 +158,11 @@ def scan_whole(
     step_key: RandomKey,
     length: int,
     every: int = 1,
-) -> tuple[Any, Info]:
+) -> tuple[State, Info]:
     """Returns the state after `length` steps on one batch, and what there is to see of each."""
     # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
 
-    def body(state: State, t: Array) -> tuple[Any, Info]:
+    def body(state: State, t: Array) -> tuple[State, Info]:
         return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
     return _scan(body, state, start + jnp.arange(length), every)
@@ -170,7 +170,7 @@ def scan_whole(
 
 @partial(jax.jit, static_argnums=(7, 8, 9, 10, 11), donate_argnums=1)
 def scan_batches(
-    algorithm: Any,
+    algorithm: PyTree,
     state: State,
     objective: Objective,
     rows: Arrays,
@@ -182,7 +182,7 @@ def scan_batches(
     shuffled: bool,
     epochs: int,
     every: int = 1,
-) -> tuple[Any, Info]:
+) -> tuple[State, Info]:
     """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches."""
     # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
     per_epoch = math.ceil(rows.count / batch_size)
@@ -195,21 +195,23 @@ def scan_batches(
         leaf = leaf.reshape(-1, *leaf.shape[2:])
         return leaf if leaf.shape[0] == length else jax.lax.dynamic_slice_in_dim(leaf, first, length)
 
-    def body(state: State, now: tuple[Array, Array, Array]) -> tuple[Any, Info]:
+    def body(state: State, now: tuple[Array, Array, Array]) -> tuple[State, Info]:
         t, chosen, real = now
         return _step(algorithm, state, objective, _picked(rows, chosen, real), jax.random.fold_in(step_key, t))
 
     return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), every)
 
 
-def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: State, inputs: Any, every: int) -> tuple[Any, Info]:
+def _scan(
+    body: Callable[[State, PyTree], tuple[State, Info]], state: State, inputs: PyTree, every: int
+) -> tuple[State, Info]:
     """Scans, and stacks the draw of the last of `every` steps alone: the others are never held."""
 
-    def quiet(state: State, now: Any) -> tuple[Any, Info]:
+    def quiet(state: State, now: PyTree) -> tuple[State, Info]:
         state, info = body(state, now)
         return state, replace(info, draw=None)
 
-    def outer(state: State, some: Any) -> tuple[Any, tuple[Info, Info]]:
+    def outer(state: State, some: PyTree) -> tuple[State, tuple[Info, Info]]:
         before, last = (jax.tree.map(lambda leaf, part=part: leaf[part], some) for part in (slice(0, -1), -1))
         state, silent = jax.lax.scan(quiet, state, before)
         state, info = body(state, last)

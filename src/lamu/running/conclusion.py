@@ -14,7 +14,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics
-from lamu.convergence import LARGEST_R_HAT, Unconverged
+from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged
 from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
@@ -148,14 +148,14 @@ class Conclusion:
                     )
             raise
 
-    def _measured(self, posterior: Posterior, steps: int) -> Any:
+    def _measured(self, posterior: Posterior, steps: int) -> Convergence | None:
         from lamu.running.fixed_point import convergence_of  # here: what is imported with it is not for the steps
 
         key = jax.random.fold_in(jax.random.clone(self.key), 2)
         work = self._work(steps)
         return convergence_of(posterior, self.algorithm, self.objective, self.rows, key, work, self.batch_size)
 
-    def _shape(self, posterior: Posterior, steps: int) -> Any:
+    def _shape(self, posterior: Posterior, steps: int) -> Convergence | None:
         belief = posterior.belief
         if not (isinstance(belief, Product) and isinstance(belief.factors.get("network"), Product)):
             return posterior.convergence

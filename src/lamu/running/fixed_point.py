@@ -40,7 +40,7 @@ from lamu.protocol import Wrapper
 from lamu.rate import PolynomialDecay
 from lamu.record import record, static
 from lamu.rule import Rule
-from lamu.typing import Params, RandomKey, State
+from lamu.typing import Belief, Params, PyTree, RandomKey, State
 
 __all__ = ["AtNatural", "convergence_of"]
 
@@ -79,10 +79,10 @@ class AtNatural(_Place):
     r"""Estimates \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), of norm \(\sqrt{d^\top F d}\)."""
 
     algorithm: NaturalRule  # what made the belief, for its expectation
-    belief: Any  # q
+    belief: Belief  # q
     dispersions: Params | None = None  # those that are learned beside it; none where None
 
-    network_state: ClassVar[Any] = {}
+    network_state: ClassVar[State] = {}
 
     @property
     def deterministic(self) -> bool:
@@ -237,7 +237,7 @@ class _AtGaussian(_Place):
 
     belief: Gaussian
     dispersion: Params
-    network_state: Any
+    network_state: State
     expectation: Any
     curvature: Curvature
     structure: Any = static()
@@ -297,7 +297,7 @@ class _AtPoint(_Place):
     """The gradient at a point, in the metric of the Fisher information beside the prior's curvature."""
 
     point: Params
-    network_state: Any
+    network_state: State
     scale: Params | None = None  # the diagonal of that metric, on the scale of the target; None before it was taken
 
     @property
@@ -444,7 +444,7 @@ def _off_diagonal_mean(products: np.ndarray) -> float:
 
 
 @jax.jit
-def _part(at: Any, batch: Batch, key: RandomKey) -> Any:
+def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
     """Returns the sums over a batch's rows, and how many there are."""
     count = batch.count.astype(jnp.result_type(float))
     gradient, curvature = at.estimate(batch, key)
@@ -452,12 +452,12 @@ def _part(at: Any, batch: Batch, key: RandomKey) -> Any:
 
 
 @jax.jit
-def _added(a: object, b: object) -> Any:
+def _added(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.add, a, b)
 
 
 @jax.jit
-def _whole(at: Any, total: Any) -> tuple[Params, Params]:
+def _whole(at: Any, total: PyTree) -> tuple[Params, Params]:
     """Returns gradient and curvature of one pair on the scale of the target."""
     gradient, curvature, count = total
     return at.whole(tree.scale(gradient, 1 / count), tree.scale(curvature, 1 / count))
@@ -467,6 +467,6 @@ def _flat(leaves: Params) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(leaves)])
 
 
-def _member(state: State, index: int) -> Any:
+def _member(state: State, index: int) -> State:
     """Returns a member's network state, where each has its own."""
     return jax.tree.map(lambda leaf: leaf[index], state)

@@ -16,7 +16,7 @@ import numpy as np
 
 from lamu import memory, tree
 from lamu.protocol import Info, Traits
-from lamu.typing import DTypeLike
+from lamu.typing import DTypeLike, PyTree
 
 __all__ = ["DrawsInMemory", "DrawsOnDisk", "History", "collects", "count", "keeps", "stage_end"]
 
@@ -69,7 +69,7 @@ class DrawsInMemory:
         self._parts.append([np.asarray(leaf) for leaf in jax.tree.leaves(draws)])
 
     @property
-    def trace(self) -> Any:
+    def trace(self) -> PyTree:
         """All of them, leaves `[draws, ...]`; None where there is none."""
         if not self._parts:
             return None
@@ -111,7 +111,7 @@ class DrawsOnDisk:
         self._count = end
 
     @property
-    def trace(self) -> Any:
+    def trace(self) -> PyTree:
         """All of them, leaves `[draws, ...]`: on the device where a chunk of memory holds them, else on disk still."""
         if not self._count:
             return None
@@ -261,7 +261,7 @@ class History:
         return int(np.flatnonzero(~np.isfinite(self.columns["loss"]))[0])
 
     @property
-    def trace(self) -> Any:
+    def trace(self) -> PyTree:
         """The kept draws, leaves `[draws, ...]`; None where there is none."""
         return None if self._draws is None else self._draws.trace
 
@@ -269,7 +269,7 @@ class History:
         """Returns everything as named arrays, for a checkpoint; of draws on disk how many there are."""
         return {**self.columns, **({} if self._draws is None else self._draws.arrays())}
 
-    def restore(self, arrays: Mapping[str, np.ndarray], structure: Any = None) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], structure: PyTree = None) -> None:
         """Takes over what `arrays` returned."""
         for name, parts in self._columns.items():
             parts[:] = [np.asarray(arrays[name])] if len(arrays.get(name, ())) else []

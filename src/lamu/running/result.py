@@ -10,6 +10,7 @@ import numpy as np
 from lamu.convergence import Convergence
 from lamu.data.wording import elsewhere
 from lamu.posterior import Posterior
+from lamu.typing import State
 
 __all__ = ["Diverged", "Fit"]
 
@@ -57,7 +58,7 @@ class Fit:
 
     posterior: Posterior
     history: dict[str, np.ndarray]
-    state: Any
+    state: State
     interrupted: bool = False
     rows: Any = None
 

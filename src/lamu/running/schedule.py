@@ -23,7 +23,7 @@ from lamu.protocol import Algorithm, Info, Traits
 from lamu.rate import over
 from lamu.running.compiled_steps import one_step, order, picked_step, scan_batches, scan_whole
 from lamu.running.history import collects, keeps, stage_end
-from lamu.typing import Array, RandomKey, State
+from lamu.typing import Array, PyTree, RandomKey, State
 
 __all__ = ["Block", "Length", "Rounds", "Steps"]
 
@@ -161,7 +161,7 @@ class Block:
 class Steps:
     """The steps of a run: what takes them, on which rows, with which keys. A step depends on its number alone."""
 
-    algorithm: Any  # the handle, spread over the devices of a mesh where there is one
+    algorithm: PyTree  # the handle, spread over the devices of a mesh where there is one
     traits: Traits
     objective: Objective
     rows: Arrays | Stream  # on those devices

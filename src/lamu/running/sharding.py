@@ -21,7 +21,7 @@ from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
 from lamu.running.compiled_steps import OneDevice, opened
-from lamu.typing import RandomKey, State
+from lamu.typing import PyTree, RandomKey, State
 
 __all__ = ["Devices", "Spread"]
 
@@ -70,11 +70,11 @@ class Devices(OneDevice):
             )
         return cls(Mesh(mesh.devices, names), traits)
 
-    def spread(self, algorithm: object) -> Any:
+    def spread(self, algorithm: PyTree) -> PyTree:
         """Returns an algorithm's handle as one that keeps its states and batches spread over the devices."""
         return Spread(algorithm, self.mesh)
 
-    def everywhere(self, what: object) -> Any:
+    def everywhere(self, what: PyTree) -> PyTree:
         """Returns a pytree with every array whole on each device."""
         whole = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
@@ -88,11 +88,11 @@ class Devices(OneDevice):
         even = _DATA in self.mesh.axis_names and batch.mask.shape[0] % self.mesh.shape[_DATA] == 0
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
 
-    def lay(self, value: object) -> Any:
+    def lay(self, value: PyTree) -> PyTree:
         """Returns a state with each run on the device that is to step it."""
         return jax.tree.map(jax.device_put, value, _along_runs(self.mesh, self.traits, value))
 
-    def together(self, state: State) -> Any:
+    def together(self, state: State) -> State:
         """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
         return jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)), state)
 
@@ -103,7 +103,7 @@ class Spread:
 
     # Without its word the compiler may gather what a step returns, and every device then does everybody's work.
 
-    base: Any  # the algorithm's handle
+    base: PyTree  # the algorithm's handle
     mesh: Mesh = static()  # the devices
 
     @property
@@ -115,12 +115,12 @@ class Spread:
         """Returns the first state, which is never whole on one device."""
         return self._kept(opened(self.base).init(key, objective, batch))
 
-    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
         """Returns the next state, and what there is to see."""
         state, info = opened(self.base).step(key, state, self._cut(batch), objective)
         return self._kept(state), info
 
-    def _kept(self, state: State) -> Any:
+    def _kept(self, state: State) -> State:
         return jax.lax.with_sharding_constraint(state, _along_runs(self.mesh, self.traits, state))
 
     def _cut(self, batch: Batch) -> Batch:
@@ -141,7 +141,7 @@ class _Dealt(Stream):
         return (self._devices.dealt_batch(batch) for batch in super().__iter__())
 
 
-def _along_runs(mesh: Mesh, traits: Traits, state: State) -> Any:
+def _along_runs(mesh: Mesh, traits: Traits, state: State) -> PyTree:
     """Returns the sharding of every leaf of a state: those of one run's own have a leading axis of runs."""
     apart = _RUNS in mesh.axis_names and traits.runs > 1
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.data.arrays import Arrays, split, warn_of_scale
+from lamu.data.batch import Batch
 from lamu.data.mapped import require_room
 from lamu.data.stream import Stream
 from lamu.objective import Objective
@@ -17,7 +18,7 @@ from lamu.protocol import runnable
 from lamu.running.compiled_steps import opened
 from lamu.supports import value_of
 from lamu.target import Target
-from lamu.typing import Array, Data, RandomKey, State
+from lamu.typing import Array, Data, PyTree, RandomKey, State
 
 __all__ = ["Best", "posterior_nll", "room_for", "set_aside", "training_rows", "validation_nll"]
 
@@ -96,7 +97,9 @@ def posterior_nll(posterior: Any, held: Arrays, samples: int = _DRAWS) -> float:
 
 
 @jax.jit
-def _batch_nll(algorithm: Any, key: RandomKey, state: State, objective: Objective, batch: Any) -> tuple[Array, Array]:
+def _batch_nll(
+    algorithm: PyTree, key: RandomKey, state: State, objective: Objective, batch: Batch
+) -> tuple[Array, Array]:
     posterior = runnable(opened(algorithm)).preview(key, state, objective)
     draws = jax.random.fold_in(key, 1)
     if posterior.model.predicts_missing:
@@ -119,7 +122,7 @@ class Best:
         if isinstance(stop, int) and stop < 1:
             raise ValueError(f"stop={stop!r} would end the run at once; give a number of epochs of at least 1")
         self._stop = stop
-        self.state: Any = None
+        self.state: State = None
         self.nll = float("inf")
         self.passes = 0.0
         self.chosen_last = True

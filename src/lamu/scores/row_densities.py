@@ -14,13 +14,14 @@ import numpy as np
 from lamu import tree
 from lamu.compile_once import subkey
 from lamu.convergence import LARGEST_SHAPE, pareto_shape
+from lamu.data.batch import Batch
 from lamu.families import Product
 from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
 from lamu.record import record
 from lamu.scores.calibration import Estimate
-from lamu.typing import Array, Belief, Data, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Params, RandomKey, Rows
 
 if TYPE_CHECKING:
     from lamu.graphs.graph import Graph
@@ -173,8 +174,8 @@ class RowLogProb:
         [0.1]
     """
 
-    value: Any
-    error: Any
+    value: Rows
+    error: Rows
     shape: Any = None
 
 
@@ -487,7 +488,7 @@ def _own(posterior: Posterior, belief: Belief, draws: Params) -> Array:
 
 
 @jax.jit
-def _log_likelihoods(posterior: Posterior, draws: Params, key: RandomKey, batch: Any) -> Array:
+def _log_likelihoods(posterior: Posterior, draws: Params, key: RandomKey, batch: Batch) -> Array:
     """Returns the batch's log likelihood under every draw; the key is for targets that estimate it."""
     count = jax.tree.leaves(draws)[0].shape[0]
 

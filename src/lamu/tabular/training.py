@@ -21,7 +21,7 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.record import record, static
 from lamu.running.checkpoints import CheckpointError, Checkpoints
-from lamu.typing import Array, Params
+from lamu.typing import Array, Params, State
 
 __all__ = ["TRACING", "FoldRows", "Members", "Path", "Stretches", "order_of", "rows_padded", "train"]
 
@@ -52,7 +52,7 @@ class Stretches:
             self._written = self._keeper.try_to_save(steps, carry, facts=facts, extra=extra, quietly=not self._written)
             self._at, self._step = time.monotonic(), steps
 
-    def restore(self, carry: Any) -> tuple[int, Any, list[Any]]:
+    def restore(self, carry: State) -> tuple[int, State, list[Any]]:
         """Returns steps done, carry and path of the last checkpoint; where there is none, the start."""
         step = None if self._keeper is None else self._keeper.latest()
         if self._keeper is None or step is None:
@@ -164,7 +164,7 @@ def _gated(params: Params, gates: Params) -> Params:
     return {**params, "network": jax.tree.map(jnp.multiply, params["network"], gates)}
 
 
-def _start(length: _Length, members: Members) -> Any:
+def _start(length: _Length, members: Members) -> State:
     """Returns where all members start; Adam's moments and its count are zeros, which need no program."""
     start = {**members.params, "network": jax.tree.map(np.multiply, members.params["network"], members.gates)}
     state = jax.eval_shape(_optimiser(length).init, start)
@@ -172,7 +172,7 @@ def _start(length: _Length, members: Members) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch, carry: Any) -> Any:
+def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch, carry: State) -> State:
     optimiser = _optimiser(length)
     each = length.steps // length.stretches
     folds = rows.data_size.shape[0]
@@ -190,7 +190,7 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
         objective = Objective(replace(model, prior=own.prior), data_size)
         return objective.mean_loss(_gated(params, own.gates), _taken(batch, rows), {}, train=True)[0]
 
-    def step(carry: Any, order: Array) -> Any:
+    def step(carry: State, order: Array) -> State:
         params, state, total = carry
         # The gradient of a sum over members that share nothing is each member's own.
         gradient = jax.grad(lambda params: over_members(loss, rows.data_size, order)(params).sum())(params)
