@@ -22,7 +22,7 @@ from lamu.data import Encoding
 from lamu.likelihoods import Bernoulli, Gaussian, Poisson
 from lamu.plots.style import INK, canvas
 from lamu.predictives import MixturePredictive
-from lamu.report import Run, comparison_report, fit_report
+from lamu.report import FittedRun, comparison_report, fit_report
 from lamu.report.advice import advice
 from lamu.report.effects import draw, effects
 from lamu.report.fitted import _scored
@@ -149,7 +149,7 @@ def test_an_effect_of_words_is_at_its_levels() -> None:
     assert labels == ["cat", "dog"]
 
 
-def nasty_run(rows: int = 20) -> Run:
+def nasty_run(rows: int = 20) -> FittedRun:
     """A run whose every name and label is HTML or a formula."""
     encoding = Encoding("<img src=x onerror=alert(1)>", "binary", ("</td>no $", "<b>yes</b> $1$"), NASTY)
     encoding = Encoding(**{**vars(encoding), "levels": ((), ("<i>red</i>", "$5"), ())})
@@ -163,7 +163,7 @@ def nasty_run(rows: int = 20) -> Run:
         "candidates": {}, "folds": 0, "likelihood": None, "prior_as_used": "Normal(<2>)",
         "temperature": 1.0, "seed": 0, "steps": 10, "notes": ["<note> & more"], "versions": {"<python>": "3"},
     }  # fmt: skip
-    return Run(
+    return FittedRun(
         posterior, pred, columns(pred, test, y[test], encoding), encoding, x, train, test, y[test],
         [{"loss": np.linspace(2, 1, 9), "validation_step": np.array([9]), "validation_nll": np.array([0.7])}],
         {"<ivon>": scores, "constant": scores}, {"constant": Estimate(0.5, 0.1)}, MEANING, 0.9, canvas(3.0, 3.0),

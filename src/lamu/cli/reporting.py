@@ -21,7 +21,7 @@ from lamu.cli.predicting import LEVEL, MEANING, estimates, score_rows
 from lamu.cli.request import Options
 from lamu.data import Encoding
 from lamu.predictives import MixturePredictive, Predictive
-from lamu.report import Run, comparison_report, fit_report
+from lamu.report import FittedRun, comparison_report, fit_report
 from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
 from lamu.typing import Data, Inputs, Targets
@@ -85,7 +85,7 @@ def report_of_fit(
     chosen = "lamu" if config["candidates"] else config["algorithm"]
     name = f"lamu's {chosen}" if chosen in others else chosen
     return fit_report(
-        Run(
+        FittedRun(
             posterior=learned.posterior,
             pred=pred,
             predictions=predictions,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lamu.data.columns import DateColumn
-from lamu.data.imputation import Joint, as_lists
+from lamu.data.imputation import JointOfColumns, as_lists
 from lamu.data.reading import Reading
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
@@ -71,7 +71,7 @@ class Encoding:
     indicators: tuple[str, ...] = static(default=())
     units: tuple[tuple[str, float, float], ...] = static(default=())
     beside: tuple[tuple[str, str], ...] = static(default=())
-    joint: Joint | None = static(default=None)
+    joint: JointOfColumns | None = static(default=None)
     dates: tuple[DateColumn, ...] = static(default=())
     readings: tuple[Reading, ...] = static(default=())
     missing: tuple[str, ...] | None = static(default=None)
@@ -119,7 +119,7 @@ class Encoding:
             indicators=tuple(map(_text, listed_under("indicators"))),
             units=tuple((_text(name), float(origin), float(unit)) for name, origin, unit in listed_under("units")),
             beside=tuple((_text(name), _text(column)) for name, column in listed_under("beside")),
-            joint=None if described.get("joint") is None else Joint.of(described["joint"]),
+            joint=None if described.get("joint") is None else JointOfColumns.of(described["joint"]),
             dates=tuple(_date(*date) for date in listed_under("date_columns")),
             readings=tuple(_reading(*reading) for reading in listed_under("readings")),
             missing=_texts(described.get("missing_values")),

@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.typing import Targets
 
-__all__ = ["DRAWS", "Completions", "Joint", "as_lists", "learn_joint", "mixed", "uniforms"]
+__all__ = ["DRAWS", "Completions", "JointOfColumns", "as_lists", "learn_joint", "mixed", "uniforms"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ _AT_ONCE = 10_000_000  # scores of all completions that are in memory
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointOfColumns:
     """The joint distribution of a table's columns, as `learn_joint` finds it."""
 
     numbers: tuple[int, ...]  # the columns of numbers, by their positions
@@ -88,7 +88,7 @@ class Joint:
     covariance: tuple[tuple[float, ...], ...] = ()  # of the scores
 
     @classmethod
-    def of(cls, described: Mapping[str, object]) -> Joint:
+    def of(cls, described: Mapping[str, object]) -> JointOfColumns:
         """Returns the distribution that `describe` put into words."""
         joint = cls(**{name: _as_tuples(kind, described[name]) for name, kind in _KINDS.items()})
         size = sum(map(len, joint._places.values())) + max(joint.classes - 1, 1)
@@ -248,7 +248,7 @@ _KINDS = {
 
 def as_lists(value: object) -> Any:
     """Returns tuples and described records as lists, for JSON; anything else as it is."""
-    if isinstance(value, Joint):
+    if isinstance(value, JointOfColumns):
         return value.describe()
     value = astuple(value) if is_dataclass(value) and not isinstance(value, type) else value
     return [as_lists(part) for part in value] if isinstance(value, tuple) else value
@@ -260,7 +260,7 @@ def _as_tuples(kind: type[int] | type[float], value: Any) -> Any:
 
 def learn_joint(
     x: np.ndarray, levels: tuple[int, ...], y: np.ndarray, classes: int, weight: np.ndarray | None = None
-) -> Joint:
+) -> JointOfColumns:
     """Returns the joint distribution of training rows, complete or not."""
     # Mean and covariance are the mode under \(\Sigma \sim \mathcal W^{-1}\) with D²/N prior rows for D scores of N
     # rows, at most D, by expectation maximisation, from 20,000 rows at most. Where the columns have more than 100
@@ -281,7 +281,7 @@ def learn_joint(
     varying = [c for c, knots in zip(numbers, quantiles, strict=False) if knots[0] < knots[-1]]
     varying += [c for c, count in words if 2 <= count <= _MOST_LEVELS]
     rows = float(f"{counts.sum():.8g}")
-    joint = Joint(numbers, words, tuple(quantiles), frequencies, tuple(varying), classes, rows)
+    joint = JointOfColumns(numbers, words, tuple(quantiles), frequencies, tuple(varying), classes, rows)
     scores = joint.scores(x, y)
     if scores.shape[1] - max(classes - 1, 1) > _MOST_SCORES:
         related = _closest(scores, joint._places, max(classes - 1, 1))

@@ -11,7 +11,7 @@ import numpy as np
 from lamu.data import columns as dates
 from lamu.data.columns import Words, kind, names_rows, numbers, refuse_word, words
 from lamu.data.encoding import Encoding
-from lamu.data.imputation import DRAWS, Completions, Joint, learn_joint, uniforms
+from lamu.data.imputation import DRAWS, Completions, JointOfColumns, learn_joint, uniforms
 from lamu.data.precision import origin_and_unit
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, counted, listed, plural, quoted
@@ -251,7 +251,7 @@ def completions(features: Features, encoding: Encoding) -> Completions:
     if joint is None:
         missing = missing & ~lacking  # an encoding that imputes nothing is given nothing to impute
         words_alone = tuple((c, len(column_levels)) for c, column_levels in enumerate(encoding.levels) if column_levels)
-        joint = Joint((), words_alone)
+        joint = JointOfColumns((), words_alone)
     unseen = unknown & ~missing
     drawn = np.flatnonzero((missing | unseen).any(axis=1))
     if not len(drawn):

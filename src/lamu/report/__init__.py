@@ -5,6 +5,6 @@
 # anything.
 
 from lamu.report.comparison import comparison_report
-from lamu.report.fitted import Run, fit_report
+from lamu.report.fitted import FittedRun, fit_report
 
-__all__ = ["Run", "comparison_report", "fit_report"]
+__all__ = ["FittedRun", "comparison_report", "fit_report"]

@@ -23,7 +23,7 @@ from lamu.typing import Inputs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Run", "fit_report"]
+__all__ = ["FittedRun", "fit_report"]
 
 _ROWS = 8  # of a table of rows
 _MOST_EFFECTS = 8
@@ -33,7 +33,7 @@ _ROUNDING = 1e-5  # of float32, relative
 
 
 @dataclass(frozen=True)
-class Run:
+class FittedRun:
     """The contents of a report."""
 
     posterior: Any
@@ -63,7 +63,7 @@ class Run:
         return next(iter(self.scores))
 
 
-def fit_report(run: Run) -> str:
+def fit_report(run: FittedRun) -> str:
     """Returns the report of a fitted model as the text of an HTML file."""
     config = run.config
     effects_found = effects(run.posterior, run.x[run.train], run.encoding, int(config["seed"]), **run.prediction)
@@ -80,7 +80,7 @@ def fit_report(run: Run) -> str:
     return page(f"{config['target']} of {config['data']}", _summary(run), sections, f"Made by {versions}.")
 
 
-def _summary(run: Run) -> Markup:
+def _summary(run: FittedRun) -> Markup:
     """Returns the answer in a paragraph: the first score, and whether it is better than the best baseline."""
     score, estimate = next(iter(run.scores[run.name].items()))
     best = min(run.differences, key=lambda name: run.differences[name].value)
@@ -100,7 +100,7 @@ def _verdict(name: str, difference: Estimate) -> str:
     return f"These rows do not tell it from the {name} (nll differs {by})."
 
 
-def _fitted(run: Run) -> list[Markup]:
+def _fitted(run: FittedRun) -> list[Markup]:
     config, encoding = run.config, run.encoding
     words = sum(bool(levels) for levels in encoding.levels)
     kinds = {
@@ -141,7 +141,7 @@ def _network(network: object) -> str:
     return f"{network.base!r}, its inputs standardised" if isinstance(network, Standardised) else repr(network)
 
 
-def _scored(run: Run) -> list[Markup]:
+def _scored(run: FittedRun) -> list[Markup]:
     names = list(run.scores[run.name])
     heads = ("model", *names, f"nll − {run.name}'s")
     rows = [
@@ -160,7 +160,7 @@ def _scored(run: Run) -> list[Markup]:
     ]
 
 
-def _baselines(run: Run) -> str:
+def _baselines(run: FittedRun) -> str:
     """Returns which models the baselines are, and what their noise is."""
     if run.encoding.task != "regression":
         return (
@@ -185,7 +185,7 @@ def _signed(difference: Estimate | None) -> str:
     return str(difference) if difference.value < 0 else f"+{difference}"
 
 
-def _calibrated(run: Run) -> list[Markup]:
+def _calibrated(run: FittedRun) -> list[Markup]:
     scores = run.scores[run.name]
     if "coverage" in scores:
         says = f"Intervals of {percent(run.level)} % hold {percent(scores['coverage'].value)} % of the test targets."
@@ -201,7 +201,7 @@ def _calibrated(run: Run) -> list[Markup]:
     ]  # fmt: skip
 
 
-def _calibration_error(run: Run) -> str:
+def _calibration_error(run: FittedRun) -> str:
     error, rows = run.scores[run.name]["ece"], len(run.test)
     if np.isnan(error.value):
         return f"{rows} test rows are too few to tell whether the probabilities are right."
@@ -209,13 +209,13 @@ def _calibration_error(run: Run) -> str:
     return f"Predicted probabilities differ from frequencies by {error} on average (ECE); {told}."
 
 
-def _ranks_rows(run: Run) -> bool:
+def _ranks_rows(run: FittedRun) -> bool:
     """Returns whether some rows are more uncertain than others, beyond rounding."""
     total = np.asarray(run.pred.total, float)
     return bool(np.ptp(total) > _ROUNDING * np.abs(total).max())
 
 
-def _risk(run: Run) -> list[Markup]:
+def _risk(run: FittedRun) -> list[Markup]:
     if not _ranks_rows(run):
         return [paragraph("The prediction is equally uncertain about all rows, so it cannot say which to refer.")]
     return [
@@ -227,7 +227,7 @@ def _risk(run: Run) -> list[Markup]:
     ]  # fmt: skip
 
 
-def _converged(run: Run) -> list[Markup]:
+def _converged(run: FittedRun) -> list[Markup]:
     convergence = run.convergence
     if convergence is None and run.config["candidates"]:
         return _stopped(run)
@@ -249,7 +249,7 @@ def _converged(run: Run) -> list[Markup]:
     return [*shown, paragraph(about, class_="aside")]
 
 
-def _stopped(run: Run) -> list[Markup]:
+def _stopped(run: FittedRun) -> list[Markup]:
     """The table of candidates, which have no fixed point: weights and held-out scores."""
     config = run.config
     rows = [
@@ -266,7 +266,7 @@ def _stopped(run: Run) -> list[Markup]:
     ]
 
 
-def _rows(run: Run, found: Sequence[Effect]) -> list[Markup]:
+def _rows(run: FittedRun, found: Sequence[Effect]) -> list[Markup]:
     uncertain = np.argsort(-np.asarray(run.pred.total, float), kind="stable")[:_ROWS]
     worst = np.argsort(run.predictions["log_prob"], kind="stable")[:_ROWS]
     named = [effect.name for effect in found[:_MOST_FEATURES]] or list(run.encoding.columns[:_MOST_FEATURES])
@@ -277,7 +277,7 @@ def _rows(run: Run, found: Sequence[Effect]) -> list[Markup]:
     ]
 
 
-def _table_of_rows(caption: str, run: Run, chosen: np.ndarray, named: Sequence[str]) -> Markup:
+def _table_of_rows(caption: str, run: FittedRun, chosen: np.ndarray, named: Sequence[str]) -> Markup:
     names = [name for name in run.predictions if name not in ("row", "target", "log_prob") and name[:2] != "p_"]
     certain = None
     if run.encoding.task != "regression":
@@ -303,7 +303,7 @@ def _value(encoding: Encoding, column: int, x: Inputs) -> str:
     return f"{origin + unit * value:.6g}"
 
 
-def _effects(run: Run, found: Sequence[Effect]) -> list[Markup]:
+def _effects(run: FittedRun, found: Sequence[Effect]) -> list[Markup]:
     if not found:
         return [paragraph("The table has too many columns, or none that varies.")]
     target = str(run.encoding.target)
@@ -327,7 +327,7 @@ def _effects(run: Run, found: Sequence[Effect]) -> list[Markup]:
     ]
 
 
-def _next(run: Run) -> list[str]:
+def _next(run: FittedRun) -> list[str]:
     config = run.config
     return advice(
         run.scores[run.name],

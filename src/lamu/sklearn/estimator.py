@@ -38,7 +38,7 @@ from lamu.typing import Inputs, Targets
 
 __all__ = [
     "BayesianEstimator",
-    "Estimator",
+    "PosteriorEstimator",
     "RandomState",
     "distinct",
     "learn_encoding",
@@ -121,7 +121,7 @@ _PRECISIONS = (np.float64, np.float32)
 _PLAIN = bool | int | float | str | None  # what a folder holds of the constructor's parameters
 
 
-class Estimator(BaseEstimator):
+class PosteriorEstimator(BaseEstimator):
     """The base of the estimators: a posterior, in the precision of the rows, that pickle and `save` write alike."""
 
     # `posterior_`: the `lamu.Posterior`, with all that it can be asked.
@@ -220,7 +220,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
-class BayesianEstimator(Estimator):
+class BayesianEstimator(PosteriorEstimator):
     """The base of classifier and regressor: parameters, fit and prediction."""
 
     # Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an

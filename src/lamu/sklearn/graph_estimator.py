@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative
 from lamu.algorithms import vmp
 from lamu.graphs import Graph, models
 from lamu.loop import fit
-from lamu.sklearn.estimator import Estimator, RandomState
+from lamu.sklearn.estimator import PosteriorEstimator, RandomState
 from lamu.typing import Inputs, Number, Targets
 
 __all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedEstimator", "TopicModel"]
@@ -29,7 +29,7 @@ def _graph(make: Callable[..., Graph], dtype: np.dtype, *arguments: object) -> G
         return make(*arguments)
 
 
-class GraphEstimator(Estimator):
+class GraphEstimator(PosteriorEstimator):
     """The base of the estimators of graphs, which are fitted by variational message passing."""
 
     # `lower_bound_`: the bound of the log evidence of the rows as the graph sees them, in nats.
