@@ -23,7 +23,7 @@ from lamu.typing import Array, Belief, Inputs, Params, RandomKey
 
 __all__ = ["Ranks", "simulation_based_calibration"]
 
-_BINS = 10
+_BINS = 10  # of the ranks; not tuned
 
 
 @dataclass(frozen=True)

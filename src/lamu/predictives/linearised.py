@@ -30,7 +30,7 @@ from lamu.typing import Array, Belief, DTypeLike, Params, RandomKey, Rows, State
 __all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentDraws", "TangentOutputs"]
 
 
-_NODES = 32
+_NODES = 32  # of the Gauss–Hermite rule; not measured
 _MOST_ROWS = 1024  # activations of the network are not in `bytes_of_a_row` where a precision is dense
 
 

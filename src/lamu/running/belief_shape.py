@@ -30,6 +30,7 @@ from lamu.typing import Array, Belief, Params, RandomKey
 
 __all__ = ["shape_of"]
 
+# None of these was tuned but for the limit itself, `lamu.convergence.FARTHEST_SHAPE`.
 _DRAWS, _MORE = 256, 2048  # at first, and where those leave it open or look wrong
 _OPEN = 0.1  # nats
 _MOST_ROWS = 1e8  # whose densities are taken, at most

@@ -123,11 +123,14 @@ class AtNatural(_Place):
 # noisy.
 
 
+# How much is spent on the measurement: more gives smaller standard errors, which the verdict allows for. None of these
+# was tuned.
 _SHARE, _UNNOTICED = 0.1, 2e5  # of the run's gradients; and gradients of a row with a hundred weights
-_AVERAGED = 16
-_PAIRS, _MOST_PAIRS, _PROBES = 8, 64, 8
-_CHUNK, _MOST_NUMBERS = 1024, 2e7
-_MEMBERS, _FISHER_ROWS = 4, 256
+_AVERAGED = 16  # draws in the place of each pair's one, where that many are affordable
+_PAIRS, _MOST_PAIRS = 8, 64  # of draws: the fewest give a standard error to a quarter of itself
+_PROBES, _FISHER_ROWS = 8, 256  # of the Fisher information that is a point's metric, and the rows of its batches
+_CHUNK, _MOST_NUMBERS = 1024, 2e7  # rows at once; numbers of all pairs' gradients together
+_MEMBERS = 4  # of an ensemble, the first ones; its verdict is the worst of theirs
 _FARTHEST = 5.0  # of a log ratio: what is beyond is as wrong
 # A floor under a curvature, and what depends on the batch size, are not its mean over all rows.
 _NO_ESTIMATES = (Damped, RootScaledGradient, SquaredGradient)

@@ -37,8 +37,10 @@ Program: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 # deviation). So at least half of all steps belong to the last round, whose rates have fallen to zero.
 
 
-_FIRST, _FIRST_FULL = 1024, 32  # steps of the first round
-_FEWEST_EPOCHS = 4
+# The length of a run for which none is given: rounds, each twice as long as the one before, so that the last one is at
+# least half of all work. Not tuned; `Fit.convergence` decides which round is the last.
+_FIRST, _FIRST_FULL = 1024, 32  # steps of the first round, of minibatches and of all rows
+_FEWEST_EPOCHS = 4  # of a first round of minibatches
 _MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever are more
 _UNMEASURED = 50  # epochs of what has no fixed point to measure, three rounds at least; and passes over a stream
 _NEAR, _SHORT_ROUND = 0.1, 3  # standard deviations, in the first two rounds

@@ -30,10 +30,11 @@ __all__ = ["few_rows_factor", "logit_factor", "noise_factor"]
 # twice is two rows here as elsewhere. And of g a share counts that rises from none at 20 rows to all at 200.
 
 
+# Their reasons are above; the ends of the searches, and the shares of g, were not tuned one by one.
 _LEAST = 0.8  # of the squared factor: where few rows are far off, g is mostly theirs
-_NARROWEST, _WIDEST = 0.25, 4.0
-_NO_GAIN, _ALL_GAIN = 20.0, 200.0  # rows
-_END = 0.95
+_NARROWEST, _WIDEST = 0.25, 4.0  # of the first factor of a noise
+_NO_GAIN, _ALL_GAIN = 20.0, 200.0  # rows, between which g comes to count
+_END = 0.95  # the quantile that few rows widen
 
 
 def noise_factor(
