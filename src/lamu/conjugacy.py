@@ -87,7 +87,7 @@ class ConjugateModel(ConjugateTarget):
     def has_classes(self) -> bool:
         return self.observation.support.has_classes
 
-    def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, batch: Batch) -> tuple[Params, State]:
         """Returns θ at the mean of the prior, in the dtype of the data, and the empty state."""
         dtype = batch.x.dtype if jnp.issubdtype(batch.x.dtype, jnp.floating) else jnp.result_type(float)
         prior: Any = self.prior
@@ -96,7 +96,7 @@ class ConjugateModel(ConjugateTarget):
 
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns log p(y | θ) of every row, `[batch]` in nats, and the state unchanged."""
         theta, state = self.outputs(params, state, batch.x)
         return self.observation.log_prob({}, theta, batch.y), state
@@ -117,7 +117,7 @@ class ConjugateModel(ConjugateTarget):
         prior: Any = self.prior
         return -belief.kl(prior.belief) - belief.entropy()
 
-    def statistics(self, mu: Any) -> Statistics:
+    def statistics(self, mu: Statistics) -> Statistics:
         return mu
 
     def row_bounds(
@@ -150,7 +150,7 @@ class ConjugateModel(ConjugateTarget):
         key: RandomKey | None = None,
         train: bool = False,
         mask: Array | None = None,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns θ for every row, `[batch, numbers in θ]`, and the state unchanged."""
         flat = tree.ravel(self.complete(params["network"]))[0]
         return jnp.broadcast_to(flat[None], (x.shape[0], flat.size)), state

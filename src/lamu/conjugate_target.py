@@ -34,7 +34,7 @@ class ConjugateTarget(Target):
     """What algorithms in λ ask of a target, `lamu.ConjugateModel` and `lamu.Graph` among them."""
 
     @abstractmethod
-    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Any:
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Belief:
         """Returns the belief that runs start from, an exponential family or a product of such families."""
 
     @abstractmethod
@@ -51,7 +51,7 @@ class ConjugateTarget(Target):
         return 0.0
 
     @abstractmethod
-    def statistics(self, mu: Any) -> Statistics:
+    def statistics(self, mu: Statistics) -> Statistics:
         """Returns the expectation parameters of a belief as the statistics that the two functions below take."""
 
     def first_dispersions(self, batch: Batch) -> Params:
@@ -104,10 +104,10 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         """Raises a TypeError for a variable to which no message comes."""
 
     @abstractmethod
-    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
+    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Belief]:
         """Returns beliefs to start from, by name."""
 
-    def held(self) -> dict[str, Any]:
+    def held(self) -> dict[str, Belief]:
         """Returns the statistics of what is no part of a belief, by name; none by default."""
         return {}
 
@@ -115,7 +115,7 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
     def has_categories(self, batch: Batch) -> bool:
         """Whether categories of rows are summed out, so that of several starts one may be much better than others."""
 
-    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Any:
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Belief:
         """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
         if self.has_categories(batch):
             return self.product(best_start(self, key, batch, temperature))
@@ -125,20 +125,20 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         """Returns zeros: the priors are factors of the target."""
         return tree.zeros_like(belief.to_natural())
 
-    def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
+    def moments(self, beliefs: Mapping[str, Belief]) -> dict[str, Belief]:
         """Returns μ of beliefs, by name, and the statistics of what is held."""
         return {**self.held(), **{name: kind.under(beliefs[name]) for name, kind in self.kinds.items()}}
 
-    def statistics(self, mu: Statistics) -> dict[str, Any]:
+    def statistics(self, mu: Statistics) -> dict[str, Belief]:
         """Returns μ by name, in records, and the statistics of what is held."""
         return {**self.held(), **{name: kind(*jax.tree.leaves(mu[name])) for name, kind in self.kinds.items()}}
 
     @abstractmethod
-    def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
+    def values(self, theta: Mapping[str, Any]) -> dict[str, Belief]:
         """Returns T(θ) of values, by name."""
 
     @abstractmethod
-    def product(self, beliefs: Mapping[str, Any]) -> Any:
+    def product(self, beliefs: Mapping[str, Belief]) -> Belief:
         """Returns the belief about all variables."""
 
     def fitted_to(self, rows: Any) -> Any:
@@ -176,12 +176,12 @@ def independent_groups(names: Iterable[str], meetings: Iterable[Collection[str]]
 
 def updated(
     log_joint: Callable[[Any], Array],
-    statistics: Mapping[str, Any],
+    statistics: Mapping[str, Statistics],
     blocks: Iterable[tuple[str, ...]],
     kinds: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> dict[str, Belief]:
     """Returns the beliefs after one update of all variables, group after group."""
-    beliefs: dict[str, Any] = {}
+    beliefs: dict[str, Belief] = {}
     for names in blocks:
         own = {name: statistics[name] for name in names}
         slopes = jax.grad(lambda own, rest=statistics: log_joint({**rest, **own}))(own)
@@ -196,7 +196,7 @@ def updated(
 _STARTS, _SWEEPS, _ROWS = 16, 40, 2_000
 
 
-def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature: Any) -> dict[str, Any]:
+def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature: Any) -> dict[str, Belief]:
     """Returns the beliefs of the start whose bound is best after coordinate ascent on some rows, by name."""
     # \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p]/T, \qquad
     #    \mathcal L = E_q[\log p]/T + H(q) \]

@@ -133,7 +133,7 @@ class Density(ConstrainedTarget):
         """No: the one row has no content."""
         return False
 
-    def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, State]:
         """Returns where runs start, as real numbers, and the empty state."""
         start = self.theta if self.draw is None else self.draw(key)
         copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf), copy=True), start)
@@ -141,7 +141,7 @@ class Density(ConstrainedTarget):
 
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns log p(θ), with the Jacobian, for every row of the batch, which has one."""
         value = self.log_target(params, 1.0)
         return jnp.broadcast_to(jnp.reshape(value, (1,)), batch.mask.shape), state

@@ -23,7 +23,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 from lamu.running.result import Diverged
 from lamu.scores import Estimate, evidence
-from lamu.typing import Data
+from lamu.typing import Data, Options
 
 __all__ = ["EvidenceFit", "fit_evidence"]
 
@@ -49,8 +49,8 @@ class EvidenceFit:
     """
 
     posterior: Posterior | Any
-    chosen: dict[str, Any]
-    tried: tuple[tuple[dict[str, Any], Estimate], ...]
+    chosen: Options
+    tried: tuple[tuple[Options, Estimate], ...]
 
     @property
     def evidence(self) -> Estimate:
@@ -109,8 +109,8 @@ def fit_evidence(
     choices, numbers = dict(choices or {}), dict(numbers or {})
     _require(choices, numbers)
     combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
-    tried: list[tuple[dict[str, Any], Estimate]] = []
-    best: tuple[float, Posterior | None, dict[str, Any]] = (-math.inf, None, {})
+    tried: list[tuple[Options, Estimate]] = []
+    best: tuple[float, Posterior | None, Options] = (-math.inf, None, {})
     discrete: set[bool] = set()
 
     def loss(candidate: tuple[int, tuple[float, ...]]) -> float:

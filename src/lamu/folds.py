@@ -32,7 +32,7 @@ from lamu.running.result import Fit
 from lamu.running.validation import training_rows
 from lamu.supports import value_of
 from lamu.target import require_target
-from lamu.typing import Data
+from lamu.typing import Data, Options
 
 __all__ = ["FoldedFit", "epochs_of", "fit_folds", "fits_of", "folds_for", "folds_of", "length_of_members"]
 
@@ -184,7 +184,7 @@ def fits_of(rows: int, folds: int, learned: bool) -> int:
     return len(_WIDTHS) * judging + folds - judging
 
 
-def length_of_members(rows: int, folds: int) -> dict[str, Any]:
+def length_of_members(rows: int, folds: int) -> Options:
     """Returns how long the members of an ensemble over folds learn where nothing says so, as options of `lamu.fit`.
 
     Args:

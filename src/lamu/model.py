@@ -81,7 +81,7 @@ class Model(Target):
             )
         require_prior(self.prior)
 
-    def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, batch: Batch) -> tuple[Params, State]:
         """Returns initial free parameters and the network's state: fresh ones, or copies of `start`.
 
         Returns:
@@ -159,7 +159,7 @@ class Model(Target):
         key: RandomKey | None = None,
         train: bool = False,
         mask: Array | None = None,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns f(θ, x) of shape `[batch, outputs]`, and the network's new state.
 
         Args:
@@ -175,7 +175,7 @@ class Model(Target):
 
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns log p(y_i | x_i, θ) for every row in nats, shape `[batch]`, and the network's new state.
 
         A batch's offset, `[batch]` or `[batch, outputs]`, is added to f. In evaluation nothing is random, and the key

@@ -66,7 +66,7 @@ class Posterior:
 
     model: Target
     belief: Family
-    network_state: Any
+    network_state: State
     rule: PredictiveRule
     key: Any
     evidence: Any = measured(default=None)
@@ -404,7 +404,7 @@ def _require_network(model: Model, draw: object, network_state: State) -> None:
         raise ValueError(f"its network has {outputs} outputs, and its likelihood {model.likelihood!r} takes {classes}")
 
 
-def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: DTypeLike) -> tuple[Any, Any]:
+def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: DTypeLike) -> tuple[Params, State]:
     """Returns the shapes of a network's first parameters and state."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     x = jax.ShapeDtypeStruct((1, *shape), dtype)

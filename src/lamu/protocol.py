@@ -152,7 +152,7 @@ class Algorithm(Protocol):
         """
         ...
 
-    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
         """Returns the next state, and what there is to see."""
         ...
 
@@ -236,7 +236,7 @@ class Adapted(Runnable):
         """Returns the algorithm's first state."""
         return self.base.init(key, objective, batch)
 
-    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
         return self.base.step(key, state, batch, objective)
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: object) -> Posterior:
@@ -257,7 +257,7 @@ class Wrapper(Adapted):
         True
     """
 
-    def inner(self, state: State) -> Any:
+    def inner(self, state: State) -> State:
         """Returns the other's part of a state; all of it, unless overridden.
 
         Args:

@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from lamu.field_types import hints_of, suits, written
-from lamu.typing import Data
+from lamu.typing import Data, Document
 
 __all__ = [
     "UnknownTypeError",
@@ -283,7 +283,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
     )
 
 
-def _description(array: np.ndarray) -> dict[str, Any]:
+def _description(array: np.ndarray) -> Document:
     """Returns what the data say of an array, so that no other one can take its place."""
     return {"dtype": str(array.dtype), "shape": list(array.shape), "crc32": _crc32(array)}
 
@@ -366,7 +366,7 @@ def declared(data: Data) -> dict[str, tuple[str, tuple[int, ...]]]:
     return found
 
 
-def _parts(node: dict[str, Any]) -> tuple[list[Any], str | None]:
+def _parts(node: Document) -> tuple[list[Any], str | None]:
     """Returns the values inside of one, and the name of its array."""
     if "array" in node or "key" in node:
         name, shape = node.get("array", node.get("key")), node["shape"]
@@ -443,7 +443,7 @@ class _Reader:
             )
         return self._record(node["record"], node["fields"])
 
-    def _array(self, node: dict[str, Any], where: str, finite: bool) -> Any:
+    def _array(self, node: Document, where: str, finite: bool) -> Any:
         name: str = node["array"] if "array" in node else node["key"]
         if name not in self.arrays:
             raise ValueError(f"the array {name!r} is missing")

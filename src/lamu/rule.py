@@ -44,7 +44,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
-from lamu.typing import Data, Number, Params, RandomKey
+from lamu.typing import Data, Number, Params, RandomKey, State
 from lamu.update_rules import Inverse, NoMomentum
 
 __all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
@@ -169,7 +169,7 @@ class RuleState:
     precision: Any
     momentum: Params
     rest: Params
-    network_state: Any
+    network_state: State
     first_invalid_step: Any = None
 
 

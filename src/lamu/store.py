@@ -24,6 +24,7 @@ import numpy as np
 
 from lamu.drafts import draft
 from lamu.record import UnknownTypeError
+from lamu.typing import Document
 
 __all__ = ["StoreError", "altered", "fingerprint", "read", "read_content", "reading", "write"]
 
@@ -193,7 +194,7 @@ def _path(path: object) -> Path:
     return Path(path)
 
 
-def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _body(path: str | os.PathLike[str]) -> Document:
     path = _path(path)
     if not path.is_dir():
         raise StoreError(f"there is no folder {str(path)!r}")
@@ -220,7 +221,7 @@ def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
     return body
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _without_repeats(pairs: list[tuple[str, object]]) -> Document:
     """Returns a JSON object, of which Python would keep the last of several values of one name."""
     found = dict(pairs)
     if len(found) < len(pairs):

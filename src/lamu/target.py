@@ -77,7 +77,7 @@ class Target(ABC):
     # What a target must define.
 
     @abstractmethod
-    def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, batch: Batch) -> tuple[Params, State]:
         """Returns the first free parameters, with None at frozen leaves, and the state beside them (or `{}`).
 
         Args:
@@ -88,7 +88,7 @@ class Target(ABC):
     @abstractmethod
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         """Returns the log density of every row given the parameters, `[batch]` in nats, and the new state.
 
         Args:
@@ -437,7 +437,7 @@ class Target(ABC):
         if not (same_structure(self.frozen, other.frozen) and same(self.frozen, other.frozen)):
             raise ValueError("the posterior has other frozen weights than this model; use posterior.model")
 
-    def started(self, params: Params, state: State) -> tuple[Params, Any]:
+    def started(self, params: Params, state: State) -> tuple[Params, State]:
         """Returns fresh parameters and state without the frozen leaves; copies of `start`, where there is one.
 
         Args:

@@ -15,11 +15,13 @@ __all__ = [
     "Bool",
     "DTypeLike",
     "Data",
+    "Document",
     "Float",
     "Inputs",
     "Int",
     "Key",
     "Number",
+    "Options",
     "Params",
     "Prediction",
     "PyTree",
@@ -63,3 +65,9 @@ State: TypeAlias = PyTree[Any]
 
 Prediction: TypeAlias = Any
 """What `predict` returns (`lamu.predictives.Predictive`), or an object with those of its members that are asked for."""
+
+Document: TypeAlias = dict[str, Any]
+"""An object of JSON, or what becomes one."""
+
+Options: TypeAlias = dict[str, Any]
+"""The arguments of a function by name, or the fields of an object."""

@@ -35,7 +35,7 @@ from lamu.running.result import Diverged, Fit
 from lamu.running.schedule import Rounds
 from lamu.running.validation import posterior_nll, set_aside, training_rows
 from lamu.target import require_target
-from lamu.typing import Data
+from lamu.typing import Data, Options
 
 __all__ = [
     "MOST_SCALES",
@@ -66,7 +66,7 @@ class _Runs:
     validation: Any
     seed: int
     checkpoint: Any
-    options: dict[str, Any]
+    options: Options
 
     @property
     def alone(self) -> bool:

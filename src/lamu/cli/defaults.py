@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
-from lamu.cli.request import Options
 from lamu.data import Encoding
 from lamu.data.wording import nearest
 from lamu.folds import folds_for, length_of_members
@@ -14,7 +13,7 @@ from lamu.networks import MLP, Network
 from lamu.priors import LearnedNormal, Normal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Options, Targets
 
 __all__ = [
     "DEFAULT",

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -26,7 +26,7 @@ from lamu.cli.output_dir import (
     unfinished,
 )
 from lamu.cli.printing import dump, show_document, show_line
-from lamu.cli.request import Options, Request
+from lamu.cli.request import Request
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data.sources import arrays_of
@@ -38,7 +38,7 @@ from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.rate import Annealed
 from lamu.scores import mean_log_prob
-from lamu.typing import Rows
+from lamu.typing import Options, Rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,9 +163,7 @@ def fill_images(
     if out is not None:
         refuse_existing(out)
         with draft(out) as path:
-            shaped: dict[str, Any] = {
-                name: (part * images.unit).reshape(-1, *images.shape) for name, part in arrays.items()
-            }
+            shaped: Options = {name: (part * images.unit).reshape(-1, *images.shape) for name, part in arrays.items()}
             np.savez(path, **shaped)
     summary = {"images": len(holes), "missing": int(holes.sum()), "out": None if out is None else str(out)}
     if as_json:

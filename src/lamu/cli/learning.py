@@ -21,7 +21,7 @@ from lamu.protocol import Algorithm
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
 from lamu.tabular.truncated import Truncated
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Options, Targets
 from lamu.validation_choice import MOST_SCALES, TEMPERATURES, fit_prior_scale
 
 __all__ = ["Candidates", "Chosen", "Learned", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
@@ -202,7 +202,7 @@ class Candidates:
     rows: int  # the training rows
 
     name: str = "fit_table"
-    loop: Mapping[str, Any] = field(default_factory=dict)
+    loop: Options = field(default_factory=dict)
 
     @property
     def plan(self) -> str:
@@ -214,7 +214,7 @@ class Candidates:
         """The name of the method, printed after the fit."""
         return "candidates over folds"
 
-    def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, Any]) -> Learned:
+    def learn(self, x: Inputs, y: Targets, seed: int, options: Options) -> Learned:
         """Returns the mixture."""
         stacked = fit_table(
             x,
@@ -253,7 +253,7 @@ class Runs:
     name: str  # the algorithm's
     rows: int  # the training rows
     folds: int  # how many folds; 0 for a single run
-    loop: Mapping[str, Any]  # options of the loop
+    loop: Options  # options of the loop
 
     @property
     def plan(self) -> str:

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from lamu import scores
-from lamu.cli.output_dir import Document, altered, draft, load_posterior, read_config, refuse_unwritable
+from lamu.cli.output_dir import altered, draft, load_posterior, read_config, refuse_unwritable
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
-from lamu.cli.request import Options, Request
+from lamu.cli.request import Request
 from lamu.data import Arrays, Encoding
 from lamu.data.inputs import Selection
 from lamu.data.table import Table, match
@@ -23,7 +23,7 @@ from lamu.predictives import InputMixture, Predictive
 from lamu.scores import Estimate
 from lamu.scores.calibration import FEWEST_ROWS, calibrated_gap, estimate, rows_of, verdict
 from lamu.supports import value_of
-from lamu.typing import Inputs, Rows, Targets
+from lamu.typing import Document, Inputs, Options, Rows, Targets
 
 __all__ = [
     "LEVEL",

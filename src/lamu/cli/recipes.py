@@ -14,7 +14,6 @@ import numpy as np
 
 from lamu import algorithms, mcmc, operators
 from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, LargestVariance, Matching
-from lamu.cli.request import Options
 from lamu.data import Encoding
 from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood
@@ -25,7 +24,7 @@ from lamu.objective import curvature
 from lamu.priors import ARD
 from lamu.protocol import Algorithm, Recipe
 from lamu.rate import Annealed, PolynomialAverage
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Options, Targets
 from lamu.update_rules import ByFanIn
 
 __all__ = [

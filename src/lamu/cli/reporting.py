@@ -16,15 +16,14 @@ import numpy as np
 
 from lamu import scores
 from lamu.cli.learning import Learned
-from lamu.cli.output_dir import Document, draft
+from lamu.cli.output_dir import draft
 from lamu.cli.predicting import LEVEL, MEANING, estimates, score_rows
-from lamu.cli.request import Options
 from lamu.data import Encoding
 from lamu.predictives import MixturePredictive, Predictive
 from lamu.report import FittedRun, comparison_report, fit_report
 from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
-from lamu.typing import Data, Inputs, Targets
+from lamu.typing import Data, Document, Inputs, Options, Targets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -98,7 +98,7 @@ class Request:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> Options:
         """Returns the options that differ from their defaults, by name."""
         return {
             option.name: value for option in fields(self) if (value := getattr(self, option.name)) != option.default

@@ -19,7 +19,7 @@ from lamu import plots, store
 from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.learning import Runs, way_of
-from lamu.cli.output_dir import FORMAT, Document, draft, keep_posterior, unfinished
+from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
 from lamu.cli.predicting import columns, estimates, known_rows, meanings, predicted, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
@@ -39,7 +39,7 @@ from lamu.protocol import Recipe
 from lamu.rate import Annealed, PolynomialAverage
 from lamu.scores.calibration import calibrated_gap
 from lamu.supports import value_of
-from lamu.typing import Inputs, Targets
+from lamu.typing import Document, Inputs, Options, Targets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -293,7 +293,7 @@ def _described(encoding: Encoding) -> str:
     return f"{len(encoding.labels)} classes of {encoding.target!r}"
 
 
-def _defaults(recipe: Recipe) -> dict[str, Any]:
+def _defaults(recipe: Recipe) -> Options:
     """Returns the settings with their defaults."""
     return {
         name: parameter.default
@@ -303,7 +303,7 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _written(settings: dict[str, object]) -> dict[str, Any]:
+def _written(settings: Options) -> Options:
     return {name: _plain(value) for name, value in settings.items()}
 
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from lamu.cli.defaults import DEFAULT, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.learning import Runs, candidates, way_of
-from lamu.cli.output_dir import Document
 from lamu.cli.predicting import estimates, predicted, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.request import Options, Request, learning_rows
+from lamu.cli.request import Request, learning_rows
 from lamu.data import Arrays, Encoding
 from lamu.folds import epochs_of
 from lamu.memory import most_held
@@ -27,7 +26,7 @@ from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.scores import evidence
 from lamu.tabular.peers import PEERS, peer, quiet
-from lamu.typing import Data, Targets
+from lamu.typing import Data, Document, Options, Targets
 
 __all__ = ["contest", "equal_budget", "main", "peer_contest"]
 

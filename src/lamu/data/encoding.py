@@ -14,7 +14,7 @@ from lamu.data.imputation import JointOfColumns, as_lists
 from lamu.data.reading import Reading
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
-from lamu.typing import Targets
+from lamu.typing import Document, Targets
 
 __all__ = ["Encoding", "Label"]
 
@@ -125,7 +125,7 @@ class Encoding:
             missing=_texts(described.get("missing_values")),
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Document:
         """Returns the encoding as plain data that `json.dumps` accepts and `of` reads back.
 
         Examples:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.typing import Targets
+from lamu.typing import Document, Targets
 
 __all__ = ["DRAWS", "Completions", "JointOfColumns", "as_lists", "learn_joint", "mixed", "uniforms"]
 
@@ -101,7 +101,7 @@ class JointOfColumns:
             raise ValueError(f"the joint distribution has frequencies that do not fit the levels {joint.words}")
         return joint
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Document:
         """Returns the distribution as plain data that `json.dumps` accepts and `of` reads back."""
         return {name: as_lists(getattr(self, name)) for name in _KINDS}
 

@@ -22,7 +22,7 @@ import numpy as np
 from lamu.data.naming import names_of
 from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.data.written_numbers import is_code
-from lamu.typing import Data
+from lamu.typing import Data, Options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -277,7 +277,7 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
                 )
             _no_column_twice(name, header)
             _no_other_separator(name, header, second)
-            options: dict[str, Any] = {
+            options: Options = {
                 "sep": separator,
                 "encoding": "utf-8-sig",
                 "skipinitialspace": True,
@@ -324,7 +324,7 @@ def _texts(file: _File) -> Iterator[io.TextIOWrapper]:
         lines.detach()  # which leaves the file open
 
 
-def _parsed(file: _File, options: Mapping[str, Any]) -> Any:
+def _parsed(file: _File, options: Options) -> Any:
     """Returns what pandas reads of a file from its front: a frame, or chunks of one."""
     import pandas as pd
 
@@ -349,7 +349,7 @@ def _in_chunks(file: _File, options: Mapping[str, object]) -> pd.DataFrame | Non
     return pd.DataFrame(columns, index=index, copy=False)
 
 
-def _with_codes(frame: pd.DataFrame, file: _File, options: Mapping[str, Any]) -> pd.DataFrame:
+def _with_codes(frame: pd.DataFrame, file: _File, options: Options) -> pd.DataFrame:
     """Returns the frame with columns of numbers as text where they hold codes with leading zeros, such as 02139."""
     import pandas as pd
 

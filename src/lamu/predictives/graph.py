@@ -19,7 +19,7 @@ from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Belief, Inputs, Params, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Inputs, RandomKey, Rows, State, Targets
 
 __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
 from lamu.plots import forest
 from lamu.report.page import Markup, Section, element, page, paragraph, picture, table
 from lamu.scores import Estimate
+from lamu.typing import Document
 
 __all__ = ["comparison_report"]
 
-Document: TypeAlias = Mapping[str, Any]  # of JSON
 _SURE = 2.0  # standard errors
 
 

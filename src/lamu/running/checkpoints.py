@@ -35,7 +35,7 @@ from lamu.objective import Objective
 from lamu.protocol import Algorithm
 from lamu.running.history import History
 from lamu.running.validation import Best
-from lamu.typing import State
+from lamu.typing import Document, State
 
 __all__ = [
     "CheckpointError",
@@ -251,7 +251,7 @@ class Checkpoints:
         """Returns the step with the lowest score, or None where no checkpoint has a score."""
         return next(iter(self._ranked()), None)
 
-    def restore(self, step: int, like: object) -> tuple[Any, dict[str, Any], dict[str, np.ndarray]]:
+    def restore(self, step: int, like: object) -> tuple[State, Document, dict[str, np.ndarray]]:
         """Reads a checkpoint back, bit for bit.
 
         Args:
@@ -349,7 +349,7 @@ def of_part(checkpoint: Any, part: str) -> Any:
     return Path(checkpoint) / part
 
 
-def _named(content: object) -> dict[str, Any]:
+def _named(content: object) -> Document:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(content)[0]}
 
 

@@ -34,7 +34,7 @@ from lamu.predictives import InputMixture, Predictive
 from lamu.priors import LearnedNormal
 from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Options, Targets
 
 __all__ = [
     "BayesianEstimator",
@@ -136,7 +136,7 @@ class PosteriorEstimator(BaseEstimator):
     dtype_: np.dtype
     random_state: RandomState
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Options:
         """Returns the state that pickle writes."""
         state: Any = super().__getstate__()
         if "posterior_" in state:
@@ -144,7 +144,7 @@ class PosteriorEstimator(BaseEstimator):
             state = {**state, "posterior_": (encode(state["posterior_"], arrays, "posterior"), arrays)}
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Options) -> None:
         """Takes on the state that pickle read."""
         if "posterior_" in state:
             with jax.enable_x64(state["dtype_"] == np.float64):  # else JAX rounds what it is given to 32 bits
@@ -317,7 +317,7 @@ class BayesianEstimator(PosteriorEstimator):
         prior = LearnedNormal(0.5) if self.prior is None else self.prior
         model = Model(network, likelihood, prior).standardised(x, y, weight)
         data = {"x": x, "y": y, "weight": weight}
-        options: dict[str, Any] = {"seed": seed, "batch_size": self.batch_size}
+        options: Options = {"seed": seed, "batch_size": self.batch_size}
         if self.epochs is not None:
             options["epochs"] = self.epochs
         if self.algorithm is None:

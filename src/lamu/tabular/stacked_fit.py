@@ -45,10 +45,10 @@ from lamu.typing import Array, Inputs, Params, Targets
 
 __all__ = ["StackedFit", "fit_table", "plan_of"]
 
-# What decides a table's mixture. Judged on development splits were the averages along a stretch (concrete: held-out nll
-# 3.11 to 2.87), stopping beside the linear candidate (concrete 2.711 to 2.583, wine_red .874 to .805; other weights than
-# .3 were not tried) and truncation by its posterior probability. The network, its rate, its batches, the lengths and
-# the pull were chosen with the candidates as a whole and not tuned one by one.
+# What decides a table's mixture. Judged on development splits were the averages along a stretch (held-out nll of
+# concrete 3.11 to 2.87), stopping beside the linear candidate (concrete 2.711 to 2.583, wine_red .874 to .805; weights
+# other than .3 were not tried) and truncation by its posterior probability. The network, its rate, its batches, the
+# lengths and the pull were chosen with the candidates as a whole and not tuned one by one.
 _WIDTHS, _ACTIVATION = (64, 64), "silu"  # of the networks
 _STRETCHES, _BATCH, _RATE = 15, 128, 0.01  # places where a member may stop; rows a step; Adam's first rate
 _STEPS, _ROWS_A_STEP = (990, 1500, 2250, 3000), 1.5  # few lengths, so that tables share compiled programs

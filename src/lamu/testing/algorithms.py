@@ -25,7 +25,7 @@ from lamu.posterior import load
 from lamu.priors import Normal
 from lamu.rate import over
 from lamu.testing.laws import check, close
-from lamu.typing import DTypeLike
+from lamu.typing import DTypeLike, Options
 
 __all__ = ["ALGORITHM_LAWS", "check_algorithm"]
 
@@ -176,9 +176,9 @@ def _orthogonal_model(scale: float = _PRIOR_SCALE) -> Model:
 
 def _orthogonal_fit(algorithm: Any) -> tuple[Arrays, Any]:
     rows = _orthogonal_rows()
-    length: dict[str, Any] = {} if _has_a_length(algorithm) else {"steps": _STEPS}
+    length: Options = {} if _has_a_length(algorithm) else {"steps": _STEPS}
     size = 8 if algorithm.traits.batching == "mini" else _N
-    scales: dict[str, Any] = {"temperature": _TEMPERATURE, "likelihood_power": _POWER}
+    scales: Options = {"temperature": _TEMPERATURE, "likelihood_power": _POWER}
     with warnings.catch_warnings():
         for warning in (Unconverged, UnreliableChains):  # the law says how far it is
             warnings.simplefilter("ignore", warning)
