@@ -18,7 +18,7 @@ from lamu.data import load, sources
 # A report takes a second; that of each task is made once, by `fit_each_task`.
 IVON = ("--algorithm", "ivon", "--set", "learning_rate=0.1", "--set", "hess_init=1", "--set", "max_step=1")
 CHOOSING = ("--epochs", "4", *IVON, "--no-report")  # fits at several temperatures first, to choose one
-QUICK = (*CHOOSING, "--temperature", "1")
+QUICK = (*CHOOSING, "--temperature", "1", "--prior-scale", "1")  # one fit
 TASKS = ("regression", "binary", "classes")
 
 

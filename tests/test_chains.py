@@ -64,32 +64,33 @@ def prior(cls: type[GaussianChain] = GaussianChain, steps: int = T) -> GaussianC
     return cls.homogeneous(steps, START, np.linalg.inv(FIRST), TURN, np.linalg.inv(STEP))
 
 
-def sites(y: np.ndarray) -> tuple[jax.Array, jax.Array, float]:
+def sites(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """What the observations add to λ, nothing where they are missing, and to the log likelihood."""
     seen, weight = ~np.isnan(y), 1 / np.diag(NOISE)
     known = np.where(seen, y, 0.0)
     linear = known @ (weight[:, None] * C)
     diagonal = -np.einsum("tk,k,ki,kj->tij", seen, weight, C, C) / 2
     constant = -np.sum(np.where(seen, weight * known**2 + np.log(2 * np.pi / weight), 0.0)) / 2
-    return jnp.asarray(linear), jnp.asarray(diagonal), constant
+    return linear, diagonal, constant
+
+
+@jax.jit
+def smooth(chain: GaussianChain, to_linear: jax.Array, to_diagonal: jax.Array) -> tuple:
+    """What is added to the log partition function, and the posterior's μ, means and covariances."""
+    linear, diagonal, coupling = chain.natural().values
+    posterior = NaturalParameters((linear + to_linear, diagonal + to_diagonal, coupling), None, type(chain))
+    belief, normaliser = posterior.family(), posterior.log_partition() - chain.log_partition()
+    return normaliser, posterior.expectation().values, belief.mean, belief.covariance
 
 
 @pytest.mark.parametrize("cls", [GaussianChain, ParallelGaussianChain])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_chain_is_the_kalman_smoother(cls: type[GaussianChain], missing: float) -> None:
-    y, chain = series(missing), prior(cls)
-    linear, diagonal, coupling = chain.natural().values
+    y = series(missing)
     to_linear, to_diagonal, constant = sites(y)
     means, covariances, crosses, log_likelihood = smoother(y)
-
-    @jax.jit
-    def smooth(values: tuple) -> tuple:
-        posterior = NaturalParameters(values, None, cls)
-        belief = posterior.family()
-        return posterior.log_partition(), posterior.expectation().values, belief.mean, belief.covariance
-
-    normaliser, mu, mean, covariance = smooth((linear + to_linear, diagonal + to_diagonal, coupling))
-    np.testing.assert_allclose(normaliser - chain.log_partition() + constant, log_likelihood, atol=1e-8)
+    normaliser, mu, mean, covariance = smooth(prior(cls), to_linear, to_diagonal)
+    np.testing.assert_allclose(normaliser + constant, log_likelihood, atol=1e-8)
     outer = lambda a, b: np.einsum("ti,tj->tij", a, b)
     np.testing.assert_allclose(mu[0], means, atol=1e-8)
     np.testing.assert_allclose(mu[1] - outer(mu[0], mu[0]), covariances, atol=1e-8)
@@ -145,9 +146,15 @@ def test_markov_chain_is_the_sum_over_all_sequences(cls: type[MarkovChain]) -> N
     evidence = np.log(RNG.random((steps, K)))
     evidence[2] = 0.0
     chain = cls.homogeneous(steps, initial, transition)
-    single, pair = chain.natural().values
-    posterior = chain.with_natural((single + jnp.asarray(evidence[:, :-1] - evidence[:, -1:]), pair))
 
+    @jax.jit
+    def answers(added: jax.Array) -> tuple:
+        single, pair = chain.natural().values
+        posterior = chain.with_natural((single + added, pair))
+        normaliser = posterior.log_partition() - chain.log_partition()
+        return normaliser, posterior.mean, posterior.expectation().values, posterior.entropy()
+
+    normaliser, mean, mu, entropy = answers(evidence[:, :-1] - evidence[:, -1:])
     paths = np.array(list(itertools.product(range(K), repeat=steps)))
     score = np.log(initial)[paths[:, 0]] + sum(
         np.log(transition)[paths[:, t], paths[:, t + 1]] for t in range(steps - 1)
@@ -159,12 +166,11 @@ def test_markov_chain_is_the_sum_over_all_sequences(cls: type[MarkovChain]) -> N
     both = np.array(
         [[[p @ ((paths[:, t] == j) & (paths[:, t + 1] == k)) for k in range(2)] for j in range(2)] for t in range(5)]
     )
-    found = posterior.log_partition() - chain.log_partition() + evidence[:, -1].sum()
-    np.testing.assert_allclose(found, log_likelihood, atol=1e-10)
-    np.testing.assert_allclose(posterior.mean, states, atol=1e-10)
-    np.testing.assert_allclose(posterior.expectation().values[0], states[:, :-1], atol=1e-10)
-    np.testing.assert_allclose(posterior.expectation().values[1], both, atol=1e-10)
-    np.testing.assert_allclose(posterior.entropy(), -p @ np.log(p), atol=1e-10)
+    np.testing.assert_allclose(normaliser + evidence[:, -1].sum(), log_likelihood, atol=1e-10)
+    np.testing.assert_allclose(mean, states, atol=1e-10)
+    np.testing.assert_allclose(mu[0], states[:, :-1], atol=1e-10)
+    np.testing.assert_allclose(mu[1], both, atol=1e-10)
+    np.testing.assert_allclose(entropy, -p @ np.log(p), atol=1e-10)
 
 
 @for_each(
@@ -186,15 +192,16 @@ def test_what_is_no_chain_is_refused(make, words: str) -> None:
 
 
 def test_a_single_time_is_the_first_vector() -> None:
+    means = jax.jit(lambda chain: (chain.natural().family().mean[0], chain.expectation().values[0][0]))
     for cls in (GaussianChain, ParallelGaussianChain):
-        chain = cls(jnp.array([START]), jnp.zeros((0, D, D)), jnp.array([FIRST]))
-        np.testing.assert_allclose(chain.natural().family().mean[0], START, rtol=1e-12)
-        np.testing.assert_allclose(chain.expectation().values[0][0], START, rtol=1e-12)
+        for mean in means(cls(START[None], np.zeros((0, D, D)), FIRST[None])):
+            np.testing.assert_allclose(mean, START, rtol=1e-12)
+    asked = jax.jit(lambda one: (one.entropy(), one.mean, one.sample(jax.random.key(0))))
     for alone in (MarkovChain, ParallelMarkovChain):
-        one = alone(jnp.zeros(2), jnp.zeros((0, 2, 2)))
-        np.testing.assert_allclose(one.entropy(), np.log(2), rtol=1e-12)
-        np.testing.assert_allclose(one.mean, [[0.5, 0.5]], rtol=1e-12)
-        assert one.sample(jax.random.key(0)).shape == (1, 2)
+        entropy, mean, draw = asked(alone(np.zeros(2), np.zeros((0, 2, 2))))
+        np.testing.assert_allclose(entropy, np.log(2), rtol=1e-12)
+        np.testing.assert_allclose(mean, [[0.5, 0.5]], rtol=1e-12)
+        assert draw.shape == (1, 2)
 
 
 @pytest.mark.stress

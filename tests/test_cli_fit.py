@@ -96,11 +96,11 @@ def test_fit_prints_a_document_and_nothing_else(lamu, tmp_path):
 
 
 def test_fit_prints_what_it_decided(lamu):
-    ran = lamu("fit", "iris", "--out", "run", "--task", "regression", *QUICK)
+    ran = lamu("fit", "iris", "--out", "run", "--task", "regression", "--batch-size", "500", *QUICK)
     assert ran.code == 0, ran.err
     for part in ("regression of 'target'", "rmse", "lower is better", "30 test rows", "± stand", "written to run"):
         assert part in ran.out
-    ran = lamu("fit", "iris", "--out", "again", "--batch-size", "500", *QUICK)
+    ran = lamu("fit", "iris", "--out", "again", *QUICK)
     assert ran.code == 0, ran.err
     assert "note: the target 'target' has 3 whole values, taken as classes; --task regression overrides" in ran.out
 
