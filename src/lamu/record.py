@@ -174,7 +174,7 @@ def record(cls: type[T]) -> type[T]:
     meta = tuple(field.name for field in fields if field.metadata.get("static", False))
     compared, data_of, meta_of = _values(field.name for field in fields if field.compare), _values(data), _values(meta)
 
-    def are_equal(self: object, other: object) -> bool:
+    def are_equal(self: object, other: object) -> object:  # NotImplemented is no bool
         return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
 
     if not shown:
