@@ -74,7 +74,6 @@ def predicted(tables, name, frame, capsys):
 EXACT = {
     "complete": NOISE**2,
     "a missing": NOISE**2 + SLOPE**2 * 0.64,
-    "all numbers missing": NOISE**2 + SLOPE**2 * 3.2,
     "shop missing": NOISE**2 + EFFECT**2,
     "all missing": NOISE**2 + SLOPE**2 * 3.2 + EFFECT**2,
     "new shop": NOISE**2 + EFFECT**2,
@@ -82,7 +81,6 @@ EXACT = {
 }
 COLUMNS = {
     "a missing": ["a"],
-    "all numbers missing": ["a", "b"],
     "shop missing": ["shop"],
     "all missing": ["a", "b", "shop"],
     "new shop, a missing": ["a"],
