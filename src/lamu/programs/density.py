@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from numpyro import handlers
+from numpyro.distributions import ExpandedDistribution, ImproperUniform, Independent, MaskedDistribution
+from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
 from lamu.dtype_policy import lenient
 from lamu.families import Product
+from lamu.families.interface import IndependentDraws
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -21,7 +24,7 @@ __all__ = ["LogJoint", "RowsPlate", "SiteBeliefs", "traced"]
 
 
 @record
-class SiteBeliefs:
+class SiteBeliefs(IndependentDraws):
     r"""\(q(\theta) = \prod_k q_k(\theta_k)\; q(\theta_r)\), with one belief about all sites of real coordinates.
 
     Attributes:
@@ -43,6 +46,19 @@ class SiteBeliefs:
     def mean(self) -> Params:
         """E_q[θ] by site."""
         return _merged(self.parts.mean)
+
+    @property
+    def std(self) -> Params:
+        """The standard deviations by site, of those that are not conjugate by draws."""
+        exact: Any = self.parts.factors.get("conjugate", Product({}))
+        drawn = jax.tree.map(jnp.sqrt, self.marginal_variance()) if "normal" in self.parts.factors else {}
+        return {**drawn, **exact.std}
+
+    def interval(self, level: float = 0.9) -> tuple[Params, Params]:
+        exact: Any = self.parts.factors.get("conjugate", Product({}))
+        drawn = super().interval(level) if "normal" in self.parts.factors else ({}, {})
+        low, high = ({**of_draws, **own} for of_draws, own in zip(drawn, exact.interval(level), strict=True))
+        return low, high
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of θ by site."""
@@ -83,6 +99,22 @@ class RowsPlate(Messenger):
             msg["args"], msg["value"] = (size, size), jnp.arange(size)
 
 
+class _Improper(Messenger):
+    """A handler that gives a site without a density to draw from a value of its support."""
+
+    def process_message(self, msg: Any) -> None:
+        # Sets the value at the middle of the real coordinates, where no other handler has set one.
+        if msg["type"] != "sample" or msg["value"] is not None:
+            return
+        fn = msg["fn"]
+        base = fn
+        while isinstance(base, ExpandedDistribution | Independent | MaskedDistribution):
+            base = base.base_dist
+        if isinstance(base, ImproperUniform):
+            onto = biject_to(fn.support)
+            msg["value"] = onto(jnp.zeros(onto.inverse_shape(fn.shape())))
+
+
 def traced(
     program: Callable[..., Any],
     arguments: Mapping[str, Any],
@@ -95,6 +127,7 @@ def traced(
         lenient(),
         handlers.seed(rng_seed=seed),
         handlers.trace() as trace,
+        _Improper(),
         plate,
         handlers.substitute(data=dict(values)),
     ):

@@ -182,7 +182,12 @@ class SiteMessages(MessageTarget):
             if least[closest]:
                 why = f"{name!r} is not conjugate in {', '.join(repr(factor) for factor in least[closest])}"
             elif self.constraints.support(name) is not supports.real:
-                why = f"{name!r} is Normal in its logarithm alone; sample the logarithm"
+                log = str(self.constraints.support(name)) == str(supports.positive)
+                why = (
+                    f"{name!r} is Normal in its logarithm alone; sample the logarithm"
+                    if log
+                    else f"{name!r} is Normal in the real coordinates of its support alone"
+                )
             else:
                 why = f"the numbers of {name!r} meet across its leading axes; sample it as one vector"
             raise TypeError(

@@ -51,7 +51,7 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
         TypeError: for a program that is no function, or data that are no mapping.
         ValueError: for an argument that the data lack or that the program does not have, a plate that does not exist, a
             latent site in the plate of the rows, an array of rows called `weight` or `mask`, a category that cannot be
-            summed out, a support that depends on other sites, or rows that depend on each other.
+            summed out, a support that depends on other sites, NaN, or rows on which others, or terms outside, depend.
 
     Source: Phan, Pradhan & Jankowiak (2019), "Composable effects for flexible and accelerated probabilistic programming
     in NumPyro".
@@ -74,6 +74,7 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     if not isinstance(data, Mapping):
         raise TypeError(f"data is a {type(data).__name__}; give the program's arguments by name, such as {{'y': ...}}")
     arguments = _arguments(program, data)
+    _require_numbers(arguments)
     whole = _traced_whole(program, arguments, rows)
     _require_plate(whole, rows)
     _require_no_randomness(program, arguments, whole, rows)
@@ -179,6 +180,17 @@ def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str
     return arguments
 
 
+def _require_numbers(arguments: Mapping[str, Any]) -> None:
+    """Raises a ValueError for NaN: what is missing has no density, and a mask says so."""
+    for name, value in arguments.items():
+        if _is_array(value) and np.issubdtype(value.dtype, np.floating) and np.isnan(value).any():
+            row = int(np.argwhere(np.isnan(value))[0][0]) if np.ndim(value) else 0
+            raise ValueError(
+                f"the argument {name!r} is NaN in row {row}, and a density has no missing entries; give any number "
+                "there, and what is observed as an argument: with numpyro.handlers.mask(mask=observed)"
+            )
+
+
 def _require_plate(whole: Mapping[str, Any], rows: str | None) -> None:
     plates = {frame.name for site in whole.values() for frame in site["cond_indep_stack"]}
     if rows is not None and rows not in plates:
@@ -264,13 +276,19 @@ def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Params, count: i
     half = max(count // 2, 1)
     some = {name: value[:half] if name in names else value for name, value in arguments.items()}
     try:
-        part = joint.terms(some, theta, half)[1]
+        outside, part = joint.terms(some, theta, half)
     except Exception as error:
         raise ValueError(
             f"the program fails on {half} of its {count} rows ({error}); write it for any number of rows, and give no "
             f"constant {count} rows"
         ) from error
-    every = joint.terms(arguments, theta, count)[1]
+    shared, every = joint.terms(arguments, theta, count)
+    for name, value in shared.items():
+        if not np.allclose(value, outside[name], rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise ValueError(
+                f"the site {name!r} stands outside the plate {joint.plate!r} and depends on its rows, of which a batch "
+                "has some; move it into the plate, or leave rows out"
+            )
     for name, values in every.items():
         if not np.allclose(values[:half], part[name], rtol=1e-3, atol=1e-3, equal_nan=True):
             raise ValueError(
