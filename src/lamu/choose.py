@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Candidate = TypeVar("Candidate", bound=Hashable)
-Ask: TypeAlias = Callable[[Any], float]  # returns the loss of a candidate, infinite where there is none
+Ask: TypeAlias = Callable[..., float]  # returns the loss of a candidate, infinite where there is none
 
 _WORST = 1e30  # what Nelder and Mead's method, which takes differences, is told in the place of infinity
 

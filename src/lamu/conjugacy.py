@@ -20,7 +20,7 @@ from lamu.priors.belief import tempered
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target, same, same_structure
-from lamu.typing import Array, Data, Inputs, Params, RandomKey, Rows, State, Statistics
+from lamu.typing import Array, Data, Inputs, Numeric, Params, PyTree, RandomKey, Rows, State, Statistics
 
 __all__ = ["ConjugateModel"]
 
@@ -54,7 +54,7 @@ class ConjugateModel(ConjugateTarget):
     observation: Observation
     prior: Any
     frozen: Params | None = None
-    start: Any = None
+    start: State = None
 
     def __post_init__(self) -> None:
         prior: Any = self.prior
@@ -101,18 +101,18 @@ class ConjugateModel(ConjugateTarget):
         theta, state = self.outputs(params, state, batch.x)
         return self.observation.log_prob({}, theta, batch.y), state
 
-    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Any:
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Numeric) -> PyTree:
         """Returns the prior to the power 1/T."""
         prior: Any = self.prior
         belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), prior.belief)
         return tempered(belief, 1 / temperature)
 
-    def natural_prior(self, belief: Any, temperature: Any) -> Statistics:
+    def natural_prior(self, belief: PyTree, temperature: Numeric) -> Statistics:
         prior: Any = self.prior
         cast = lambda value, leaf: value.astype(leaf.dtype)
         return tree.scale(jax.tree.map(cast, prior.belief.to_natural(), belief.to_natural()), 1 / temperature)
 
-    def expected_log_prior(self, belief: Any) -> Array:
+    def expected_log_prior(self, belief: PyTree) -> Array:
         r"""Returns \(-KL(q \,\|\, p) - H(q)\)."""
         prior: Any = self.prior
         return -belief.kl(prior.belief) - belief.entropy()
@@ -121,7 +121,7 @@ class ConjugateModel(ConjugateTarget):
         return mu
 
     def row_bounds(
-        self, statistics: Statistics, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
+        self, statistics: Statistics, batch: Batch, temperature: Numeric = 1.0, key: RandomKey | None = None
     ) -> Array:
         """Returns the expected log likelihood of every row over T: a row has no latents."""
         return self.observation.log_likelihood(statistics, batch.y) / temperature
@@ -130,7 +130,7 @@ class ConjugateModel(ConjugateTarget):
         """Returns zero: the prior enters the belief exactly."""
         return jnp.zeros((), jnp.result_type(*jax.tree.leaves(statistics)))
 
-    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+    def row_log_prob(self, belief: PyTree, batch: Batch, samples: int, key: RandomKey) -> Array:
         r"""Returns \(\log E_q[p(y_i \mid \theta)]\): exact for a belief of the prior's family, else over draws."""
         network = belief.factors["network"] if isinstance(belief, Product) else None
         if isinstance(network, self.observation.family):

@@ -18,7 +18,7 @@ from jax.scipy.special import logsumexp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.target import ConstrainedTarget, Target
-from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
+from lamu.typing import Array, Belief, Numeric, Params, PyTree, RandomKey, State, Statistics
 
 __all__ = [
     "ConjugateTarget",
@@ -34,14 +34,14 @@ class ConjugateTarget(Target):
     """What algorithms in λ ask of a target, `lamu.ConjugateModel` and `lamu.Graph` among them."""
 
     @abstractmethod
-    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Belief:
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Numeric) -> Belief:
         """Returns the belief that runs start from, an exponential family or a product of such families."""
 
     @abstractmethod
-    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
+    def natural_prior(self, belief: Belief, temperature: Numeric) -> Statistics:
         """Returns λ₀/T, a tree like `belief.to_natural()`; zeros where the prior is a part of `shared_log_joint`."""
 
-    def expected_log_prior(self, belief: Belief) -> Any:
+    def expected_log_prior(self, belief: Belief) -> Numeric:
         r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters the belief exactly; else zero.
 
         Args:
@@ -65,7 +65,7 @@ class ConjugateTarget(Target):
 
     @abstractmethod
     def row_bounds(
-        self, statistics: Statistics, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
+        self, statistics: Statistics, batch: Batch, temperature: Numeric = 1.0, key: RandomKey | None = None
     ) -> Array:
         r"""Returns \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\) of every row, `[batch]` in nats."""
 
@@ -104,7 +104,7 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         """Raises a TypeError for a variable to which no message comes."""
 
     @abstractmethod
-    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Belief]:
+    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Numeric = 1.0) -> dict[str, Belief]:
         """Returns beliefs to start from, by name."""
 
     def held(self) -> dict[str, Belief]:
@@ -115,33 +115,33 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
     def has_categories(self, batch: Batch) -> bool:
         """Whether categories of rows are summed out, so that of several starts one may be much better than others."""
 
-    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Belief:
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Numeric) -> Belief:
         """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
         if self.has_categories(batch):
             return self.product(best_start(self, key, batch, temperature))
         return self.product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
 
-    def natural_prior(self, belief: Belief, temperature: Any) -> Statistics:
+    def natural_prior(self, belief: Belief, temperature: Numeric) -> Statistics:
         """Returns zeros: the priors are factors of the target."""
         return tree.zeros_like(belief.to_natural())
 
-    def moments(self, beliefs: Mapping[str, Belief]) -> dict[str, Belief]:
+    def moments(self, beliefs: Mapping[str, Belief]) -> dict[str, Statistics]:
         """Returns μ of beliefs, by name, and the statistics of what is held."""
         return {**self.held(), **{name: kind.under(beliefs[name]) for name, kind in self.kinds.items()}}
 
-    def statistics(self, mu: Statistics) -> dict[str, Belief]:
+    def statistics(self, mu: Statistics) -> dict[str, Statistics]:
         """Returns μ by name, in records, and the statistics of what is held."""
         return {**self.held(), **{name: kind(*jax.tree.leaves(mu[name])) for name, kind in self.kinds.items()}}
 
     @abstractmethod
-    def values(self, theta: Mapping[str, Any]) -> dict[str, Belief]:
+    def values(self, theta: Mapping[str, Params]) -> dict[str, Params]:
         """Returns T(θ) of values, by name."""
 
     @abstractmethod
     def product(self, beliefs: Mapping[str, Belief]) -> Belief:
         """Returns the belief about all variables."""
 
-    def fitted_to(self, rows: Any) -> Any:
+    def fitted_to(self, rows: PyTree) -> PyTree:
         """Returns the target of a point that was fitted to so many rows; itself where that tells nothing.
 
         Args:
@@ -175,7 +175,7 @@ def independent_groups(names: Iterable[str], meetings: Iterable[Collection[str]]
 
 
 def updated(
-    log_joint: Callable[[Any], Array],
+    log_joint: Callable[[Statistics], Array],
     statistics: Mapping[str, Statistics],
     blocks: Iterable[tuple[str, ...]],
     kinds: Mapping[str, Any],
@@ -196,7 +196,7 @@ def updated(
 _STARTS, _SWEEPS, _ROWS = 16, 40, 2_000
 
 
-def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature: Any) -> dict[str, Belief]:
+def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature: Numeric) -> dict[str, Belief]:
     """Returns the beliefs of the start whose bound is best after coordinate ascent on some rows, by name."""
     # \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p]/T, \qquad
     #    \mathcal L = E_q[\log p]/T + H(q) \]
@@ -207,12 +207,12 @@ def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature:
     T = jnp.asarray(temperature, batch.weight.dtype)
 
     @jax.jit
-    def ascended(key: RandomKey) -> Any:
-        def energy(own: Any, statistics: Statistics) -> Any:
+    def ascended(key: RandomKey) -> State:
+        def energy(own: Statistics, statistics: Statistics) -> Array:
             known = {**statistics, **own}
             return rows.total(target.row_bounds(known, rows, T)) + target.shared_log_joint(known) / T
 
-        def sweep(_: Any, state: State) -> Any:
+        def sweep(_: Numeric, state: State) -> State:
             beliefs, value = state
             statistics = target.moments(beliefs)
             for number, names in enumerate(target.blocks):

@@ -22,7 +22,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.folds import folds_of
 from lamu.model import Model
 from lamu.one_layer import linear_model
-from lamu.typing import Data, Inputs, Params, Targets
+from lamu.typing import Array, Data, Inputs, Params, Targets
 
 __all__ = ["compare_likelihoods", "log_probability"]
 
@@ -73,7 +73,7 @@ def compare_likelihoods(
     return {name: _held_out(model, data, parts, whole) for name, model in models.items()}
 
 
-def log_probability(likelihood: Any, params: Params, f: Any, y: Targets, whole: bool) -> Any:
+def log_probability(likelihood: Any, params: Params, f: Array, y: Targets, whole: bool) -> Array:
     """Returns the log density of each row, `[batch]` in nats; of whole numbers the log probability of a unit.
 
     Args:
@@ -107,7 +107,7 @@ def _held_out(model: Model, data: Data, parts: Sequence[np.ndarray], whole: bool
 
     @jax.jit
     @jax.value_and_grad
-    def loss(flat: Any, weights: Any) -> Any:
+    def loss(flat: Array, weights: Array) -> Array:
         params = unravel(flat)
         log_likelihood = model.log_likelihood(params, state, batch)[0]
         return -(jnp.sum(weights * log_likelihood) + model.log_prior(params)) / jnp.sum(weights)
@@ -117,7 +117,7 @@ def _held_out(model: Model, data: Data, parts: Sequence[np.ndarray], whole: bool
         return float(value), np.asarray(slope, float)
 
     @jax.jit
-    def densities(flat: Any) -> Any:
+    def densities(flat: Array) -> Array:
         params = unravel(flat)
         f = with_offset(model.outputs(params, state, batch.x)[0], batch.offset)
         return log_probability(model.likelihood, params["likelihood"], f, batch.y, whole)

@@ -15,7 +15,7 @@ from jax.scipy.special import betainc, digamma, gammaln, xlogy
 
 from lamu import tree
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
-from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.interface import Distribution, Likelihood
 from lamu.record import record, static
 from lamu.supports import Classes, Counts, PositiveReal, Real, TwoClasses
 from lamu.typing import Array, Belief, Number, Params, Statistics, Targets
@@ -140,7 +140,7 @@ class Bernoulli(Observation):
         """Returns y E[log θ] + (1 − y) E[log(1 − θ)]."""
         return y * statistics[0] + (1 - y) * statistics[1]
 
-    def distribution(self, params: Params, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import BernoulliProbs
 
         return BernoulliProbs(f[:, 0])
@@ -182,7 +182,7 @@ class Categorical(Observation):
         """Returns E[log θ_y]."""
         return statistics @ jax.nn.one_hot(y.astype(int), self.classes, dtype=statistics.dtype)
 
-    def distribution(self, params: Params, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import CategoricalProbs
 
         return CategoricalProbs(f)
@@ -244,7 +244,7 @@ class NormalMean(Observation):
         away = y**2 - 2 * y * first + square.reshape(())
         return -away / (2 * s**2) - jnp.log(s) - _LOG_2PI / 2
 
-    def distribution(self, params: Params, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import Normal
 
         return Normal(f[:, 0], jnp.full(f.shape[:1], self.scale, f.dtype))
@@ -286,7 +286,7 @@ class Normal(Observation):
         log, tau, first, second = statistics
         return (log - tau * y**2 + 2 * first * y - second - _LOG_2PI) / 2
 
-    def distribution(self, params: Params, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import Normal as Numbers
 
         return Numbers(f[:, 0], 1 / jnp.sqrt(f[:, 1]))
@@ -334,7 +334,7 @@ class MultivariateNormal(Observation):
         log, precision, first, second = statistics
         return (log - y @ precision @ y + 2 * first @ y - second - y.size * _LOG_2PI) / 2
 
-    def distribution(self, params: Params, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import MultivariateNormal as Vectors
 
         size = (math.isqrt(1 + 4 * f.shape[1]) - 1) // 2
@@ -396,7 +396,7 @@ class Poisson(Observation):
         """Returns y E[log θ] − E[θ] − log y!."""
         return y * statistics[0] - statistics[1] - gammaln(y + 1)
 
-    def distribution(self, params: Params, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import Poisson as Distribution
 
         return Distribution(f[:, 0])
@@ -436,7 +436,7 @@ class Exponential(Observation):
         """Returns E[log θ] − y E[θ]."""
         return statistics[0] - y * statistics[1]
 
-    def distribution(self, params: Params, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import Exponential as Waits
 
         return Waits(f[:, 0])

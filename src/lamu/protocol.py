@@ -13,7 +13,7 @@ from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
-from lamu.typing import Data, Params, RandomKey, State
+from lamu.typing import Data, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [
     "Adapted",
@@ -120,9 +120,9 @@ class Info:
         True
     """
 
-    loss: Any
-    residual: Any = 0.0
-    draw: Any = None
+    loss: Numeric
+    residual: Numeric = 0.0
+    draw: Params | None = None
 
 
 @runtime_checkable
@@ -156,7 +156,7 @@ class Algorithm(Protocol):
         """Returns the next state, and what there is to see."""
         ...
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: object) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         """Returns the posterior that the state stands for.
 
         Args:
@@ -239,7 +239,7 @@ class Adapted(Runnable):
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
         return self.base.step(key, state, batch, objective)
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: object) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         return self.base.posterior(key, state, objective, data, trace)
 
 

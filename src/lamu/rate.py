@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
 from lamu.record import record, static
-from lamu.typing import Array, Number
+from lamu.typing import Array, Number, Numeric, PyTree
 
 __all__ = [
     "Annealed",
@@ -41,7 +41,7 @@ class Constant:
 
     value: Number
 
-    def __call__(self, step: Any) -> Number:
+    def __call__(self, step: Numeric) -> Number:
         """Returns the rate."""
         return self.value
 
@@ -58,7 +58,7 @@ class Scheduled:
 
     schedule: Callable[[Any], Any] = static()
 
-    def __call__(self, step: Any) -> Array:
+    def __call__(self, step: Numeric) -> Array:
         """Returns the rate at this step, the first being 0."""
         with lenient():
             return jnp.asarray(self.schedule(step), jnp.result_type(float))
@@ -89,7 +89,7 @@ class PolynomialDecay:
     scale: Number = 1.0
     hold: Number = 0.0
 
-    def __call__(self, step: Any) -> Array:
+    def __call__(self, step: Numeric) -> Array:
         """Returns the rate at this step, the first being 0."""
         with lenient():
             return jnp.asarray(self.scale * (self.delay + jnp.maximum(step - self.hold, 0.0)) ** -self.power)
@@ -127,7 +127,7 @@ class Annealed:
         if isinstance(self.start, int | float):
             _require_positive(self.start, "start")
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Numeric) -> Number:
         """Returns the rate at this step, the first being 0."""
         if self.steps is None:
             return self.start
@@ -159,12 +159,12 @@ class WarmRestarts:
 
     base: Annealed
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Numeric) -> Number:
         """Returns the rate at this step, the first being 0."""
         length, since = self.period(step)
         return replace(self.base, steps=length)(since)
 
-    def period(self, step: Any) -> tuple[Any, Any]:
+    def period(self, step: Numeric) -> tuple[Array, Array]:
         """Returns how many steps the period of this step has, and how many of them came before it."""
         t = jnp.asarray(step, jnp.result_type(float))
         # Half a step keeps the logarithm of the first step of a period on the right side of an integer.
@@ -207,12 +207,18 @@ class PolynomialAverage:
             if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise ValueError(f"PolynomialAverage({name}={value!r}) is no average; give a positive number")
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Numeric) -> Number:
         """Returns the rate at this step, the first being 0."""
         return self.power / (jnp.asarray(step, jnp.result_type(float)) + self.power + self.start)
 
 
 Rate = Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage | PolynomialDecay
+
+# What `rate` takes, and refuses in a sentence of its own: its type for a checker, anything where it runs.
+if TYPE_CHECKING:
+    RateLike: TypeAlias = Number | Rate | Callable[[Array], Numeric]
+else:
+    RateLike = Any
 
 
 def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
@@ -232,7 +238,7 @@ def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
     if steps is None:
         return algorithm
 
-    def fill(part: Any) -> Any:
+    def fill(part: PyTree) -> PyTree:
         if not isinstance(part, Annealed) or part.steps is not None:
             return part
         filled = replace(part, steps=float(steps))
@@ -241,7 +247,7 @@ def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
     return jax.tree.map(fill, algorithm, is_leaf=lambda part: isinstance(part, Annealed | WarmRestarts))
 
 
-def averaging(value: Any, name: str) -> Rate:
+def averaging(value: RateLike, name: str) -> Rate:
     r"""Returns the rate of a moving average: \(1 - \beta\) for a decay β, any rate as it is.
 
     Args:

@@ -38,13 +38,13 @@ from lamu.geometry import Geometry, Straight
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
 from lamu.objective.objective import dispersion_step
-from lamu.operators import Dense, Diagonal, Scalar
+from lamu.operators import AnyStructure, Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
-from lamu.typing import Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Statistics, Trace
 from lamu.update_rules import Inverse, NoMomentum
 
 __all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
@@ -54,7 +54,7 @@ _ROWS = 64  # of the example, whose curvature is where the precision starts
 _LEAST = 1e-4  # the least of it: rows of zeros say nothing
 
 
-def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
+def natural_step(natural: Statistics, gradient: Statistics, rate: Numeric) -> Statistics:
     r"""Returns \(\lambda - \rho\,(\nabla_\mu E_q[\ell] + \lambda)\), the rule for a family with constant base measure.
 
     Args:
@@ -73,7 +73,7 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
 
 
 def gaussian_step(
-    belief: Gaussian, gradient: Params, hessian: Any, rate: Any, geometry: Geometry | None = None
+    belief: Gaussian, gradient: Params, hessian: OperatorTree, rate: Numeric, geometry: Geometry | None = None
 ) -> Gaussian:
     r"""Returns the Gaussian after one step of the rule.
 
@@ -101,16 +101,16 @@ def gaussian_step(
 
 def gaussian_arrow(
     mean: Params,
-    precision: Any,
+    precision: OperatorTree,
     gradient: Params,
-    target: Any,
-    rate: Any,
+    target: OperatorTree,
+    rate: Numeric,
     *,
     geometry: Geometry,
     metric: Any,
-    precision_rate: Any = None,
-    count: Any = 1,
-) -> tuple[Params, Any, Params]:
+    precision_rate: Numeric | None = None,
+    count: Numeric = 1,
+) -> tuple[Params, OperatorTree, Params]:
     r"""Returns mean and precision after one step of the rule, and the direction d of the mean.
 
     \[ P \leftarrow \mathrm{move}_{\rho_P}(P, H), \qquad d = \mathrm{metric}(P, g), \qquad m \leftarrow m - \rho_m d \]
@@ -164,13 +164,13 @@ class RuleState:
         0
     """
 
-    count: Any
+    count: Numeric
     mean: Params
-    precision: Any
+    precision: OperatorTree
     momentum: Params
     rest: Params
     network_state: State
-    first_invalid_step: Any = None
+    first_invalid_step: Numeric | None = None
 
 
 @record
@@ -324,7 +324,7 @@ class Rule(Runnable):
             Info(loss=at.value, residual=jnp.sqrt(decrement)),
         )
 
-    def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         """Returns the Gaussian beside its point dispersions; a point where the algorithm keeps no uncertainty.
 
         A Gaussian whose curvature was taken at its mean is that of the linearised network there, and predicts so.
@@ -333,7 +333,7 @@ class Rule(Runnable):
             ValueError: where the precision has left the cone of positive matrices, with the step and the remedy.
         """
         if self.keeps_uncertainty:
-            belief: Any = Product({"network": self._whole(state, objective), "likelihood": Point(state.rest)})
+            belief: Belief = Product({"network": self._whole(state, objective), "likelihood": Point(state.rest)})
         else:
             belief = Point(self.space.join(state.mean, state.rest))
         at_mean = self.keeps_uncertainty and isinstance(self.expectation, Delta)
@@ -370,14 +370,20 @@ class Rule(Runnable):
             raise ValueError(self.explain_divergence(state) or str(error)) from error
 
     def _measured(
-        self, key: RandomKey, state: RuleState, loss: BatchLoss, objective: Objective, prior: Any, rate: Any
-    ) -> tuple[Evaluation, Any, Any]:
+        self,
+        key: RandomKey,
+        state: RuleState,
+        loss: BatchLoss,
+        objective: Objective,
+        prior: OperatorTree,
+        rate: Numeric,
+    ) -> tuple[Evaluation, OperatorTree, OperatorTree]:
         """Returns value and gradient at this step, the precision P and its target, or None where P is there already."""
         # With a period of k steps P makes k steps at once, at the rate \(1 - (1 - \rho_P)^k\), in the branch that knows
         # the curvature: to hand that out of the branch at every step would cost a pass over it.
         belief = self.belief(state, objective)
 
-        def measured(key: RandomKey, curvature: Curvature) -> tuple[Evaluation, Any]:
+        def measured(key: RandomKey, curvature: Curvature) -> tuple[Evaluation, OperatorTree]:
             at = self.expectation.evaluate(key, belief, loss, curvature, self.structure)
             if at.curvature is None:
                 return at, None
@@ -388,18 +394,18 @@ class Rule(Runnable):
             at, target = measured(key, self.curvature)
             return at, state.precision, target
 
-        def moved() -> tuple[Evaluation, Any]:
+        def moved() -> tuple[Evaluation, OperatorTree]:
             at, target = measured(key, self.curvature)
             return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.curvature_update_period)
 
-        def kept() -> tuple[Evaluation, Any]:
+        def kept() -> tuple[Evaluation, OperatorTree]:
             at, _ = measured(jax.random.clone(key), NoCurvature())  # one of the two branches is run
             return at, state.precision
 
         return *jax.lax.cond(state.count % self.curvature_update_period == 0, moved, kept), None
 
     def _follow(
-        self, memory: Params, gradient: Params, prior_gradient: Params | None, count: Any
+        self, memory: Params, gradient: Params, prior_gradient: Params | None, count: Numeric
     ) -> tuple[Params, Params]:
         """Returns the momentum's memory and the direction of descent, with the prior's exact gradient added."""
         # The prior's gradient needs no averaging. But a momentum whose weights do not sum to one would weigh the data
@@ -411,7 +417,7 @@ class Rule(Runnable):
         memory, followed = self.momentum.follow(memory, gradient, count)
         return memory, tree.add(followed, prior_gradient)
 
-    def _watch(self, first_invalid_step: Any, precision: Any, like: Params, count: Any) -> Any:
+    def _watch(self, first_invalid_step: Any, precision: OperatorTree, like: Params, count: Numeric) -> Array | None:
         if not self.can_become_indefinite:
             return None
         return jnp.where((first_invalid_step == 0) & ~precision.is_positive(like), count, first_invalid_step)
@@ -422,7 +428,7 @@ def _first_rows(batch: Batch) -> Batch:
     return jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
 
 
-def _plus(curvature: Any, prior: Any, like: Params) -> Any:
+def _plus(curvature: OperatorTree, prior: OperatorTree, like: Params) -> OperatorTree:
     """The curvature plus the precision of the prior; what is not linear in its leaves takes it in itself."""
     # A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
     # structures take in independent priors alone.
@@ -434,5 +440,5 @@ def _plus(curvature: Any, prior: Any, like: Params) -> Any:
     return curvature.add_prior(prior, like)
 
 
-def _name_of(structure: Any) -> str:
+def _name_of(structure: AnyStructure) -> str:
     return structure.__name__.lower() if isinstance(structure, type) else str(structure)

@@ -25,7 +25,7 @@ from lamu.families import ExponentialFamily, Gaussian, Product
 from lamu.families.exponential import values_of
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense
+from lamu.operators import AnyStructure, Dense
 from lamu.posterior import Posterior
 from lamu.priors import gaussian_belief
 from lamu.priors.belief import in_structure
@@ -127,7 +127,7 @@ def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: A
 
 
 @partial(jax.jit, static_argnums=0)
-def _added_by(structure: object, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
+def _added_by(structure: AnyStructure, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
     held, state = dispersion(posterior), posterior.network_state
     count = batch.count / objective.temperature
     loss = BatchLoss(objective, batch, state, NetworkParameters(), held, conjugate=True)

@@ -147,7 +147,7 @@ class Support:
         """
         return numbers
 
-    def indicators(self, y: Targets, mean: Rows) -> Any:
+    def indicators(self, y: Targets, mean: Rows) -> Array:
         """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
 
         Args:
@@ -365,7 +365,7 @@ class Signs(TwoClasses):
     def contains(self, y: Targets) -> Targets:
         return np.equal(y, -1) | np.equal(y, 1)
 
-    def indicators(self, y: Targets, mean: Rows) -> Any:
+    def indicators(self, y: Targets, mean: Rows) -> Array:
         """Returns one where the target is one, else zero."""
         return (jnp.asarray(y) > 0).astype(mean.dtype)
 
@@ -421,7 +421,7 @@ class Classes(Support):
     def labels(self, mean: Rows) -> Rows:
         return mean.argmax(axis=-1)
 
-    def indicators(self, y: Targets, mean: Rows) -> Any:
+    def indicators(self, y: Targets, mean: Rows) -> Array:
         """Returns one-hot vectors, `[N, number]`."""
         return jax.nn.one_hot(y, mean.shape[-1], dtype=mean.dtype)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -21,6 +21,8 @@ __all__ = [
     "Int",
     "Key",
     "Number",
+    "Numeric",
+    "OperatorTree",
     "Options",
     "Params",
     "Prediction",
@@ -31,9 +33,10 @@ __all__ = [
     "State",
     "Statistics",
     "Targets",
+    "Trace",
 ]
 
-Params: TypeAlias = PyTree[Any]
+Params: TypeAlias = PyTree
 """A point θ of parameter space: nested dictionaries, lists or tuples of floating arrays."""
 
 RandomKey: TypeAlias = Key[jax.Array, ""]
@@ -42,25 +45,31 @@ RandomKey: TypeAlias = Key[jax.Array, ""]
 Number: TypeAlias = float | int | jax.Array
 """A real hyperparameter: a Python number, or a zero-dimensional array where it is traced."""
 
+if TYPE_CHECKING:
+    Numeric: TypeAlias = float | int | jax.Array
+else:
+    Numeric: TypeAlias = float | int | np.number | np.ndarray | jax.Array
+"""A number on the way through a step, traced or not: a rate, a count, a temperature; NumPy's pass too."""
+
 Rows: TypeAlias = jax.Array | np.ndarray
 """Inputs `[N, ...]` for prediction: on the device, or in the host's memory until their chunk's turn comes."""
 
-Inputs: TypeAlias = PyTree[Any]
+Inputs: TypeAlias = PyTree
 """Inputs x of the rows, or of one row: an array, or a tree of arrays whose leading axis is the rows."""
 
-Targets: TypeAlias = PyTree[Any]
+Targets: TypeAlias = PyTree
 """Targets y of the rows: an array, or a tree of arrays whose leading axis is the rows."""
 
 Data: TypeAlias = Any
 """What `lamu.fit` reads: a pair of inputs and targets, arrays by name, a source of `lamu.data`, a stream of batches."""
 
-Belief: TypeAlias = PyTree[Any]
+Belief: TypeAlias = PyTree
 """A belief q(θ): a record of `lamu.families`, or a tree of such records."""
 
-Statistics: TypeAlias = PyTree[Any]
+Statistics: TypeAlias = PyTree
 """Sufficient statistics T(θ), their expectations, or natural parameters: a tree that a family reads."""
 
-State: TypeAlias = PyTree[Any]
+State: TypeAlias = PyTree
 """A tree of arrays carried from call to call: of an algorithm, a chain, or a network (batch statistics)."""
 
 Prediction: TypeAlias = Any
@@ -71,3 +80,8 @@ Document: TypeAlias = dict[str, Any]
 
 Options: TypeAlias = dict[str, Any]
 """The arguments of a function by name, or the fields of an object."""
+OperatorTree: TypeAlias = PyTree
+"""A precision, a curvature, or their factor: an operator of `lamu.operators`, or a tree of them."""
+
+Trace: TypeAlias = PyTree
+"""The draws that a run collected, leaves `[draws, ...]`; None where it collected none."""

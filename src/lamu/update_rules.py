@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Number, Numeric, OperatorTree, Params
 
 __all__ = [
     "BiasCorrected",
@@ -49,7 +49,7 @@ class NoMomentum:
         """Returns an empty memory."""
         return {}
 
-    def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
+    def follow(self, memory: Params, gradient: Params, count: Numeric) -> tuple[Params, Params]:
         """Returns the memory and the gradient to follow at step `count` (the first is 1)."""
         return memory, gradient
 
@@ -76,7 +76,7 @@ class HeavyBall:
         """Returns the zero vector."""
         return tree.zeros_like(like)
 
-    def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
+    def follow(self, memory: Params, gradient: Params, count: Numeric) -> tuple[Params, Params]:
         """Returns the new memory, which is what is followed."""
         memory = tree.add(gradient, memory, self.decay)
         return memory, memory
@@ -102,7 +102,7 @@ class MovingAverage(HeavyBall):
     departure = "momentum with bias correction"
     normalised = True
 
-    def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
+    def follow(self, memory: Params, gradient: Params, count: Numeric) -> tuple[Params, Params]:
         """Returns the new average, and the corrected one to follow."""
         memory = _averaged(self.decay, memory, gradient)
         correction = _one_minus_power(self.decay, count)
@@ -124,7 +124,7 @@ class PlainAverage(HeavyBall):
         [0.5, 0.5]
     """
 
-    def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
+    def follow(self, memory: Params, gradient: Params, count: Numeric) -> tuple[Params, Params]:
         """Returns the new average, which is what is followed."""
         memory = _averaged(self.decay, memory, gradient)
         return memory, memory
@@ -144,7 +144,7 @@ class Inverse:
     departure = ""
     is_precision = True
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns S⁻¹ g."""
         return precision.solve(gradient)
 
@@ -172,7 +172,7 @@ class InverseSquareRoot:
     def __post_init__(self) -> None:
         _require_not_negative(self.eps)
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns g / (√s + ε)."""
         return jax.tree.map(
             lambda s, g: g / (jnp.sqrt(s) + tree.cast(self.eps, g)), precision.diagonal(gradient), gradient
@@ -203,7 +203,7 @@ class DampedInverse:
     departure = "damping"
     is_precision = True
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns (S + γ I)⁻¹ g."""
         shift = type(precision).from_diagonal(jax.tree.map(lambda g: jnp.full_like(g, self.damping), gradient))
         return jax.tree.map(jnp.add, precision, shift).solve(gradient)
@@ -232,7 +232,7 @@ class RootOfSum:
     def __post_init__(self) -> None:
         _require_not_negative(self.eps)
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns g / √(s + ε)."""
         return jax.tree.map(
             lambda s, g: g * jax.lax.rsqrt(s + tree.cast(self.eps, g)), precision.diagonal(gradient), gradient
@@ -261,7 +261,7 @@ class BiasCorrected:
         """The base's departure, and this one."""
         return f"{self.base.departure}, bias correction"
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns the base's direction for the corrected scale."""
         correction = _one_minus_power(1 - rate, count)
         corrected = jax.tree.map(lambda s: s / correction.astype(s.dtype), precision)
@@ -305,7 +305,7 @@ class ByFanIn:
         if isinstance(self.radius, int | float) and not self.radius > 0:
             raise ValueError(f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
 
-    def of(self, leaf: Any) -> Any:
+    def of(self, leaf: Params) -> Number:
         """Returns the radius for a leaf.
 
         Args:
@@ -353,7 +353,7 @@ class Clipped:
         """The base's departure, and this one."""
         return f"{self.base.departure}, clipped steps" if self.base.departure else "clipped steps"
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns the base's direction, every coordinate clipped to the radius."""
         direction = self.base.direction(precision, gradient, count, rate)
 
@@ -364,13 +364,13 @@ class Clipped:
         return jax.tree.map(clipped, direction)
 
 
-def _one_minus_power(decay: Any, count: Any) -> Array:
+def _one_minus_power(decay: Numeric, count: Numeric) -> Array:
     # In the widest float at hand: in a narrow one, 1 − β^t would lose the first steps of a slow average.
     dtype = jnp.result_type(float)
     return 1 - jnp.asarray(decay, dtype) ** jnp.asarray(count, dtype)
 
 
-def _require_not_negative(eps: Any) -> None:
+def _require_not_negative(eps: object) -> None:
     """ε shields a division; a negative one may be the division by zero itself."""
     if isinstance(eps, int | float) and not 0 <= eps < math.inf:
         raise ValueError(f"eps={eps!r} shields no division; give a small positive number, or zero")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +15,9 @@ from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
-from lamu.rate import Rate, rate
+from lamu.rate import Rate, RateLike, rate
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Trace
 
 __all__ = ["BlackBox", "BlackBoxState", "igo", "natural_search_gradient", "utilities"]
 
@@ -27,10 +26,10 @@ __all__ = ["BlackBox", "BlackBoxState", "igo", "natural_search_gradient", "utili
 class BlackBoxState:
     """What the next step needs."""
 
-    count: Any  # steps taken
+    count: Numeric  # steps taken
     mean: Params  # m
-    precision: Any  # S, dense
-    network_state: Any
+    precision: OperatorTree  # S, dense
+    network_state: State
 
 
 @record
@@ -103,7 +102,7 @@ class BlackBox(Runnable):
         return state, Info(loss=jnp.mean(losses), residual=jnp.sqrt(jnp.maximum(moved, 0.0)))
 
     def posterior(
-        self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Data, trace: Any
+        self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
         # Returns the point m: without an entropy the search distribution is no posterior.
         return Posterior.of(objective, Point(state.mean), state.network_state, key)
@@ -136,7 +135,10 @@ def natural_search_gradient(belief: Gaussian, draws: Params, weights: Array) -> 
 
 @recipe("Ollivier et al. 2017; Glasmachers et al. 2010")
 def igo(
-    learning_rate: Any = 1.0, precision_rate: Any = None, samples: int | None = None, init_scale: float = 1.0
+    learning_rate: RateLike = 1.0,
+    precision_rate: RateLike | None = None,
+    samples: int | None = None,
+    init_scale: float = 1.0,
 ) -> BlackBox:
     r"""Information-geometric optimisation: a Gaussian that searches for the minimum of a loss without a gradient.
 

@@ -18,12 +18,12 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Runnable, Traits, recipe, require_part, runnable
 from lamu.record import record, static
-from lamu.typing import Belief, Data, Params, RandomKey, State
+from lamu.typing import Belief, Data, Params, PyTree, RandomKey, State, Trace
 
 __all__ = ["Blocks", "blocks", "owners", "rest_of"]
 
 
-def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...] = ()) -> Any:
+def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...] = ()) -> PyTree:
     """Returns the number of the part of every leaf, a tree like the coordinates."""
     numbers = {pattern: number for number, pattern in enumerate(patterns)}
     found = tree.by_pattern(numbers, coordinates)
@@ -34,7 +34,7 @@ def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...]
     return found
 
 
-def rest_of(owner: Any, number: int, coordinates: Params) -> Params:
+def rest_of(owner: PyTree, number: int, coordinates: Params) -> Params:
     """Returns the leaves of all other parts, with None at those of one."""
     return jax.tree.map(lambda k, leaf: None if k == number else leaf, owner, coordinates)
 
@@ -75,7 +75,7 @@ class Blocks(Runnable):
             departures,
         )
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, ...]:
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[State, ...]:
         # Returns the states of the parts, each beside the others' first parameters.
         params, _ = objective.model.init(jax.random.clone(key), batch)
         owners(self.patterns, params["network"], tuple(tree.paths(objective.model.frozen)))
@@ -86,8 +86,8 @@ class Blocks(Runnable):
         return tuple(states)
 
     def step(
-        self, key: RandomKey, state: tuple[Any, ...], batch: Batch, objective: Objective
-    ) -> tuple[tuple[Any, ...], Info]:
+        self, key: RandomKey, state: tuple[State, ...], batch: Batch, objective: Objective
+    ) -> tuple[tuple[State, ...], Info]:
         # Returns the states after a step of every part: gradients from where all stand, then messages in order.
         if len(state) == 1:
             alone, info = self.algorithms[0].step(key, state[0], batch, objective)
@@ -110,18 +110,18 @@ class Blocks(Runnable):
         squared = jnp.stack([jnp.square(jnp.asarray(info.residual, infos[0].loss.dtype)) for info in infos])
         return tuple(new), Info(loss=infos[self._first].loss, residual=jnp.sqrt(jnp.sum(squared)))
 
-    def preview(self, key: RandomKey, state: tuple[Any, ...], objective: Objective) -> Posterior:
+    def preview(self, key: RandomKey, state: tuple[State, ...], objective: Objective) -> Posterior:
         # Returns the product of what the parts' states stand for.
         keys = [jax.random.clone(key), *(jax.random.fold_in(key, k) for k in range(1, len(state)))]
         return self._joined(objective, [self._posterior(keys[k], k, one, objective) for k, one in enumerate(state)])
 
     def posterior(
-        self, key: RandomKey, state: tuple[Any, ...], objective: Objective, data: Data, trace: Any
+        self, key: RandomKey, state: tuple[State, ...], objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
         # Returns the product of the parts' beliefs, with the dispersions of the first part that has any.
         return self.preview(key, state, objective)
 
-    def explain_divergence(self, state: tuple[Any, ...]) -> str | None:
+    def explain_divergence(self, state: tuple[State, ...]) -> str | None:
         # Returns the first explanation of a part.
         found = (runnable(one).explain_divergence(part) for one, part in zip(self.algorithms, state, strict=True))
         return next((reason for reason in found if reason is not None), None)
@@ -142,7 +142,7 @@ class Blocks(Runnable):
         number: int,
         whole: Params,
         dispersions: Params,
-        beliefs: tuple[Any, ...],
+        beliefs: tuple[State, ...],
     ) -> Objective:
         """Returns the objective of one part, with the others held."""
         if len(self.algorithms) == 1:
@@ -238,7 +238,7 @@ def blocks(algorithms: Mapping[str, Any] | None = None) -> Blocks:
     return Blocks(tuple(table.values()), tuple(table))
 
 
-def _network(belief: Belief) -> Any:
+def _network(belief: Belief) -> Belief:
     """Returns a belief about the coordinates alone."""
     if isinstance(belief, Product):
         return belief.factors["network"]

@@ -21,11 +21,11 @@ from lamu.posterior import Posterior
 from lamu.predictives import MixturePredictive, PredictiveRule, Prepared, Sampled
 from lamu.predictives.sampled import DrawnOutputs
 from lamu.protocol import Algorithm, Choices, Wrapper, recipe, require_part
-from lamu.rate import Annealed, decay, rate
+from lamu.rate import Annealed, RateLike, decay, rate
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, Data, Params, RandomKey, Rows, State
+from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, Rows, State, Trace
 from lamu.update_rules import HeavyBall, MovingAverage, NoMomentum
 
 __all__ = ["Masked", "NoisyUnits", "PlugInMean", "PlugInMode", "bayesbinn", "dropout", "mc_dropout", "straight_through"]
@@ -71,10 +71,10 @@ def _mode(belief: Belief) -> Params:
 
 @recipe("Meng et al. 2020, section 3")
 def bayesbinn(
-    learning_rate: Any = Annealed(0.01),
+    learning_rate: RateLike = Annealed(0.01),
     expectation: Any = None,
     init_half_logit: float = 3.0,
-    rest_rate: Any = Annealed(0.1),
+    rest_rate: RateLike = Annealed(0.1),
     momentum: float = 0.0,
     leaves: tuple[str, ...] = ("*kernel",),
 ) -> NaturalRule:
@@ -140,8 +140,8 @@ def bayesbinn(
 
 @recipe("Meng et al. 2020, table 1")
 def straight_through(
-    learning_rate: Any = Annealed(1.0),
-    rest_rate: Any = Annealed(0.1),
+    learning_rate: RateLike = Annealed(1.0),
+    rest_rate: RateLike = Annealed(0.1),
     momentum: float = 0.0,
     leaves: tuple[str, ...] = ("*kernel",),
 ) -> NaturalRule:
@@ -238,8 +238,8 @@ def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
 
 
 @jax.jit
-def _outputs(model: Target, network_state: State, draws: Params, keys: Any, x: Array, offset: Array | None) -> Array:
-    def at_draw(draw: tuple[Params, Any]) -> Array:
+def _outputs(model: Target, network_state: State, draws: Params, keys: Array, x: Array, offset: Array | None) -> Array:
+    def at_draw(draw: tuple[Params, PyTree]) -> Array:
         params, key = draw
         # Each row by itself, with one key for all: noise is drawn by a row's number, and every row is its own first.
         row = lambda x: model.outputs(params, network_state, x[None], key)[0][0]
@@ -285,7 +285,7 @@ class NoisyUnits(Wrapper):
         # Returns the optimiser's preview, predicting by this algorithm's rule.
         return replace(super().preview(key, state, objective), rule=self.rule)
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the optimiser's posterior, predicting by this algorithm's rule.
         return replace(self.base.posterior(key, state, objective, data, trace), rule=self.rule)
 
@@ -368,5 +368,5 @@ def mc_dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     return NoisyUnits(_optimiser(optimizer), Masked())
 
 
-def _optimiser(optimizer: Any) -> Algorithm:
+def _optimiser(optimizer: Algorithm | None) -> Algorithm:
     return adam(Annealed(1e-2)) if optimizer is None else require_part(optimizer, "optimizer")

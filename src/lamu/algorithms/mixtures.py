@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -18,10 +16,10 @@ from lamu.objective.objective import dispersion_step
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
-from lamu.rate import Annealed, Rate, rate
+from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Trace
 from lamu.update_rules import Inverse
 
 __all__ = ["MixtureRule", "MixtureState", "WithEntropy", "mixture_vi", "multimodal"]
@@ -44,9 +42,9 @@ __all__ = ["MixtureRule", "MixtureState", "WithEntropy", "mixture_vi", "multimod
 class WithEntropy(BatchLoss):
     r"""The mean loss and the belief's own log density, \(\bar\ell(\theta) + \log q(\theta) / \kappa\)."""
 
-    belief: Any = None  # q, held
+    belief: Belief = None  # q, held
 
-    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         value, state = super().value(coordinates, rest, key)
         return value + (self.belief.log_prob(coordinates) / self.objective.concentration).astype(value.dtype), state
 
@@ -55,12 +53,12 @@ class WithEntropy(BatchLoss):
 class MixtureState:
     """What the next step needs."""
 
-    count: Any  # steps taken
-    logits: Any  # log π, up to a constant, `[K]`
+    count: Numeric  # steps taken
+    logits: Array  # log π, up to a constant, `[K]`
     mean: Params  # the means, stacked
-    precision: Any  # P = S/κ of every component, the precision a row, stacked
+    precision: OperatorTree  # P = S/κ of every component, the precision a row, stacked
     rest: Params  # dispersions: a point
-    network_state: Any
+    network_state: State
 
 
 @record
@@ -139,7 +137,7 @@ class MixtureRule(Runnable):
         loss = WithEntropy(objective, batch, state.network_state, NetworkParameters(), state.rest, belief=factored)
         rate = self.learning_rate(state.count)
 
-        def component(key: RandomKey, q: Gaussian, precision: Dense) -> Any:
+        def component(key: RandomKey, q: Gaussian, precision: Dense) -> Params:
             at = self.expectation.evaluate(key, q, loss, self.curvature, Dense)
             target = jax.tree.map(jnp.add, precision, at.curvature)
             mean, precision, direction = gaussian_arrow(
@@ -168,18 +166,20 @@ class MixtureRule(Runnable):
             Info(loss=average(values), residual=jnp.sqrt(objective.concentration * average(decrements))),
         )
 
-    def posterior(self, key: RandomKey, state: MixtureState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: MixtureState, objective: Objective, data: Data, trace: Trace
+    ) -> Posterior:
         # Returns the mixture beside its point dispersions.
-        belief: Any = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
+        belief: Belief = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
         return Posterior.of(objective, belief, state.network_state, key)
 
 
 @recipe("Lin, Khan & Schmidt 2019")
 def mixture_vi(
-    learning_rate: Any = Annealed(0.1),
+    learning_rate: RateLike = Annealed(0.1),
     components: int = 5,
     samples: int = 4,
-    weights_rate: Any = Annealed(0.1),
+    weights_rate: RateLike = Annealed(0.1),
     init_precision: float = 1.0,
     spread: float = 1.0,
 ) -> MixtureRule:
@@ -235,7 +235,7 @@ def mixture_vi(
 
 @recipe("Khan & Rue 2021, section 3; Lin et al. 2019")
 def multimodal(
-    learning_rate: Any = 0.1, components: int = 10, init_precision: float = 10.0, spread: float = 1.0
+    learning_rate: RateLike = 0.1, components: int = 10, init_precision: float = 10.0, spread: float = 1.0
 ) -> MixtureRule:
     r"""Multimodal optimisation: several modes at once, by a mixture of Gaussians and the delta method.
 

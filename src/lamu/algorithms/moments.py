@@ -23,12 +23,14 @@ from lamu.predictives.moment_propagation import Propagated, moments, require_rec
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.record import record
-from lamu.typing import Array, Belief, Data, DTypeLike, Params, RandomKey
+from lamu.typing import Array, Belief, Data, DTypeLike, Numeric, Params, PyTree, RandomKey, Trace
 
 __all__ = ["MomentState", "PriorFactors", "ProbabilisticBackpropagation", "pbp", "renewed", "require_variance"]
 
 
-def renewed(shape: Any, rate: Any, variance: Any, square: Any, unit: Any = 1.0) -> tuple[Array, Array]:
+def renewed(
+    shape: Numeric, rate: Numeric, variance: Numeric, square: Numeric, unit: Numeric = 1.0
+) -> tuple[Array, Array]:
     r"""Returns the Gamma with mean and variance of \(\gamma\) after a normal number e of precision γ was seen."""
     # With \(Z(a) = N(e \mid 0,\; v + u\, b / (a - 1))\), the Student's distribution of e taken for a normal one of its
     # variance, and \(Z_1 = Z(a + 1)\), \(Z_2 = Z(a + 2)\),
@@ -55,7 +57,7 @@ def require_variance(belief: Belief, name: str) -> None:
     """Raises a ValueError for a Gamma belief under which the variance has no mean, a TypeError for anything else."""
     if not isinstance(belief, Gamma):
         raise TypeError(f"{name}={belief!r} is no belief about a precision; give for instance Gamma(6.0, 6.0)")
-    shape: Any = belief.shape
+    shape: Params = belief.shape
     if not isinstance(shape, Tracer) and not np.all(np.asarray(shape) > 1.0):
         raise ValueError(f"{name} has the shape {shape}, so the variance has no mean; give one above 1")
 
@@ -146,11 +148,11 @@ class MomentState:
 
     mean: Params  # the weights' means
     variance: Params  # their variances
-    noise: Any  # the Gamma of the noise's precision, one number an output, for standardised targets
-    factors: Any  # the prior's part of the belief
-    seen: Any  # the rows seen in this pass
-    counted: Any  # the sum of their weights
-    last: Any  # the factors of the rows in the pass before this one, or zeros in the first pass
+    noise: PyTree  # the Gamma of the noise's precision, one number an output, for standardised targets
+    factors: PriorFactors  # the prior's part of the belief
+    seen: Array  # the rows seen in this pass
+    counted: Array  # the sum of their weights
+    last: RowFactors  # the factors of the rows in the pass before this one, or zeros in the first pass
 
 
 @record
@@ -159,8 +161,8 @@ class RowFactors:
 
     precision: Params  # the precisions of the weights
     precision_mean: Params  # precision times mean, the mean measured from the prior's centre
-    noise: Any  # what the rows added to the shape and the rate of the noise's belief; None where the noise is given
-    weight: Any  # the sum of the rows' weights; zero before the first pass is over
+    noise: PyTree  # what the rows added to the noise's belief; None where the noise is given
+    weight: Numeric  # the sum of the rows' weights; zero before the first pass is over
 
 
 @record
@@ -221,7 +223,7 @@ class ProbabilisticBackpropagation(Runnable):
         counts = (batch.mask * batch.weight * objective.likelihood_power / objective.temperature).astype(dtype)
         given = None if state.noise is not None else _noise(model.likelihood, targets)
 
-        def one(belief: tuple[Any, ...], row: tuple[Array, ...]) -> tuple[tuple[Any, ...], Array]:
+        def one(belief: tuple[PyTree, ...], row: tuple[Array, ...]) -> tuple[tuple[PyTree, ...], Array]:
             return _absorbed(belief, given, state.factors.centre, state.last, *row)
 
         begun = (state.mean, state.variance, state.noise)
@@ -236,7 +238,7 @@ class ProbabilisticBackpropagation(Runnable):
         whole = seen >= jnp.asarray(objective.data_size, dtype) - 0.5
         counted = state.counted + jnp.sum(counts)
 
-        def over() -> tuple[Params, Params, Any, RowFactors, Array]:
+        def over() -> tuple[Params, Params, PyTree, RowFactors, Array]:
             last = _row_factors(state.factors, mean, variance, noise, self.noise, counted)
             return *state.factors.refined(mean, variance), last, jnp.zeros_like(counted)
 
@@ -248,10 +250,12 @@ class ProbabilisticBackpropagation(Runnable):
         after = MomentState(mean, variance, noise, factors, seen, counted, last)
         return after, Info(loss=loss, residual=residual)
 
-    def posterior(self, key: RandomKey, state: MomentState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: MomentState, objective: Objective, data: Data, trace: Trace
+    ) -> Posterior:
         # Returns the independent Gaussians of the weights, beside the Gamma of the noise's precision.
         gaussian = Gaussian(state.mean, Diagonal(jax.tree.map(jnp.reciprocal, state.variance)))
-        noise: Any = Point({}) if state.noise is None else NoiseScale(state.noise)
+        noise: Belief = Point({}) if state.noise is None else NoiseScale(state.noise)
         belief = Product({"network": gaussian, "likelihood": noise})
         return Posterior(objective.model, belief, {}, Propagated(), key, temperature=objective.temperature)
 
@@ -318,7 +322,7 @@ def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> Probabilistic
 
 
 def _row_factors(
-    factors: Any, mean: Params, variance: Params, noise: Any, noise_prior: Gamma, weight: Array
+    factors: PyTree, mean: Params, variance: Params, noise: PyTree, noise_prior: Gamma, weight: Array
 ) -> RowFactors:
     """The belief over the prior's factors."""
     precision = jax.tree.map(lambda v, p: 1.0 / v - p, variance, factors.precision)
@@ -332,7 +336,7 @@ def _row_factors(
     return RowFactors(precision, precision_mean, added, weight)
 
 
-def _without_share(belief: tuple[Any, ...], centre: Params, last: RowFactors, counts: Array) -> tuple[Any, ...]:
+def _without_share(belief: tuple[PyTree, ...], centre: Params, last: RowFactors, counts: Array) -> tuple[PyTree, ...]:
     """The belief without a row's share of what the rows said in the last pass; the belief itself in the first pass."""
     mean, variance, noise = belief
     share = jnp.where(last.weight > 0, counts / jnp.where(last.weight > 0, last.weight, 1.0), 0.0)
@@ -354,8 +358,8 @@ def _without_share(belief: tuple[Any, ...], centre: Params, last: RowFactors, co
 
 
 def _absorbed(
-    belief: tuple[Any, ...], given: Any, centre: Params, last: RowFactors, x: Array, target: Array, counts: Array
-) -> tuple[tuple[Any, ...], Array]:
+    belief: tuple[PyTree, ...], given: PyTree, centre: Params, last: RowFactors, x: Array, target: Array, counts: Array
+) -> tuple[tuple[PyTree, ...], Array]:
     """Returns the belief after a row, and the log evidence of the row without it, in nats and standardised units."""
     old_mean, old_variance, old_noise = belief
     mean, variance, noise = _without_share(belief, centre, last, counts)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lamu import tree
 from lamu.dtype_policy import lenient
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Number, Params, State
 
-__all__ = ["default_optimiser", "optax_step", "optimiser_or"]
+__all__ = ["Optimizer", "default_optimiser", "optax_step", "optimiser_or"]
+
+# An argument that `optimiser_or` refuses in a sentence of its own: its type for a checker, anything where it runs.
+if TYPE_CHECKING:
+    from optax import GradientTransformation as Optimizer
+else:
+    Optimizer = Any
 
 
 @cache
-def default_optimiser(name: str, *settings: float) -> Any:
+def default_optimiser(name: str, *settings: float) -> Optimizer:
     """Returns an optax optimiser, the same object for the same arguments."""
     # An optimiser is a pair of functions, and a new pair is to JAX a new program, though it does the same: a recipe
     # that made its own at every call would compile every run anew.
@@ -23,7 +29,7 @@ def default_optimiser(name: str, *settings: float) -> Any:
     return getattr(optax, name)(*settings)
 
 
-def optimiser_or(optimizer: Any, name: str, *settings: float) -> Any:
+def optimiser_or(optimizer: Optimizer | None, name: str, *settings: float) -> Optimizer:
     """Returns an optax optimiser as it is, and the default where it is None."""
     if optimizer is None:
         return default_optimiser(name, *settings)
@@ -36,14 +42,14 @@ def optimiser_or(optimizer: Any, name: str, *settings: float) -> Any:
 
 
 def optax_step(
-    optimizer: Any,
+    optimizer: Optimizer,
     gradient: Params,
-    memory: Any,
+    memory: State,
     params: Params,
-    value: Any,
-    value_fn: Callable[[Params], Any],
+    value: Array | None,
+    value_fn: Callable[[Params], Array],
     factor: Number | Array = 1.0,
-) -> tuple[Params, Any]:
+) -> tuple[Params, State]:
     """Returns parameters and memory after one update."""
     import optax
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.algorithms.optax_step import optax_step, optimiser_or
+from lamu.algorithms.optax_step import Optimizer, optax_step, optimiser_or
 from lamu.data.batch import Batch
 from lamu.expectations import Delta
 from lamu.expectations.worst_case import WorstCase
@@ -22,10 +22,10 @@ from lamu.operators import Dense, Diagonal, Scalar
 from lamu.operators.kronecker import KroneckerFactored
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
-from lamu.rate import Annealed, decay, rate
+from lamu.rate import Annealed, RateLike, decay, rate
 from lamu.record import record, static
 from lamu.rule import Rule, RuleState
-from lamu.typing import Array, Data, Params, RandomKey, State
+from lamu.typing import Array, Data, Numeric, Params, RandomKey, State, Trace
 from lamu.update_rules import (
     BiasCorrected,
     Clipped,
@@ -58,7 +58,7 @@ __all__ = [
 
 
 @recipe("Khan & Rue 2021, section 1.3.1")
-def gradient_descent(learning_rate: Any = 0.1) -> Rule:
+def gradient_descent(learning_rate: RateLike = 0.1) -> Rule:
     r"""Gradient descent on the mean loss.
 
     \[ m \leftarrow m - \rho\, \nabla\bar\ell(m) \]
@@ -91,7 +91,7 @@ def gradient_descent(learning_rate: Any = 0.1) -> Rule:
 
 
 @recipe("Khan & Rue 2021, section 4.1")
-def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
+def sgd(learning_rate: RateLike = 0.1, momentum: float = 0.0) -> Rule:
     r"""Stochastic gradient descent with heavy-ball momentum.
 
     \[ v \leftarrow \hat g(m) + \beta v, \qquad m \leftarrow m - \rho\, v \]
@@ -127,7 +127,7 @@ def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
 
 
 @recipe("Foret et al. 2021, algorithm 1")
-def sam(learning_rate: Any = 0.1, radius: float = 0.05, momentum: float = 0.0) -> Rule:
+def sam(learning_rate: RateLike = 0.1, radius: float = 0.05, momentum: float = 0.0) -> Rule:
     r"""Sharpness-aware minimisation.
 
     \[ \theta = m + r\, \hat g(m) / \lVert \hat g(m) \rVert, \qquad
@@ -167,7 +167,7 @@ def sam(learning_rate: Any = 0.1, radius: float = 0.05, momentum: float = 0.0) -
 
 
 @recipe("Duchi, Hazan & Singer 2011")
-def adagrad(learning_rate: Any = 0.1, hess_init: float = 0.1, eps: float = 1e-7) -> Rule:
+def adagrad(learning_rate: RateLike = 0.1, hess_init: float = 0.1, eps: float = 1e-7) -> Rule:
     r"""Adagrad, as a row of the rule: the rule without its entropy, which is what forgets.
 
     \[ s \leftarrow s + \hat g^2, \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
@@ -208,7 +208,7 @@ def adagrad(learning_rate: Any = 0.1, hess_init: float = 0.1, eps: float = 1e-7)
 
 
 @recipe("Tieleman & Hinton 2012; Khan & Rue 2021, section 4.2")
-def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_init: float = 0.0) -> Rule:
+def rmsprop(learning_rate: RateLike = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_init: float = 0.0) -> Rule:
     r"""RMSprop, as a row of the rule.
 
     \[ s \leftarrow s + (1-\beta_2)(\hat g^2 - s), \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
@@ -249,7 +249,7 @@ def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_
 
 
 @recipe("Kingma & Ba 2015; Khan & Rue 2021, section 4.2")
-def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Rule:
+def adam(learning_rate: RateLike = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Rule:
     r"""Adam, as a row of the rule.
 
     \[ s \leftarrow s + (1-\beta_2)(\hat g^2 - s), \quad v \leftarrow \beta_1 v + (1-\beta_1)\hat g, \quad
@@ -318,7 +318,7 @@ class MadePositive:
     departure = "absolute eigenvalues where indefinite"
     is_precision = True
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: Any, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns S⁻¹ g, or |S|⁻¹ g."""
         matrix = precision.dense(gradient)
         flat, unravel = tree.ravel(gradient)
@@ -415,7 +415,7 @@ class Searched(Rule):
 
 
 @recipe("Khan & Rue 2021, section 1.3.2")
-def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
+def newton(learning_rate: RateLike = 1.0, damping: float = 0.0) -> Searched:
     r"""Newton's method, as a row of the rule.
 
     \[ S \leftarrow (1 - \rho)\, S + \rho\, \nabla^2\ell(m), \qquad m \leftarrow m - \rho\, S^{-1} \nabla\ell(m) \]
@@ -467,7 +467,7 @@ def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
 
 @recipe("Martens & Grosse 2015; Zhang et al. 2018, section 3.3")
 def kfac(
-    learning_rate: Any = Annealed(0.3),
+    learning_rate: RateLike = Annealed(0.3),
     b1: float = 0.9,
     b2: float = 0.999,
     hess_init: float = 0.5,
@@ -551,15 +551,15 @@ class MapState:
     """Parameters, the optimiser's state and the network's."""
 
     params: Params  # all free parameters
-    optimizer: Any  # the optax state
-    network_state: Any
+    optimizer: State  # the optax state
+    network_state: State
 
 
 @record
 class MapEstimate(Runnable):
     """The algorithm that `map_estimate` makes."""
 
-    optimizer: Any = static()  # an optax gradient transformation
+    optimizer: Optimizer = static()  # an optax gradient transformation
 
     criterion: ClassVar[type[BatchLoss]] = BatchLoss  # what it minimises
 
@@ -586,12 +586,12 @@ class MapEstimate(Runnable):
         norm = jnp.sqrt(tree.dot(at.coordinates, at.coordinates))
         return MapState(params, optimizer, at.network_state), Info(at.value, norm)
 
-    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         return Posterior.of(objective, Point(state.params), state.network_state, key)
 
 
 @recipe("any optax optimiser")
-def map_estimate(optimizer: Any = None) -> MapEstimate:
+def map_estimate(optimizer: Optimizer | None = None) -> MapEstimate:
     r"""The most probable parameters, \(\arg\min_\theta \bar\ell(\theta)\), by an optax optimiser.
 
     \[ \theta \leftarrow \theta + \mathrm{update}\big(\nabla\bar\ell(\theta)\big) \]
@@ -628,7 +628,7 @@ def map_estimate(optimizer: Any = None) -> MapEstimate:
 class WithVolume(BatchLoss):
     """The mean loss, and half the log-determinant of the Fisher information a row."""
 
-    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         value, state = super().value(coordinates, rest, key)
         volume = log_volume(self.objective, self.batch, self.network_state, coordinates) / (
             2 * self.objective.data_size
@@ -678,7 +678,7 @@ def log_volume(objective: Objective, batch: Batch, network_state: State, params:
 
 
 @recipe("Druilhet & Marin 2007")
-def invariant_map(optimizer: Any = None) -> InvariantMap:
+def invariant_map(optimizer: Optimizer | None = None) -> InvariantMap:
     r"""The most probable parameters by a density that does not depend on how the model is written.
 
     \[ \hat\theta = \arg\max_\theta\; \log p(\theta \mid D) - \tfrac12 \log\det F(\theta) \]

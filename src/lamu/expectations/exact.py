@@ -21,9 +21,9 @@ from lamu.families.exponential import symmetric, values_of, with_values
 from lamu.objective import BatchLoss, NetworkParameters
 from lamu.objective import curvature as curvatures
 from lamu.objective.curvature import Curvature, Evaluation, Hessian
-from lamu.operators import Dense
+from lamu.operators import AnyStructure, Dense
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Params, RandomKey
+from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["Analytic", "Delta", "Enumeration", "Exact", "GaussHermite", "Quadrature"]
 
@@ -48,11 +48,11 @@ class Delta(Expectation):
     """
 
     def evaluate(
-        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
         return curvature.evaluate(loss, belief.mean, belief, structure, key)
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the loss at the mean and its gradient in μ; the key is not used."""
         if isinstance(belief, Gaussian | MultivariateNormal):
             return pathwise.in_expectation(belief, *pathwise.at_point(belief, loss, belief.mean))
@@ -87,7 +87,7 @@ class Analytic:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used.
 
         Args:
@@ -133,7 +133,7 @@ class Exact(Expectation):
     """
 
     def evaluate(
-        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
         """Returns the exact value, gradient and Hessian."""
         model = loss.objective.model
@@ -146,7 +146,7 @@ class Exact(Expectation):
         at = loss.gradient(belief.mean, key)
         precision = belief.precision.factored()
 
-        def spread(rest: Params) -> tuple[Array, Any]:
+        def spread(rest: Params) -> tuple[Array, PyTree]:
             matrix = curvatures.GaussNewton().by_jacobian(replace(loss, rest=rest), belief.mean, structure)
             return precision.trace_solve(matrix, belief.mean) / 2, matrix
 
@@ -210,10 +210,10 @@ class Quadrature(Expectation):
         counts = loss.objective.row_factor(loss.batch).astype(centre.dtype)
         dispersion_prior = loss.objective.model.likelihood.log_prior(loss.rest) / loss.objective.data_size
 
-        def row_losses(f: Array, rest: Any) -> Array:
+        def row_losses(f: Array, rest: Params) -> Array:
             return -loss.objective.model.likelihood.log_prob(rest, f[:, None], loss.batch.y)
 
-        def at_node(node: Array) -> tuple[Array, Array, Array, Any]:
+        def at_node(node: Array) -> tuple[Array, Array, Array, PyTree]:
             f = centre + jnp.sqrt(variance) * node
             slope = lambda f: jax.grad(lambda f: jnp.sum(row_losses(f, loss.rest)))(f)
             first, bend = jax.jvp(slope, (f,), (jnp.ones_like(f),))
@@ -285,7 +285,7 @@ class Enumeration:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used."""
         if not isinstance(belief, Bernoulli | Binary | Categorical):
             raise TypeError(
@@ -297,7 +297,7 @@ class Enumeration:
         corners = jnp.asarray(_corners(belief, self.most), mean.dtype)
         losses = jax.lax.map(lambda corner: jnp.asarray(loss(unravel(corner))), corners)
 
-        def expected(values: Any) -> Any:
+        def expected(values: Statistics) -> Array:
             # Through the whole vectors of probabilities, each of them linear in μ.
             return jnp.sum(_probabilities(belief, values, corners).astype(losses.dtype) * losses)
 
@@ -320,7 +320,7 @@ def _corners(belief: Belief, most: int) -> np.ndarray:
     return np.stack([np.concatenate(corner) for corner in product(*choices)])
 
 
-def _probabilities(belief: Belief, values: Any, corners: Any) -> Any:
+def _probabilities(belief: Belief, values: Statistics, corners: Array) -> Array:
     """Returns the probability of every corner, as a function of μ."""
     if isinstance(belief, Categorical):
         whole = lambda mu: jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)
@@ -365,7 +365,7 @@ class GaussHermite:
         if not isinstance(self.points, int) or self.points < 1:
             raise ValueError(f"a quadrature rule needs at least one node a dimension, not {self.points!r}")
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used."""
         if not isinstance(belief, Gaussian):
             raise TypeError(f"GaussHermite() integrates over a Gaussian, not over a {type(belief).__name__}")

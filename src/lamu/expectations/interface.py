@@ -8,8 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
+from lamu.operators import AnyStructure
 from lamu.record import record
-from lamu.typing import Belief, RandomKey
+from lamu.typing import Array, Belief, Numeric, Params, RandomKey, Statistics
 
 __all__ = ["Expectation", "GradientEstimator", "ValueAndGradient"]
 
@@ -30,7 +31,7 @@ class Expectation(Protocol):
     departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
 
     def evaluate(
-        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
         """Returns the expected value, gradient and curvature of the mean loss under the belief.
 
@@ -59,8 +60,8 @@ class ValueAndGradient:
         1.0
     """
 
-    value: Any
-    gradient: Any
+    value: Numeric | None
+    gradient: Statistics
 
 
 @runtime_checkable
@@ -76,7 +77,7 @@ class GradientEstimator(Protocol):
 
     departure: str | Any
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in the expectation parameters.
 
         Args:

@@ -30,8 +30,9 @@ from lamu.families import (
 )
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
+from lamu.operators import AnyStructure
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, PyTree, RandomKey, Statistics
 
 __all__ = [
     "MonteCarlo",
@@ -55,7 +56,7 @@ def require_exponential(belief: Belief, name: str) -> None:
         raise TypeError(f"{name} needs a belief of an exponential family, not a {type(belief).__name__}")
 
 
-def inverse_fisher(belief: ExponentialFamily) -> Callable[[Any], Any]:
+def inverse_fisher(belief: ExponentialFamily) -> Callable[[Statistics], Statistics]:
     r"""Returns the function \(v \mapsto F^{-1} v\) on trees like the values of λ, with F factored once."""
     family, natural = type(belief), belief.natural()
     if family.events == (0,):  # one number a member: its Fisher information
@@ -74,7 +75,7 @@ def inverse_fisher(belief: ExponentialFamily) -> Callable[[Any], Any]:
 
     inverses = [_inverse(jax.vmap(fisher)(*_members(group, family.events)), family.events) for group in groups]
 
-    def product(values: Any) -> Any:
+    def product(values: Statistics) -> Statistics:
         parts = values if several else (values,)
         solved = [
             _apply(inverse, group, family.events)
@@ -110,7 +111,7 @@ def _inverse(matrices: Array, events: tuple[int, ...]) -> Array:
 # `MultivariateNormal`, it is the block of each vector.
 
 
-def at_point(belief: Belief, loss: Callable[[Params], Any], theta: Params) -> tuple[Any, Params, Any]:
+def at_point(belief: Belief, loss: Callable[[Params], Array], theta: Params) -> tuple[Array, Params, OperatorTree]:
     """Returns ℓ, ∇ℓ and ∇²ℓ at θ, the last in the structure of the belief's precision."""
     slope = jax.grad(loss)
     product = lambda v: jax.jvp(slope, (theta,), (v,))[1]
@@ -120,7 +121,7 @@ def at_point(belief: Belief, loss: Callable[[Params], Any], theta: Params) -> tu
     return value, gradient, type(belief.precision).from_hessian(product, theta)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def in_expectation(belief: Belief, value: Any, gradient: Params, hessian: Any) -> ValueAndGradient:
+def in_expectation(belief: Belief, value: Numeric | None, gradient: Params, hessian: OperatorTree) -> ValueAndGradient:
     r"""Returns \(\nabla_{\mu_1} = E[\nabla\ell] - E[\nabla^2\ell]m\), \(\nabla_{\mu_2} = \tfrac12 E[\nabla^2\ell]\)."""
     # Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
     # Hessian's diagonal, which is what its operator holds.
@@ -132,7 +133,7 @@ def in_expectation(belief: Belief, value: Any, gradient: Params, hessian: Any) -
     return ValueAndGradient(value, NaturalParameters(values, belief.given, type(belief)))
 
 
-def with_factored_precision(belief: Belief) -> Any:
+def with_factored_precision(belief: Belief) -> Belief:
     """Returns the belief with its precision factored, for several draws."""
     return Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
 
@@ -202,13 +203,13 @@ class Reparameterised:
         require_draws(self.samples)
         self.sampler.require(self.samples)
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns averages over the draws."""
         slope = jax.value_and_grad(loss)
         if isinstance(belief, Gaussian):
             factored = Gaussian(belief.mean, belief.precision.factored())
 
-            def at_draw(index: Any) -> Any:
+            def at_draw(index: Numeric) -> PyTree:
                 theta = self.sampler.draw(key, factored, index, self.samples)
                 value, gradient = slope(theta)
                 away = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
@@ -223,8 +224,8 @@ class Reparameterised:
             )
         natural = belief.natural()
 
-        def at_implicit(index: Any) -> Any:
-            def draw(values: Any) -> Any:
+        def at_implicit(index: Numeric) -> PyTree:
+            def draw(values: Statistics) -> Params:
                 moved = natural.of.from_natural(values, natural.given)
                 return self.sampler.draw(key, moved, index, self.samples)
 
@@ -242,7 +243,7 @@ def require_draws(samples: Any) -> None:
         raise ValueError(f"{samples!r} draws cannot be averaged; ask for at least one")
 
 
-def average(at_draw: Callable[[Any], Any], samples: int) -> Any:
+def average(at_draw: Callable[[Numeric], PyTree], samples: int) -> PyTree:
     """Returns the average of a function of the draw's index, one draw after the other."""
     if samples == 1:
         return at_draw(0)
@@ -282,12 +283,12 @@ class MonteCarlo(Expectation):
         self.sampler.require(self.samples)
 
     def evaluate(
-        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
         """Returns averages over the draws."""
         factored = Gaussian(belief.mean, belief.precision.factored())
 
-        def at_draw(index: Any) -> Evaluation:
+        def at_draw(index: Numeric) -> Evaluation:
             theta = self.sampler.draw(key, factored, index, self.samples)
             return curvature.evaluate(loss, theta, belief, structure, layer_key(key, index, self.samples))
 
@@ -297,7 +298,7 @@ class MonteCarlo(Expectation):
         others, stacked = tree.average(replace(evaluations, curvature=None)), evaluations.curvature
         return others if stacked is None else replace(others, curvature=stacked.averaged())
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns averages over the draws, by Bonnet's theorem and Price's with Hessians."""
         if not isinstance(belief, MultivariateNormal):
             require_gaussian(belief, "MonteCarlo()")
@@ -410,10 +411,10 @@ class Relaxed:
 
         return jax.tree.unflatten(structure, [point for point, _ in drawn]), pull
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns averages over relaxed draws, the value too."""
 
-        def at_draw(index: Any) -> tuple[Any, Any]:
+        def at_draw(index: Numeric) -> tuple[Array, Statistics]:
             theta, pull = self.point(own_key(key, index, self.samples), belief)
             value, slope = jax.value_and_grad(loss)(theta)
             return value, pull(slope)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.record import record
-from lamu.typing import Array, Belief, DTypeLike, Params, RandomKey
+from lamu.typing import Array, Belief, DTypeLike, Numeric, Params, RandomKey
 
 __all__ = ["Antithetic", "IndependentSamples", "LatinHypercube", "QuasiMonteCarlo", "Sampler"]
 
@@ -30,7 +30,7 @@ class Sampler(Protocol):
         """Raises a ValueError where the sampler cannot make an average of so many draws."""
         ...
 
-    def draw(self, key: RandomKey, belief: Belief, index: Any, count: int) -> Params:
+    def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
         """Returns one of the draws of an average.
 
         Args:
@@ -55,7 +55,7 @@ class IndependentSamples:
     def require(self, count: int) -> None:
         """Accepts any number of draws."""
 
-    def draw(self, key: RandomKey, belief: Belief, index: Any, count: int) -> Params:
+    def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
         """Returns a draw with a key of its own."""
         return belief.sample(own_key(key, index, count))
 
@@ -85,7 +85,7 @@ class Antithetic:
         if count % 2:
             raise ValueError(f"Antithetic() draws come in pairs, and {count} is odd; ask for {count + 1} draws")
 
-    def draw(self, key: RandomKey, belief: Belief, index: Any, count: int) -> Params:
+    def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
         """Returns the mean and the pair's distance from it, added where the index is even."""
         require_gaussian(belief, "Antithetic()")
         away = belief.precision.sample(own_key(key, index // 2, count), belief.mean)
@@ -93,17 +93,17 @@ class Antithetic:
         return tree.add(belief.mean, away, jnp.asarray(1 - 2 * (index % 2), leaf))
 
 
-def own_key(key: RandomKey, index: Any, count: int) -> RandomKey:
+def own_key(key: RandomKey, index: Numeric, count: int) -> RandomKey:
     """Returns the key of a draw's noise; `layer_key` returns its partner, for a network's random layers."""
     return jax.random.split(_folded(key, index, count))[0]
 
 
-def layer_key(key: RandomKey, index: Any, count: int) -> RandomKey:
+def layer_key(key: RandomKey, index: Numeric, count: int) -> RandomKey:
     """Returns the key that a draw leaves to a network's random layers."""
     return jax.random.split(_folded(key, index, count))[1]
 
 
-def _folded(key: RandomKey, index: Any, count: int) -> RandomKey:
+def _folded(key: RandomKey, index: Numeric, count: int) -> RandomKey:
     # Cloned, because the noise and the layers each split the draw's key and take different halves of it.
     return jax.random.clone(key if count == 1 else jax.random.fold_in(key, index))
 
@@ -165,7 +165,7 @@ class QuasiMonteCarlo:
         """Refuses a number of draws other than a power of two, at which the points are balanced."""
         require_power_of_two(count, "QuasiMonteCarlo()")
 
-    def draw(self, key: RandomKey, belief: Belief, index: Any, count: int) -> Params:
+    def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
         """Returns the draw of one scrambled Sobol point."""
         require_gaussian(belief, "QuasiMonteCarlo()")
         size = tree.dimension(belief.mean)
@@ -185,7 +185,7 @@ def require_power_of_two(count: int, name: str) -> None:
         raise ValueError(f"{name} needs a power of two of draws, not {count}; ask for {lower} or {2 * lower}")
 
 
-def _point(key: RandomKey, index: Any, count: int, size: int, dtype: DTypeLike) -> Array:
+def _point(key: RandomKey, index: Numeric, count: int, size: int, dtype: DTypeLike) -> Array:
     """Returns 2 u − 1 for the scrambled point, `[size]`."""
     # Every draw makes the same scramble of the same key again, which costs less than keeping the points of all draws.
     matrix_key, shift_key = jax.random.split(jax.random.clone(key))
@@ -273,7 +273,7 @@ class LatinHypercube:
         if count.bit_length() - 1 > len(_POLYNOMIALS):
             raise ValueError(f"LatinHypercube() draws at most {1 << len(_POLYNOMIALS)}, not {count}; average several")
 
-    def draw(self, key: RandomKey, belief: Belief, index: Any, count: int) -> Params:
+    def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
         """Returns a draw whose coordinates lie in the slices that the permutations give the index."""
         require_gaussian(belief, "LatinHypercube()")
         vector = tree.ravel(belief.mean)[0]
@@ -283,7 +283,7 @@ class LatinHypercube:
         return from_noise(belief, normal_quantile((cell.astype(vector.dtype) + place) * (2.0 / count) - 1.0))
 
 
-def _slices(key: RandomKey, index: Any, count: int, size: int) -> Array:
+def _slices(key: RandomKey, index: Numeric, count: int, size: int) -> Array:
     """Returns a_j i + b_j in the field of `count` elements, `[size]`."""
     factor_key, shift_key = jax.random.split(key)
     depth = count.bit_length() - 1

@@ -15,7 +15,7 @@ from lamu.expectations.pathwise import inverse_fisher, require_draws, require_ex
 from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Numeric, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline", "Regression", "ScoreFunction"]
 
@@ -123,21 +123,21 @@ class MovingAverageBaseline(Control):
     """
 
     decay: Number = 0.9
-    total: Any = 0.0
-    weight: Any = 0.0
+    total: Numeric = 0.0
+    weight: Numeric = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.decay, float | int) and not 0.0 <= self.decay < 1.0:
             raise ValueError(f"the decay {self.decay!r} of a moving average is outside [0, 1); take 0.9, for instance")
 
     @property
-    def average(self) -> Any:
+    def average(self) -> Array:
         """b, zero before the first update."""
         known = jnp.asarray(self.weight) > 0.0
         total, weight = jnp.asarray(self.total), jnp.asarray(self.weight)
         return jnp.where(known, total / jnp.where(known, weight, jnp.ones_like(weight)), jnp.zeros_like(total))
 
-    def updated(self, value: Any) -> MovingAverageBaseline:
+    def updated(self, value: Numeric) -> MovingAverageBaseline:
         """Returns the control for the next estimate, from the value of this one."""
         value = jnp.asarray(value)
         mix = lambda old, new: jnp.asarray(self.decay, value.dtype) * (jnp.asarray(old, value.dtype) - new) + new
@@ -261,12 +261,12 @@ class ScoreFunction:
                 "MovingAverageBaseline()"
             )
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the average loss, and the sum of natural scores weighed by what the control leaves."""
         at_draw, finished = _gaussian_scores(belief) if isinstance(belief, Gaussian) else _scores(belief)
         factored = Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
 
-        def one(index: Any) -> tuple[Any, Any, Any]:
+        def one(index: Numeric) -> tuple[Array, PyTree, PyTree]:
             theta = self.sampler.draw(key, factored, index, self.samples)
             return jnp.asarray(loss(theta)), *at_draw(theta)
 
@@ -281,30 +281,30 @@ class ScoreFunction:
         return ValueAndGradient(jnp.mean(losses), finished(jax.tree.map(weigh, natural_scores)))
 
 
-def _scores(belief: Belief) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _scores(belief: Belief) -> tuple[Callable[[Params], PyTree], Callable[[PyTree], Statistics]]:
     r"""Returns what makes a draw's score \(T(\theta) - \mu\) and natural score, and what a sum of the latter is."""
     require_exponential(belief, "ScoreFunction()")
     natural, mu, solve = belief.natural(), belief.expectation().values, inverse_fisher(belief)
 
-    def at_draw(theta: Params) -> tuple[Any, Any]:
+    def at_draw(theta: Params) -> tuple[PyTree, PyTree]:
         score = tree.add(belief.statistics(theta), mu, -1.0)
         return score, solve(score)
 
     return at_draw, lambda values: NaturalParameters(values, natural.given, natural.of)
 
 
-def _gaussian_scores(belief: Gaussian) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _gaussian_scores(belief: Gaussian) -> tuple[Callable[[Params], PyTree], Callable[[PyTree], Statistics]]:
     """Returns the same for a Gaussian, with scores around its mean, where nothing cancels."""
     structure: Any = type(belief.precision)
     spread = structure.second_moment(belief.precision, belief.mean)
 
-    def at_draw(theta: Params) -> tuple[Any, Any]:
+    def at_draw(theta: Params) -> tuple[PyTree, PyTree]:
         away = tree.add(theta, belief.mean, -1.0)
         pull = belief.precision.matvec(away)
         bend = jax.tree.map(jnp.subtract, structure.from_outer(pull, pull), belief.precision)
         return (away, jax.tree.map(jnp.subtract, structure.statistic(away), spread)), (pull, bend.scale(0.5))
 
-    def finished(sums: Any) -> Any:
+    def finished(sums: PyTree) -> Statistics:
         pull, half = sums
         return pathwise.in_expectation(belief, None, pull, half.scale(2.0)).gradient
 

@@ -13,6 +13,7 @@ from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
+from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.typing import Number, Params, RandomKey
 
@@ -53,7 +54,7 @@ class WorstCase(Expectation):
         _require_radius(self.radius)
 
     def evaluate(
-        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
         first, second = jax.random.split(key)
         data = loss.of_the_data()
@@ -96,7 +97,7 @@ class FenchelRelaxation(Expectation):
         _require_radius(self.radius)
 
     def evaluate(
-        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
         """Returns the gradient at the worst point, and the rest at the draw."""
         noise, first, second = jax.random.split(key, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from lamu.families.exponential import (
 from lamu.families.normal_wishart import MultivariateNormal, logdet, outer, product, transpose
 from lamu.families.probabilities import Categorical
 from lamu.record import record
-from lamu.typing import Array, Belief, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, Numeric, Params, PyTree, RandomKey, Statistics
 
 __all__ = [
     "GaussianChain",
@@ -59,7 +59,7 @@ def checked_lengths(length: Params, series: Params, name: str) -> Params:
     single = jax.tree.structure(0) == jax.tree.structure(length)
     trees = jax.tree.map(lambda _: length, series) if single else length
 
-    def leaf(count: Any, array: Array) -> Array:
+    def leaf(count: Numeric, array: Array) -> Array:
         T = array.shape[-1]
         if not isinstance(count, Tracer):
             known = np.asarray(count)
@@ -273,7 +273,7 @@ class GaussianChain(SeriesFamily):
         """
 
         def series(h: Array, P: Array, C: Array) -> tuple[Array, Array]:
-            def step(later: tuple[Array, Array], now: tuple[Array, Array, Array]) -> Any:
+            def step(later: tuple[Array, Array], now: tuple[Array, Array, Array]) -> PyTree:
                 (g, Q), (h, P, C) = later, now
                 root = jnp.linalg.cholesky(Q)
                 whitened = solve_triangular(root, jnp.concatenate([C.T, g[:, None]], axis=1), lower=True)

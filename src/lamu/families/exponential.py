@@ -20,7 +20,7 @@ from lamu.families.interface import IndependentDraws
 from lamu.operators import Dense, Diagonal
 from lamu.operators.interface import retracted
 from lamu.record import record, static
-from lamu.typing import Array, Belief, DTypeLike, Number, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, DTypeLike, Number, Params, PyTree, RandomKey, Statistics
 
 __all__ = [
     "Domain",
@@ -439,13 +439,13 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
 class Formulas:
     """The formulas of a law for one array of members; several components, and several parameters, are tuples."""
 
-    natural: Callable[..., Any]  # the textbook parameters → λ
-    textbook: Callable[..., Any]  # λ → the textbook parameters
+    natural: Callable[..., PyTree]  # the textbook parameters → λ
+    textbook: Callable[..., PyTree]  # λ → the textbook parameters
     partition: Callable[..., Array]  # λ → A(λ), one number a member
-    statistics: Callable[..., Any]  # θ → T(θ)
+    statistics: Callable[..., PyTree]  # θ → T(θ)
     mean: Callable[..., Array]  # the textbook parameters → E[θ]
     draw: Callable[..., Array]  # a key and the textbook parameters → θ
-    of_moments: Callable[..., Any] | None = None  # μ → the textbook parameters; None for Newton's method
+    of_moments: Callable[..., PyTree] | None = None  # μ → the textbook parameters; None for Newton's method
     variance: Callable[..., Array] | None = None  # the textbook parameters → Var[θ]; None for that of draws
 
 
@@ -486,7 +486,7 @@ class TextbookFamily(ExponentialFamily):
         return sample_leaves(key, self.formulas.draw, *_fields(self).values())
 
     @classmethod
-    def _of(cls, parameters: Callable[..., Any], values: Statistics) -> Belief:
+    def _of(cls, parameters: Callable[..., PyTree], values: Statistics) -> Belief:
         made = leafwise(parameters, len(cls.domains), *components(cls, values))
         family = cast(Any, cls)
         return family(*made) if len(cls.domains) > 1 else family(made)
@@ -600,7 +600,7 @@ def symmetric(matrix: Array) -> Array:
     return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2.0
 
 
-def sample_leaves(key: RandomKey, draw: Callable[..., Any], *trees: Params) -> Params:
+def sample_leaves(key: RandomKey, draw: Callable[..., PyTree], *trees: Params) -> Params:
     """Returns the tree of `draw(key, *leaves)`, with a key of its own for every leaf."""
     return jax.tree.map(draw, tree.keys_like(key, trees[0]), *trees)
 
@@ -610,12 +610,12 @@ def components(family: type[ExponentialFamily], values: Statistics) -> tuple[Par
     return values if len(family.events) > 1 else (values,)
 
 
-def leafwise(function: Callable[..., Any], count: int, *trees: Params) -> Params:
+def leafwise(function: Callable[..., PyTree], count: int, *trees: Params) -> Params:
     """Maps a function over leaves; one that returns a tuple of `count` numbers makes a tuple of trees."""
     return apart(function, count, *trees) if count > 1 else jax.tree.map(function, *trees)
 
 
-def apart(leaf: Callable[..., Any], count: int, *trees: Params) -> tuple[Params, ...]:
+def apart(leaf: Callable[..., PyTree], count: int, *trees: Params) -> tuple[Params, ...]:
     """Maps a function that returns a tuple over leaves, and returns the tuple of trees."""
     structure = jax.tree.structure(trees[0])
     made = [leaf(*leaves) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]

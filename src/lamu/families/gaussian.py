@@ -18,7 +18,6 @@ r"""The Gaussian \(N(m, S^{-1})\) over any operator: an exponential family where
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +31,7 @@ from lamu.typing import Array, Number, Params, RandomKey, Statistics
 
 __all__ = ["Gaussian"]
 
-_DOMAINS: dict[type, Any] = {
+_DOMAINS: dict[type, Positive | PositiveDefinite] = {
     Scalar: Positive(),
     Diagonal: Positive(),
     Dense: PositiveDefinite(),

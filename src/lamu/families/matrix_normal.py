@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -154,7 +154,7 @@ class NoiseScale(IndependentDraws):
     # the mode about which it was made.
 
     precision: Gamma  # the Gamma of γ, one number an output
-    mode: Any = None  # log σ of the mode that Laplace's method has found; None where there is none
+    mode: Params | None = None  # log σ of the mode that Laplace's method has found; None where there is none
 
     kind = "transformed"
 

@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from lamu.families.interface import Family
 from lamu.record import measured, record
-from lamu.typing import Array, Belief, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, Params, RandomKey, Rows, Statistics
 
 __all__ = ["Draws", "Ensemble", "Point"]
 
@@ -70,7 +70,7 @@ class Draws:
     """
 
     samples: Params
-    statistics: Any = measured(default=None)
+    statistics: Statistics = measured(default=None)
 
     kind = "joint"
 

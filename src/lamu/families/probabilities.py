@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.scipy.special import digamma, gammaln
 
 from lamu.families.exponential import Domain, Finite, Formulas, Positive, TextbookFamily
 from lamu.record import record
-from lamu.typing import Array, Params, Statistics
+from lamu.typing import Array, Params, PyTree, Statistics
 
 __all__ = ["Bernoulli", "Beta", "Binary", "Categorical", "Dirichlet"]
 
@@ -133,7 +133,7 @@ class Categorical(TextbookFamily):
             ValueError: if one is not positive, or a vector does not sum to one.
         """
 
-        def logarithm(leaf: Any) -> Array:
+        def logarithm(leaf: PyTree) -> Array:
             if not isinstance(leaf, Tracer):
                 sums, least = np.sum(np.asarray(leaf), axis=-1), np.min(np.asarray(leaf))
                 if not least > 0:

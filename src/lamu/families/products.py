@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.families.interface import Family
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey, Statistics
+from lamu.typing import Array, Number, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["PartialBelief", "Parts", "Product"]
 
@@ -116,7 +116,7 @@ class Product:
             raise ValueError(f"the products have factors {sorted(self.factors)} and {sorted(other.factors)}")
         return _sum([method(other.factors[name]) for name, method in self._each("kl").items()])
 
-    def _each(self, method: str) -> dict[str, Any]:
+    def _each(self, method: str) -> dict[str, PyTree]:
         """Returns a method of every factor, if all have it."""
         for name, factor in self.factors.items():
             if not hasattr(factor, method):

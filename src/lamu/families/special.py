@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ import numpy as np
 from jax.nn import sigmoid, softplus
 from jax.scipy.special import gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
 
-from lamu.typing import Array, DTypeLike, RandomKey
+from lamu.typing import Array, DTypeLike, Numeric, RandomKey
 
 __all__ = [
     "Tails",
@@ -332,7 +331,7 @@ def _rule(double: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(power), power + np.log(np.pi / 2 * np.cosh(u) * step)
 
 
-def _log_mean_exp(x: Array, log_x: Array, log_rest: Array, d: Any) -> Array:
+def _log_mean_exp(x: Array, log_x: Array, log_rest: Array, d: Numeric) -> Array:
     r"""\(\log(x e^d + 1 - x)\), with the digits of a small d."""
     near = jnp.abs(d) < 1.0
     small = jnp.log1p(x * jnp.expm1(jnp.where(near, d, 0.0)))

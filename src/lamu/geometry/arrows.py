@@ -16,7 +16,7 @@ from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
 from lamu.operators.stale_factors import StaleFactors
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params
+from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, Statistics
 
 __all__ = [
     "Accumulation",
@@ -50,7 +50,7 @@ class Geometry(Protocol):
     departure: str
     stays_positive: bool
 
-    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+    def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
         """Returns the precision after one step of the given rate towards the target.
 
         Args:
@@ -65,7 +65,7 @@ class Geometry(Protocol):
 class FamilyGeometry(Geometry, Protocol):
     """An arrow for beliefs of any exponential family too."""
 
-    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Statistics, rate: Numeric) -> Belief:
         """Returns the belief after one step of the given rate towards other natural parameters.
 
         Args:
@@ -94,11 +94,11 @@ class Straight:
     departure = ""
     stays_positive = False
 
-    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+    def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
         """Returns (1 − ρ) S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision, target)
 
-    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Statistics, rate: Numeric) -> Belief:
         """Returns the belief of (1 − ρ) λ + ρ λ′."""
         return belief.with_natural(self.move(belief.to_natural(), target, rate))
 
@@ -124,11 +124,11 @@ class Retraction:
     departure = "retraction"
     stays_positive = True
 
-    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+    def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
         """Returns the retracted precision."""
         return retracted(precision, jax.tree.map(lambda s, h: h - s, precision, target), rate)
 
-    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Statistics, rate: Numeric) -> Belief:
         """Returns the belief after the family's own retraction along λ′ − λ."""
         return belief.retract(tree.add(target, belief.to_natural(), -1.0), rate)
 
@@ -155,11 +155,11 @@ class Guarded:
     departure = ""
     stays_positive = True
 
-    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+    def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
         """Returns (1 − ρ) S + ρ H, straight: of a belief alone is it known where its domain ends."""
         return Straight().move(precision, target, rate)
 
-    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Statistics, rate: Numeric) -> Belief:
         """Returns the belief of (1 − ρ) λ + ρ λ′, or that of the retraction where it is none."""
         if isinstance(belief, Product):
             parts = belief.factors.items()
@@ -172,7 +172,7 @@ class Guarded:
         return belief.with_natural(jax.lax.cond(inside, lambda: straight, bent))
 
 
-def _is_precision(belief: Belief, second: Any) -> Any:
+def _is_precision(belief: Belief, second: OperatorTree) -> Array:
     """Whether −2 λ₂ is positive, of every member."""
     if isinstance(belief, Gaussian):
         return second.scale(-2.0).is_positive(belief.mean)
@@ -199,11 +199,11 @@ class Accumulation:
     departure = "no forgetting"
     stays_positive = False
 
-    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+    def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
         """Returns S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * h, precision, target)
 
-    def step(self, belief: Belief, target: Any, rate: Any) -> Any:
+    def step(self, belief: Belief, target: Statistics, rate: Numeric) -> Belief:
         """Returns the belief of λ + ρ λ′."""
         return belief.with_natural(self.move(belief.to_natural(), target, rate))
 
@@ -253,12 +253,12 @@ class Bounded:
         """The base's departure, and this one."""
         return f"{self.base.departure}, bounded divergence" if self.base.departure else "bounded divergence"
 
-    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+    def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
         """Returns the precision after the largest share of the base's step that the bound allows."""
         like = precision.some_vector()
         before = precision.logdet(like)
 
-        def divergence(share: Any) -> Array:
+        def divergence(share: Array) -> Array:
             new = self.base.move(precision, target, share * rate).factored()
             excess = new.trace_solve(precision, like) - tree.dimension(like) + new.logdet(like) - before
             return jnp.where(new.is_positive(like), excess / 2, jnp.nan)
@@ -313,7 +313,7 @@ class Shortened:
         """The base's departure, and this one."""
         return f"{self.base.departure}, shortened steps" if self.base.departure else "shortened steps"
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns the base's direction, or as much of it as the bound allows."""
         direction = self.base.direction(precision, gradient, count, rate)
         length = tree.dot(direction, precision.matvec(direction)) / 2
@@ -322,7 +322,7 @@ class Shortened:
         return tree.scale(direction, jnp.where(far, share, jnp.ones_like(share)))
 
 
-def largest_share(divergence: Callable[[Any], Array], epsilon: Number) -> Array:
+def largest_share(divergence: Callable[[Array], Array], epsilon: Number) -> Array:
     """Returns the largest t in [0, 1] at which a divergence that grows from zero is at most ε, by bisection."""
     whole = divergence(jnp.ones(()))
     bound = jnp.asarray(epsilon, whole.dtype)
@@ -335,7 +335,7 @@ def largest_share(divergence: Callable[[Any], Array], epsilon: Number) -> Array:
     return jax.lax.cond(whole <= bound, lambda: jnp.ones_like(whole), search)
 
 
-def _require_positive(epsilon: Any) -> None:
+def _require_positive(epsilon: Number) -> None:
     if not isinstance(epsilon, Tracer) and not epsilon > 0:
         raise ValueError(f"a bound of {epsilon!r} nats would stop every step; give a positive one")
 
@@ -365,7 +365,7 @@ class Compressed:
     departure = "projection back to the rank"
     stays_positive = True
 
-    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+    def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
         """Returns (1 − ρ) S + ρ H, compressed to the rank of S, and factored where S is."""
         moved = LowRank(precision.root, precision.values).toward(target, rate)
         return moved.factored() if isinstance(precision, LowRankEigen) else moved
@@ -409,7 +409,7 @@ class Factorwise:
         if not isinstance(self.every, int) or self.every < 1:
             raise ValueError(f"every={self.every!r} is no number of steps; give a positive integer")
 
-    def move(self, precision: StaleFactors, target: Any, rate: Any) -> StaleFactors:
+    def move(self, precision: StaleFactors, target: OperatorTree, rate: Numeric) -> StaleFactors:
         """Returns the precision with its factors a step of the given rate closer to the target's."""
         fresh = jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision.fresh, target)
         return precision.moved(fresh, self.every)
@@ -447,6 +447,6 @@ class Shifted:
         if isinstance(self.damping, int | float) and self.damping < 0:
             raise ValueError(f"damping={self.damping!r} would lengthen steps; give a number that is not negative")
 
-    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+    def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns (S + γ I)⁻¹ g."""
         return precision.add(Scalar(self.damping)).solve(gradient)

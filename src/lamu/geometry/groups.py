@@ -12,7 +12,7 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
-from lamu.typing import Belief, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Number, Numeric, Params, RandomKey, State
 from lamu.update_rules import ByFanIn
 
 __all__ = [
@@ -106,7 +106,7 @@ class Multiplied:
     """
 
     parts: tuple[Params, ...]
-    noise: Any
+    noise: Rayleigh | LogNormal
 
     kind = "transformed"
 
@@ -141,7 +141,7 @@ class Group(Protocol):
 
     departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
 
-    def start(self, mean: Params, concentration: Any) -> Any:
+    def start(self, mean: Params, concentration: Numeric) -> State:
         r"""Returns the element at which the belief's mean is about the network's initial weights.
 
         Args:
@@ -150,15 +150,15 @@ class Group(Protocol):
         """
         ...
 
-    def noise(self, key: RandomKey, element: Any) -> Any:
+    def noise(self, key: RandomKey, element: State) -> State:
         """Returns one draw ε of the base distribution."""
         ...
 
-    def act(self, element: Any, noise: Any) -> Params:
+    def act(self, element: State, noise: State) -> Params:
         """Returns θ = g · ε."""
         ...
 
-    def pull(self, element: Any, noise: Any, gradient: Params, concentration: Any) -> Any:
+    def pull(self, element: State, noise: State, gradient: Params, concentration: Numeric) -> State:
         r"""Returns X for one draw.
 
         Args:
@@ -169,11 +169,11 @@ class Group(Protocol):
         """
         ...
 
-    def move(self, element: Any, pull: Any, rate: Any) -> Any:
+    def move(self, element: State, pull: State, rate: Numeric) -> State:
         """Returns g exp(−ρ X)."""
         ...
 
-    def belief(self, element: Any) -> Belief:
+    def belief(self, element: State) -> Belief:
         """Returns the belief that the element stands for."""
         ...
 
@@ -203,7 +203,7 @@ class Additive(Group):
         if isinstance(self.scale, int | float) and not self.scale > 0:
             raise ValueError(f"Additive(scale={self.scale!r}) has no noise to move; give a positive number")
 
-    def start(self, mean: Params, concentration: Any) -> Params:
+    def start(self, mean: Params, concentration: Numeric) -> Params:
         return mean
 
     def noise(self, key: RandomKey, element: Params) -> Params:
@@ -214,10 +214,10 @@ class Additive(Group):
         """Returns m + σ ε."""
         return tree.add(element, noise, self.scale)
 
-    def pull(self, element: Params, noise: Params, gradient: Params, concentration: Any) -> Params:
+    def pull(self, element: Params, noise: Params, gradient: Params, concentration: Numeric) -> Params:
         return gradient
 
-    def move(self, element: Params, pull: Params, rate: Any) -> Params:
+    def move(self, element: Params, pull: Params, rate: Numeric) -> Params:
         """Returns m − ρ X."""
         return tree.add(element, pull, -rate)
 
@@ -245,13 +245,13 @@ class Multiplicative(Group):
         [1.0, -1.0]
     """
 
-    base: Any = Rayleigh()
+    base: Rayleigh | LogNormal = Rayleigh()
     offset: Number = 1e-5
 
-    def start(self, mean: Params, concentration: Any) -> tuple[Params, ...]:
+    def start(self, mean: Params, concentration: Numeric) -> tuple[Params, ...]:
         """Returns one part, whose noise has the weights for its mean."""
 
-        def begin(leaf: Any) -> Any:
+        def begin(leaf: Array) -> Array:
             least = jnp.where(leaf < 0, -1.0, 1.0).astype(leaf.dtype) * tree.cast(self.offset, leaf)
             return jnp.where(jnp.abs(leaf) < self.offset, least, leaf / tree.cast(self.base.mean, leaf))
 
@@ -268,16 +268,16 @@ class Multiplicative(Group):
         return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *products)
 
     def pull(
-        self, element: tuple[Params, ...], noise: tuple[Params, ...], gradient: Params, concentration: Any
+        self, element: tuple[Params, ...], noise: tuple[Params, ...], gradient: Params, concentration: Numeric
     ) -> tuple[Params, ...]:
         """Returns w ε ∇ℓ̄ − 1/κ for every part; the 1 is the gradient of the entropy in log |w|."""
 
-        def one(w: Any, e: Any, g: Any) -> Any:
+        def one(w: Array, e: Array, g: Array) -> Array:
             return w * e * g - tree.cast(1.0 / concentration, w)
 
         return tuple(jax.tree.map(one, w, e, gradient) for w, e in zip(element, noise, strict=True))
 
-    def move(self, element: tuple[Params, ...], pull: tuple[Params, ...], rate: Any) -> tuple[Params, ...]:
+    def move(self, element: tuple[Params, ...], pull: tuple[Params, ...], rate: Numeric) -> tuple[Params, ...]:
         return jax.tree.map(lambda w, x: w * jnp.exp(-tree.cast(rate, w) * x), element, pull)
 
     def belief(self, element: tuple[Params, ...]) -> Multiplied:
@@ -299,7 +299,7 @@ class ExcitatoryInhibitory(Multiplicative):
         (True, True)
     """
 
-    def start(self, mean: Params, concentration: Any) -> tuple[Params, ...]:
+    def start(self, mean: Params, concentration: Numeric) -> tuple[Params, ...]:
         """Returns the positive and the negative part of the weights, each at least the offset away from zero."""
         scaled = jax.tree.map(lambda leaf: leaf / tree.cast(self.base.mean, leaf), mean)
         offset = self.offset
@@ -327,7 +327,7 @@ class Placement:
     """
 
     shift: Params
-    scale: Any
+    scale: Params
 
 
 @record
@@ -361,7 +361,7 @@ class Affine(Group):
         """Two rates, where the scale has one of its own."""
         return "" if isinstance(self.share, float) and self.share == 1.0 else "two rates"
 
-    def start(self, mean: Params, concentration: Any) -> Placement:
+    def start(self, mean: Params, concentration: Numeric) -> Placement:
         """Returns the weights, with the initial curvature's width."""
         width = (concentration * self.hess_init) ** -0.5
         return Placement(mean, jax.tree.map(lambda leaf: jnp.full_like(leaf, width), mean))
@@ -374,17 +374,17 @@ class Affine(Group):
         """Returns b + a ε."""
         return jax.tree.map(lambda b, a, e: b + a * e, element.shift, element.scale, noise)
 
-    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
+    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Numeric) -> Placement:
         """Returns (V, U)."""
         shift = jax.tree.map(lambda a, g: tree.cast(concentration, g) * a * g, element.scale, gradient)
         return Placement(shift, jax.tree.map(lambda v, e: v * e - 1.0, shift, noise))
 
-    def move(self, element: Placement, pull: Placement, rate: Any) -> Placement:
+    def move(self, element: Placement, pull: Placement, rate: Numeric) -> Placement:
 
-        def shifted(b: Any, a: Any, v: Any, u: Any) -> Any:
+        def shifted(b: Array, a: Array, v: Array, u: Array) -> Array:
             return b - a * v * _flow(u / 2, tree.cast(rate, b))
 
-        def scaled(a: Any, u: Any) -> Any:
+        def scaled(a: Array, u: Array) -> Array:
             return a * jnp.exp(-tree.cast(rate, a) * tree.cast(self.share, a) * u / 2)
 
         return Placement(
@@ -425,17 +425,17 @@ class ClippedAffine(Affine):
     def departure(self) -> str:
         return ", ".join(word for word in (super().departure, "clipped steps") if word)
 
-    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
+    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Numeric) -> Placement:
         """Returns (V, U), the second clipped."""
         pull = super().pull(element, noise, gradient, concentration)
         bound = lambda u: tree.cast(self.bound, u)
         return Placement(pull.shift, jax.tree.map(lambda u: jnp.clip(u, -bound(u), bound(u)), pull.scale))
 
-    def move(self, element: Placement, pull: Placement, rate: Any) -> Placement:
+    def move(self, element: Placement, pull: Placement, rate: Numeric) -> Placement:
         """Returns (A, b) exp(−ρ X), the way of b clipped."""
         new = super().move(element, pull, rate)
 
-        def near(old: Any, to: Any) -> Any:
+        def near(old: Array, to: Array) -> Array:
             most = tree.cast(rate, old) * tree.cast(self.radius.of(old), old)
             # What is within the radius stays itself, to the bit and in its derivative.
             return jnp.where(jnp.abs(to - old) <= most, to, jnp.clip(to, old - most, old + most))
@@ -457,7 +457,7 @@ class FullAffine(Affine):
         [[0.5, 0.0], [0.0, 0.5]]
     """
 
-    def start(self, mean: Params, concentration: Any) -> Placement:
+    def start(self, mean: Params, concentration: Numeric) -> Placement:
         vector, _ = tree.ravel(mean)
         width = jnp.full_like(vector, (concentration * self.hess_init) ** -0.5)
         return Placement(mean, jnp.diag(width))
@@ -466,13 +466,13 @@ class FullAffine(Affine):
         vector, unravel = tree.ravel(noise)
         return tree.add(element.shift, unravel(element.scale @ vector))
 
-    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
+    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Numeric) -> Placement:
         vector, unravel = tree.ravel(gradient)
         shift = tree.cast(concentration, vector) * (element.scale.T @ vector)
         outer = jnp.outer(shift, tree.ravel(noise)[0])
         return Placement(unravel(shift), (outer + outer.T) / 2 - jnp.eye(vector.size, dtype=vector.dtype))
 
-    def move(self, element: Placement, pull: Placement, rate: Any) -> Placement:
+    def move(self, element: Placement, pull: Placement, rate: Numeric) -> Placement:
         """Returns (A, b) exp(−ρ X), by the eigenvectors of U."""
         vector, unravel = tree.ravel(pull.shift)
         values, vectors = jnp.linalg.eigh(pull.scale)
@@ -488,7 +488,7 @@ class FullAffine(Affine):
         return Gaussian(element.shift, Dense(root.T @ root))
 
 
-def _flow(u: Any, rate: Any) -> Any:
+def _flow(u: Array, rate: Numeric) -> Array:
     """Returns (1 − e^{−ρu}) / u, which is ρ at u = 0."""
     small = jnp.abs(rate * u) < 1e-6
     safe = jnp.where(small, jnp.ones_like(u), u)

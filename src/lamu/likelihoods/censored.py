@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record, static
 from lamu.supports import Interval, Support
-from lamu.typing import Array, Number, Params, RandomKey, Targets
+from lamu.typing import Array, Number, Params, PyTree, RandomKey, Targets
 
 __all__ = ["IntervalCensored", "LeftCensored", "RightCensored", "Tobit"]
 
@@ -187,7 +186,7 @@ class _Censored(LikelihoodWrapper):
         """The base's, which cannot be standardised: limits have the target's units."""
         return Interval() if self.base.support.affine else self.base.support
 
-    def split(self, y: Targets) -> tuple[Any, Any]:
+    def split(self, y: Targets) -> tuple[Targets, Targets]:
         """Returns the value of each row and what it brings beside it, None for plain targets.
 
         Args:
@@ -383,6 +382,6 @@ class IntervalCensored(_Censored):
         return jnp.where(wide, within, self.base.log_prob(params, f, value))
 
 
-def _one_value(value: Any, name: str) -> None:
+def _one_value(value: PyTree, name: str) -> None:
     if np.ndim(value) != 1:
         raise ValueError(f"the values have shape {np.shape(value)}; {name} takes one number a row, of shape [batch]")

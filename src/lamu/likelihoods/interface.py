@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from lamu.dtype_policy import lenient
 from lamu.families.special import cdf_of_count, log_between, log_tails_of_density, log_tails_of_masses
 from lamu.record import record
 from lamu.supports import Classes, OpenRange, Support, value_of
-from lamu.typing import Array, Number, Params, RandomKey, Targets
+from lamu.typing import Array, Number, Params, PyTree, RandomKey, Targets
 
 __all__ = ["Likelihood", "LikelihoodOf"]
 
@@ -24,8 +24,14 @@ class LikelihoodOf:
     r"""\(p(y \mid f)\) of outputs f that something else computes; what calling a likelihood returns."""
 
     likelihood: Any  # p(y | f)
-    outputs: Any  # f
+    outputs: PyTree  # f
 
+
+# NumPyro is imported where it is used: its type is a checker's, and anything where it runs.
+if TYPE_CHECKING:
+    from numpyro.distributions import Distribution
+else:
+    Distribution = Any
 
 _DRAWS, _AT_ONCE = 1024, 32  # of y, where a method is an average over them: in all, and in memory; a convention
 _FEW = 1e-2  # up to which a tail is integrated, as 1 − cdf has lost digits
@@ -84,7 +90,7 @@ class Likelihood:
     logits: bool | Any = False
     takes_trials: bool | Any = False
 
-    def __call__(self, outputs: Any) -> LikelihoodOf:
+    def __call__(self, outputs: PyTree) -> LikelihoodOf:
         r"""Returns \(p(y \mid f)\) of outputs that a `lamu.Graph` computes, `m.sample("y", Bernoulli()(decode(z)))`."""
         return LikelihoodOf(self, outputs)
 
@@ -309,7 +315,7 @@ class Likelihood:
         density = lambda y: self.log_prob(params, f, y)
         return log_between(tails[0], tails[1], None if self._has_masses else density, ends)
 
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> PyTree:
         r"""Returns \(\int p(y \mid f)\, N(f)\, df\) as `(mean, covariance)` where it is Gaussian, else None.
 
         Args:
@@ -435,7 +441,7 @@ class Likelihood:
             # Row by row with the same key: what is known of a row must not depend on how many others there are.
             return function(f, jax.vmap(lambda row: self.sample(key, held, row[None])[0])(rows))
 
-        def add(total: Array, keys: Any) -> tuple[Array, None]:
+        def add(total: Array, keys: Array) -> tuple[Array, None]:
             return total + jnp.sum(jax.vmap(of_draw)(keys), axis=0), None
 
         # A fixed key, since moments have no argument for one: they are functions of f and must not change by chance.
@@ -444,7 +450,7 @@ class Likelihood:
         return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), keys)[0] / _DRAWS
 
 
-def _cdf(distribution: Any, y: Array) -> Array:
+def _cdf(distribution: Distribution, y: Array) -> Array:
     """The distribution's own, unless it is of Poisson counts, whose series in NumPyro has no end at large means."""
     from numpyro.distributions import Poisson
 

@@ -23,7 +23,6 @@ density and a gradient that leads back: exponentials above \(e^{30}\), and f bel
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -274,7 +273,7 @@ class ProbabilityLink(Link):
         return self.log_prob(f, jnp.ones(f.shape, bool)), self.log_prob(f, jnp.zeros(f.shape, bool))
 
 
-def require_link(link: Any, allowed: tuple[type[Link], ...], name: str) -> None:
+def require_link(link: object, allowed: tuple[type[Link], ...], name: str) -> None:
     """Raises a TypeError, which names the links that are allowed, unless a link is one of them.
 
     Args:
@@ -291,7 +290,7 @@ def require_link(link: Any, allowed: tuple[type[Link], ...], name: str) -> None:
         raise TypeError(f"{name} cannot have link={link!r}; give {', '.join(first)} or {last}")
 
 
-def require_probability_link(link: Any, name: str, *others: type[Link]) -> None:
+def require_probability_link(link: object, name: str, *others: type[Link]) -> None:
     """Raises a TypeError unless the mean of a link is a probability, from 0 to 1.
 
     Args:

@@ -2,6 +2,7 @@ r"""A likelihood for standardised targets that speaks their original units: \(y 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,15 +12,15 @@ from jax.core import Tracer
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
-from lamu.typing import Array, DTypeLike, Params, RandomKey, Targets
+from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, Targets
 
 __all__ = ["Scaled"]
 
 
-def _at_standardised(name: str) -> Any:
+def _at_standardised(name: str) -> Callable[..., PyTree]:
     """A method that is the base's, at the standardised targets."""
 
-    def method(self: Scaled, params: Params, f: Array, y: Array) -> Any:
+    def method(self: Scaled, params: Params, f: Array, y: Array) -> PyTree:
         return getattr(self.base, name)(params, f, self._standardised(y, f.dtype))
 
     method.__doc__ = getattr(Likelihood, name).__doc__
@@ -154,12 +155,12 @@ def _count(y: Targets) -> int:
     return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[-1]
 
 
-def _entries(value: Any, outputs: int, dtype: DTypeLike) -> Array:
+def _entries(value: PyTree, outputs: int, dtype: DTypeLike) -> Array:
     """A number, or one for each output, as `[outputs]`."""
     return jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,))
 
 
-def _units(value: Any, outputs: int, dtype: DTypeLike) -> Array:
+def _units(value: PyTree, outputs: int, dtype: DTypeLike) -> Array:
     """The same against targets: a scalar for `[batch]`, `[1, outputs]` for `[batch, outputs]`."""
     entries = _entries(value, outputs, dtype)
     return entries[0] if outputs == 1 else entries[None]

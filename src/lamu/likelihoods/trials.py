@@ -176,7 +176,7 @@ class Binomial(IndependentTargets):
         return log_choose(n, y) + y * log_one + (n - y) * log_zero
 
 
-def _parts(y: Targets) -> tuple[Any, Any]:
+def _parts(y: Targets) -> tuple[Targets, Targets]:
     """Successes and trials, None where the rows bring none."""
     return (y["value"], y["trials"]) if isinstance(y, Mapping) else (y, None)
 

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from lamu.likelihoods.interface import Likelihood
-from lamu.typing import Array, Params, RandomKey, Targets
+from lamu.typing import Array, Params, PyTree, RandomKey, Targets
 
 __all__ = ["LikelihoodWrapper"]
 
 
-def _of_base(name: str) -> Any:
+def _of_base(name: str) -> property:
     """An attribute that is the base's."""
     return property(lambda self: getattr(self.base, name))
 
 
-def _by_base(name: str) -> Any:
+def _by_base(name: str) -> Callable[..., PyTree]:
     """A method that is the base's."""
 
-    def method(self: LikelihoodWrapper, *arguments: Any) -> Any:
+    def method(self: LikelihoodWrapper, *arguments: PyTree) -> PyTree:
         return getattr(self.base, name)(*arguments)
 
     return method
 
 
-def _at_parameters(name: str) -> Any:
+def _at_parameters(name: str) -> Callable[..., PyTree]:
     """A method that is the base's, at the base's parameters."""
 
-    def method(self: LikelihoodWrapper, params: Params, *others: Any) -> Any:
+    def method(self: LikelihoodWrapper, params: Params, *others: PyTree) -> PyTree:
         return getattr(self.base, name)(self.parameters(params), *others)
 
     return method

@@ -26,7 +26,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import PolynomialAverage, PolynomialDecay, Rate
 from lamu.record import record
-from lamu.typing import Array, Belief, Data, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Number, Numeric, Params, RandomKey, State, Statistics, Trace
 from lamu.update_rules import NoMomentum
 
 __all__ = ["FallingRate", "NaturalRule", "NaturalState", "evidence_bound", "natural_gradient", "rate_for"]
@@ -83,7 +83,7 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Belief, loss: Any
 def _estimated(estimator: Any, key: RandomKey, belief: Belief, loss: Any) -> Evaluation:
     draw_key, layer_key = jax.random.split(key)
 
-    def value(rest: Params) -> tuple[Array, Any]:
+    def value(rest: Params) -> tuple[Array, Statistics]:
         estimate = estimator.gradient(draw_key, belief, lambda theta: loss.value(theta, rest, layer_key)[0])
         return estimate.value, estimate.gradient
 
@@ -93,7 +93,7 @@ def _estimated(estimator: Any, key: RandomKey, belief: Belief, loss: Any) -> Eva
 
 
 def evidence_bound(
-    subject: Subject, expectation: Any, key: RandomKey, belief: Belief, rest: Any, objective: Objective, rows: Arrays
+    subject: Subject, expectation: Any, key: RandomKey, belief: Belief, rest: Params, objective: Objective, rows: Arrays
 ) -> Array:
     """Returns the bound of the log evidence over all rows in nats: exact in μ, else an average over draws."""
     batches = rows.batches(min(rows.count, _ROWS))
@@ -110,12 +110,12 @@ def evidence_bound(
 
 
 @jax.jit
-def _expected(subject: Any, belief: Belief, rest: Any, objective: Objective, batch: Any) -> Array:
+def _expected(subject: Subject, belief: Belief, rest: Params, objective: Objective, batch: Batch) -> Array:
     return subject.loss(objective, batch, {}, rest).value(belief.expectation(), rest, None)[0]
 
 
 @jax.jit
-def _at_draws(subject: Any, theta: Params, rest: Any, objective: Objective, batch: Any) -> Array:
+def _at_draws(subject: Subject, theta: Params, rest: Params, objective: Objective, batch: Batch) -> Array:
     loss = subject.loss(objective, batch, {}, rest)
     return jax.lax.map(lambda draw: loss.value(draw, rest, None)[0], theta)
 
@@ -129,11 +129,11 @@ def _log_density(belief: Belief, theta: Params) -> Array:
 class NaturalState:
     """What the next step of the rule needs."""
 
-    count: Any  # steps taken
-    belief: Any  # q
+    count: Numeric  # steps taken
+    belief: Belief  # q
     momentum: Params  # the memory of the momentum
     rest: Params  # parameters that the belief is not about: a point
-    network_state: Any
+    network_state: State
 
 
 @record
@@ -212,7 +212,9 @@ class NaturalRule(Runnable):
             Info(loss=at.value, residual=self._residual(objective, state.belief, at.gradient)),
         )
 
-    def posterior(self, key: RandomKey, state: NaturalState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: NaturalState, objective: Objective, data: Data, trace: Trace
+    ) -> Posterior:
         # Returns q beside its point, with a bound of the evidence where rows are at hand and it is known.
         #
         # Where nothing was forgotten it is the point of the mode.
@@ -220,7 +222,7 @@ class NaturalRule(Runnable):
         rule = self.subject.predictive if self.keeps_uncertainty else Sampled()
         if self.keeps_uncertainty:
             network = PartialBelief(belief, others) if jax.tree.leaves(others) else belief
-            whole: Any = Product({"network": network, "likelihood": Point(dispersions)})
+            whole: Belief = Product({"network": network, "likelihood": Point(dispersions)})
         else:
             whole = Point({"network": tree.merged(belief.mode, others), "likelihood": dispersions})
         evidence = None
@@ -232,7 +234,7 @@ class NaturalRule(Runnable):
 
     def direction(
         self, key: RandomKey, belief: Belief, batch: Batch, objective: Objective, dispersions: Params | None = None
-    ) -> Any:
+    ) -> Statistics:
         """Returns λ less what a step of rate one makes of it, zero at the fixed point; of a subject that settles."""
         loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": dispersions or {}})
         gradient = natural_gradient(self.expectation, key, belief, loss).gradient
@@ -258,12 +260,12 @@ class NaturalRule(Runnable):
             )
         return None
 
-    def _target(self, objective: Objective, belief: Belief, gradient: Any) -> Any:
+    def _target(self, objective: Objective, belief: Belief, gradient: Statistics) -> Statistics:
         """Returns where one step of rate one ends."""
         data = tree.scale(gradient, -objective.concentration)
         return tree.add(self.subject.prior(objective, belief), data) if self.keeps_uncertainty else data
 
-    def _residual(self, objective: Objective, belief: Belief, gradient: Any) -> Any:
+    def _residual(self, objective: Objective, belief: Belief, gradient: Statistics) -> Numeric:
         """Returns the natural norm of the step's direction, in nats; where nothing is forgotten, the gradient's own."""
         if not self.keeps_uncertainty:
             return jnp.sqrt(objective.concentration * tree.dot(gradient, gradient))
@@ -275,6 +277,6 @@ def _dtype_of(belief: Belief) -> str:
     return jnp.result_type(*jax.tree.leaves(belief)).name
 
 
-def _moved(objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
+def _moved(objective: Objective, rest: Params, gradient: Params, rate: Numeric) -> Params:
     dispersions = dispersion_step(objective, rest["likelihood"], gradient["likelihood"], rate)
     return {"network": tree.add(rest["network"], gradient["network"], -rate), "likelihood": dispersions}

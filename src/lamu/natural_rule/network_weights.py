@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -19,7 +20,7 @@ from lamu.operators import Dense
 from lamu.priors import gaussian_belief, independent_normal
 from lamu.priors.belief import in_structure
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Number, Params, RandomKey, State
+from lamu.typing import Array, Belief, Number, Numeric, Params, RandomKey, State, Statistics
 
 __all__ = [
     "Flips",
@@ -60,7 +61,7 @@ class ParameterSubset(NetworkParameters):
 class SubsetLoss(BatchLoss):
     """The mean negative log likelihood in the selected weights; the prior is that of the rest, and enters as loss."""
 
-    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         params = self.space.join(coordinates, rest)
         value, state = self.objective.negative_log_likelihood(params, self.batch, self.network_state, key, train=True)
         model = self.objective.model
@@ -87,7 +88,7 @@ class Points(Protocol):
         """How many points are averaged."""
         ...
 
-    def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Any]:
+    def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Callable[[Params], Statistics]]:
         r"""Returns a point θ, and the function from \(\nabla\bar\ell(\theta)\) to the gradient in μ."""
         ...
 
@@ -107,7 +108,7 @@ class ZeroTemperature:
 
     departure = "delta at zero temperature"
 
-    def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Any]:
+    def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Callable[[Params], Statistics]]:
         """Returns the signs, and nothing to do."""
         return belief.mode, lambda gradient: gradient
 
@@ -162,10 +163,10 @@ class Flips:
         return tree.average_over(at_draw, key, self.samples)
 
 
-def _differences(loss: BatchLoss, theta: Params, value: Any, key: RandomKey) -> Params:
+def _differences(loss: BatchLoss, theta: Params, value: Array, key: RandomKey) -> Params:
     vector, unravel = tree.ravel(theta)
 
-    def flipped(index: Any) -> Any:
+    def flipped(index: Array) -> Array:
         other = unravel(vector.at[index].multiply(-1.0))
         return loss.value(other, loss.rest, jax.random.clone(key))[0]
 
@@ -185,7 +186,7 @@ class Start:
 
     family: str | Any  # the belief in words, for tables
 
-    def belief(self, weights: Params, concentration: Any) -> Belief:
+    def belief(self, weights: Params, concentration: Numeric) -> Belief:
         """Returns the belief, of any exponential family whose θ is a tree like the weights."""
         raise NotImplementedError
 
@@ -198,7 +199,7 @@ class SignStart(Start):
 
     family = "Bernoulli on ±1"
 
-    def belief(self, weights: Params, concentration: Any) -> Binary:
+    def belief(self, weights: Params, concentration: Numeric) -> Binary:
         # Returns the belief with λ = ±|λ|.
         return Binary(jax.tree.map(lambda w: jnp.where(w >= 0, 1, -1) * jnp.full_like(w, self.size), weights))
 
@@ -209,7 +210,7 @@ class LatentStart(Start):
 
     family = "Bernoulli on ±1"
 
-    def belief(self, weights: Params, concentration: Any) -> Binary:
+    def belief(self, weights: Params, concentration: Numeric) -> Binary:
         # Returns the belief with λ = κ w.
         return Binary(tree.scale(weights, concentration))
 
@@ -226,7 +227,7 @@ class GaussianStart(Start):
         """The structure in words."""
         return f"Gaussian, {self.structure.__name__.lower()} precision"
 
-    def belief(self, weights: Params, concentration: Any) -> Gaussian:
+    def belief(self, weights: Params, concentration: Numeric) -> Gaussian:
         diagonal = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.precision), weights)
         return Gaussian(weights, self.structure.from_diagonal(diagonal))
 
@@ -252,18 +253,18 @@ class NetworkWeights(Subject):
         """Which weights the belief is about."""
         return ParameterSubset(self.leaves)
 
-    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
         # Returns the belief at the network's initial weights, the rest, and the network's state.
         params, network_state = objective.model.init(key, batch)
         tree.require_matches(self.leaves, params["network"])
         weights, rest = self.space.split(params)
         return self.begin.belief(weights, objective.concentration), rest, network_state
 
-    def prior(self, objective: Objective, belief: Belief) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Statistics:
         prior: Any = objective.model.free_prior
         if isinstance(belief, Gaussian):
             return _gaussian_prior(prior, belief, 1.0 / objective.temperature)
-        known: Any = prior.exponential(belief.to_natural())
+        known: Belief = prior.exponential(belief.to_natural())
         gaussian = independent_normal(prior, belief.mean) if isinstance(belief, Binary) else None
         if type(known) is type(belief):
             values = known.to_natural()
@@ -284,7 +285,7 @@ class NetworkWeights(Subject):
         return SubsetLoss(objective, batch, network_state, self.space, rest)
 
 
-def _gaussian_prior(prior: Any, belief: Gaussian, share: Any) -> Any:
+def _gaussian_prior(prior: Any, belief: Gaussian, share: Numeric) -> Statistics:
     """Returns the natural parameters of a Gaussian prior to a power, in the structure of the belief."""
     if isinstance(prior, FlatPrior):
         return tree.zeros_like(belief.to_natural())

@@ -22,7 +22,7 @@ from lamu.operators import Dense
 from lamu.programs import NumpyroProgram
 from lamu.programs.conjugacy import CANDIDATES, message
 from lamu.record import record, static
-from lamu.typing import Array, Belief, Params, RandomKey, State
+from lamu.typing import Array, Belief, Params, PyTree, RandomKey, State, Statistics
 
 __all__ = ["ProgramLoss", "ProgramMessages", "ProgramParameters"]
 
@@ -49,12 +49,12 @@ class ProgramMessages:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Any], Any]) -> ValueAndGradient:
+    def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in the expectation parameters."""
         normal = belief.factors.get("normal")
         root = None if normal is None else normal.precision.factored()
 
-        def at(key: RandomKey) -> Any:
+        def at(key: RandomKey) -> PyTree:
             noise_key, *keys = jax.random.split(key, 3)
             away = None if root is None or normal is None else root.sample(noise_key, normal.mean)
             found = [self._at(k, belief, away, sign, loss) for k, sign in zip(keys, (1.0, -1.0), strict=True)]
@@ -63,14 +63,14 @@ class ProgramMessages:
         found = jax.vmap(at)(jax.random.split(key, self.pairs))
         value, messages, slopes = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), found)
         gradient = {name: CANDIDATES[name_of(belief, name)].build(natural) for name, natural in messages.items()}
-        parts: dict[str, Any] = {"conjugate": gradient} if gradient else {}
+        parts: dict[str, Statistics] = {"conjugate": gradient} if gradient else {}
         if normal is not None:
             parts["normal"] = in_expectation(normal, value, *slopes).gradient
         return ValueAndGradient(value, parts)
 
-    def _at(self, key: RandomKey, belief: Belief, away: Any, sign: float, loss: Callable[[Any], Any]) -> Any:
+    def _at(self, key: RandomKey, belief: Belief, away: Params, sign: float, loss: Callable[[Params], Array]) -> PyTree:
         """Returns the loss, the message to each conjugate site, and slope and Hessian in the others, at one draw."""
-        theta: dict[str, Any] = {}
+        theta: dict[str, Params] = {}
         if "conjugate" in belief.factors:
             theta["conjugate"] = belief.factors["conjugate"].sample(key)
         normal = belief.factors.get("normal")
@@ -111,10 +111,10 @@ class ProgramLoss:
 
     objective: Objective  # what fixes the scale
     batch: Batch  # the rows
-    network_state: Any  # empty
+    network_state: State  # empty
     rest: Params  # the rest of the parameters, none
 
-    def value(self, theta: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+    def value(self, theta: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         """Returns the mean loss in nats a row, and the state."""
         model: Any = self.objective.model
         real = model.constraints.unconstrain(theta.get("conjugate", {}))
@@ -132,7 +132,7 @@ class ProgramParameters(Subject):
     family = "conjugate families × dense Gaussian"
     settles = True
 
-    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
         # Returns broad beliefs about one, one half, or equal shares, and a Gaussian about zero.
         model = objective.model
         if not isinstance(model, NumpyroProgram):
@@ -149,13 +149,13 @@ class ProgramParameters(Subject):
         }
         real = model.constraints.unconstrain({n: model.theta[n] for n, f in families.items() if f == "Normal"})
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, dtype), real)
-        parts: dict[str, Any] = {"conjugate": Product(conjugate)} if conjugate else {}
+        parts: dict[str, Belief] = {"conjugate": Product(conjugate)} if conjugate else {}
         if zeros:
             ones = jax.tree.map(lambda leaf: jnp.full_like(leaf, _PRECISION), zeros)
             parts["normal"] = Gaussian(zeros, Dense.from_diagonal(ones))
         return Product(parts), {"network": {}, "likelihood": {}}, {}
 
-    def prior(self, objective: Objective, belief: Belief) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Statistics:
         # Returns zero: the priors are factors of the program, and in the loss.
         return tree.zeros_like(belief.to_natural())
 
@@ -163,7 +163,7 @@ class ProgramParameters(Subject):
         return ProgramLoss(objective, batch, network_state, rest)
 
 
-def _broad(family: str, theta: Array) -> Any:
+def _broad(family: str, theta: Array) -> Belief:
     if family == "Dirichlet":
         return Dirichlet(jnp.full_like(theta, 2.0))
     return _BROAD[family](jnp.full_like(theta, 2.0), jnp.full_like(theta, 2.0))

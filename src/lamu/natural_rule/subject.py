@@ -14,7 +14,7 @@ from lamu.objective import Objective
 from lamu.predictives import PredictiveRule, Sampled
 from lamu.predictives.conjugate import ConjugateRule
 from lamu.record import record
-from lamu.typing import Array, Belief, Params, RandomKey, State, Statistics
+from lamu.typing import Array, Belief, Numeric, Params, RandomKey, State, Statistics
 
 __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 
@@ -34,12 +34,12 @@ class Subject:
         """How the posterior predicts; by draws, unless overridden."""
         return Sampled()
 
-    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
         """Returns the first belief, the rest of the parameters (a point), and the network's state."""
         # The belief is of an exponential family, or a product of such families.
         raise NotImplementedError
 
-    def prior(self, objective: Objective, belief: Belief) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Statistics:
         """Returns λ₀/T, the natural parameters of the tempered prior, a tree like `belief.to_natural()`."""
         raise NotImplementedError
 
@@ -49,12 +49,12 @@ class Subject:
         # the place of θ where the expectation is `lamu.expectations.Analytic`.
         raise NotImplementedError
 
-    def expected_log_prior(self, objective: Objective, belief: Belief) -> Any:
+    def expected_log_prior(self, objective: Objective, belief: Belief) -> Numeric:
         r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters λ exactly; zero where it is in the loss."""
         del objective, belief
         return 0.0
 
-    def residual(self, belief: Belief, direction: Any) -> Any:
+    def residual(self, belief: Belief, direction: Statistics) -> Numeric:
         r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats: how far it is from a fixed point."""
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
@@ -72,10 +72,10 @@ class ConjugateLoss:
 
     objective: Objective  # what fixes the scale
     batch: Batch  # the rows
-    network_state: Any  # the target's state, empty
+    network_state: State  # the target's state, empty
     rest: Params  # the rest of the parameters: dispersions, where likelihoods of a graph learn some
 
-    def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+    def value(self, mu: Statistics, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         """Returns the expected mean loss in nats a row, and the target's state."""
         statistics = conjugate_target(self.objective.model).statistics(values_of(mu))
         return self.at(statistics, key, rest.get("likelihood")), self.network_state
@@ -104,13 +104,13 @@ class ConjugateParameters(Subject):
         # The closed form; a graph fills in rows whatever the rule.
         return ConjugateRule()
 
-    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
         # Returns the target's first belief, and the dispersions that it learns beside it at a point.
         target = conjugate_target(objective.model)
         belief = target.first_belief(key, batch, objective.temperature)
         return belief, {"network": {}, "likelihood": target.first_dispersions(batch)}, {}
 
-    def prior(self, objective: Objective, belief: Belief) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Statistics:
         # Returns λ₀/T; zeros where the prior is in the loss.
         return conjugate_target(objective.model).natural_prior(belief, objective.temperature)
 
@@ -118,7 +118,7 @@ class ConjugateParameters(Subject):
         # Returns the expected mean loss on a batch, a function of μ.
         return ConjugateLoss(objective, batch, network_state, rest)
 
-    def expected_log_prior(self, objective: Objective, belief: Belief) -> Any:
+    def expected_log_prior(self, objective: Objective, belief: Belief) -> Numeric:
         # Returns the expected log density of the prior in nats, zero where it is in the loss.
         return conjugate_target(objective.model).expected_log_prior(belief)
 
@@ -129,10 +129,10 @@ class Streamed(ConjugateParameters):
 
     settles = False
 
-    def prior(self, objective: Any, belief: Belief) -> Any:
+    def prior(self, objective: Objective, belief: Belief) -> Statistics:
         # Returns the natural parameters of the belief.
         return belief.to_natural()
 
-    def residual(self, belief: Belief, direction: Any) -> float:
+    def residual(self, belief: Belief, direction: Statistics) -> float:
         # Returns zero: a step of one is the posterior.
         return 0.0

@@ -18,7 +18,7 @@ __all__ = ["NetworkWrapper", "adapted", "apart", "require_make"]
 T = TypeVar("T")
 
 
-def require_make(make: Any, module: type, adapter: str, argument: str) -> None:
+def require_make(make: object, module: type, adapter: str, argument: str) -> None:
     """Raises a TypeError for what cannot make modules."""
     if isinstance(make, module):
         name = type(make).__name__
@@ -68,7 +68,7 @@ def _adapter(module: object) -> str:
     return next((f"{known[each]}(module)" for each in known if each in packages), "Linen, NNX, Equinox or Torch")
 
 
-def _fact(name: str) -> Any:
+def _fact(name: str) -> property:
     """Returns a property that forwards a fact of the base, which an object of one's own need not declare."""
     return property(lambda self: getattr(self.base, name, getattr(Network, name)))
 

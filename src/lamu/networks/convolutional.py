@@ -25,7 +25,7 @@ from lamu.networks.multilayer import (
 from lamu.networks.normalisation import NormaliserPass
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Inputs, Params, RandomKey, State
+from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
 __all__ = ["ConvNet", "DeconvNet", "as_images", "convolve", "holds_convolutions", "loops_well"]
 
@@ -53,7 +53,7 @@ def holds_convolutions(network: Network, x: Inputs, outputs: int) -> bool:
     mask = jax.ShapeDtypeStruct(x.shape[:1], x.dtype)
     params, state = jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
 
-    def train(params: Params, state: State, x: Array, key: Any, mask: Array) -> tuple[Array, State]:
+    def train(params: Params, state: State, x: Array, key: PyTree, mask: Array) -> tuple[Array, State]:
         return outputs_of(network, params, state, x, key, True, mask)
 
     jaxpr = jax.make_jaxpr(train)(params, state, x, key, mask)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.interpreters import partial_eval
@@ -11,7 +9,7 @@ from jax.interpreters import partial_eval
 from lamu.compile_once import once_a_shape
 from lamu.networks.interface import Network, outputs
 from lamu.record import record, static
-from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
+from lamu.typing import Array, DTypeLike, Inputs, Numeric, Params, RandomKey, State
 
 __all__ = ["Dropout", "GaussianDropout", "UnitNoise", "draws_noise", "require_noise"]
 
@@ -116,7 +114,7 @@ class Dropout(UnitNoise):
         ([0.0, 2.0], True)
     """
 
-    rate: Any = static(default=0.1)
+    rate: Numeric = static(default=0.1)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rate, int | float) or not 0.0 <= self.rate < 1.0:
@@ -155,7 +153,7 @@ class GaussianDropout(Dropout):
         return 1.0 + (self.rate / (1.0 - self.rate)) ** 0.5 * jax.random.normal(key, shape, dtype)
 
 
-def require_noise(dropout: Any) -> None:
+def require_noise(dropout: object) -> None:
     """Raises a TypeError for something that is neither None nor noise on units."""
     if dropout is not None and not isinstance(dropout, UnitNoise):
         raise TypeError(f"dropout={dropout!r} is no noise on units; give for instance Dropout(0.1)")

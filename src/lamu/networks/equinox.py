@@ -15,7 +15,7 @@ from lamu.networks.adapted import apart, require_make
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating
 from lamu.record import given, record, static
-from lamu.typing import Array, Params, RandomKey, State
+from lamu.typing import Array, Params, PyTree, RandomKey, State
 
 __all__ = ["Equinox"]
 
@@ -56,7 +56,7 @@ class Equinox(Network):
     make: Any = given()
     head: str = static(default="*")
     linear: bool = static(default=False)
-    start: Any = None
+    start: tuple[Params, State] | None = None
 
     def __post_init__(self) -> None:
         import equinox as eqx
@@ -121,7 +121,7 @@ class Equinox(Network):
 class _EquinoxTemplate:
     """What is the same in all modules that a function makes."""
 
-    def __init__(self, made: Any) -> None:
+    def __init__(self, made: PyTree) -> None:
         import equinox as eqx
 
         module, state = made if isinstance(made, tuple) else (made, None)
@@ -138,7 +138,7 @@ class _EquinoxTemplate:
             )
         self.axis = axes.pop() if axes else None
 
-    def module(self, params: Params, noisy: bool, train: bool) -> Any:
+    def module(self, params: Params, noisy: bool, train: bool) -> PyTree:
         """Returns the module with given parameters, in a mode."""
         import equinox as eqx
 
@@ -152,13 +152,13 @@ class _EquinoxTemplate:
 
 
 @lru_cache(maxsize=32)
-def _template(make: Callable[[Any], Any]) -> _EquinoxTemplate:
+def _template(make: Callable[[RandomKey], PyTree]) -> _EquinoxTemplate:
     made = apart(lambda: make(jax.random.key(0)))  # whoever asks first may be inside of a trace
     _require_module(made)
     return _EquinoxTemplate(made)
 
 
-def _require_module(made: Any) -> None:
+def _require_module(made: object) -> None:
     import equinox as eqx
 
     module = made[0] if isinstance(made, tuple) else made
@@ -166,7 +166,7 @@ def _require_module(made: Any) -> None:
         raise TypeError(f"{module!r} is no Equinox module that can be called; give for instance eqx.nn.MLP(...)")
 
 
-def _values(made: Any) -> tuple[Params, State]:
+def _values(made: PyTree) -> tuple[Params, State]:
     """Returns the parameters by their names, and the state's arrays by their order."""
     import equinox as eqx
 
@@ -178,14 +178,14 @@ def _values(made: Any) -> tuple[Params, State]:
     return params, {index: jnp.asarray(leaf, leaf.dtype) for index, leaf in enumerate(jax.tree.leaves(state))}
 
 
-def _norms(module: Any) -> list[Any]:
+def _norms(module: PyTree) -> list[PyTree]:
     import equinox as eqx
 
     is_norm = lambda node: isinstance(node, eqx.nn.BatchNorm)
     return [node for node in jax.tree.leaves(module, is_leaf=is_norm) if is_norm(node)]
 
 
-def _nested(paths: list[Any], leaves: list[Any]) -> Params:
+def _nested(paths: list[tuple[object, ...]], leaves: list[PyTree]) -> Params:
     """Returns leaves in dictionaries of dictionaries, by the names along their paths."""
     whole: Params = {}
     for path, leaf in zip(paths, leaves, strict=True):
@@ -196,12 +196,12 @@ def _nested(paths: list[Any], leaves: list[Any]) -> Params:
     return whole
 
 
-def _at(params: Params, path: Any) -> Any:
+def _at(params: Params, path: tuple[object, ...]) -> Params:
     for part in path:
         params = params[_name(part)]
     return params
 
 
-def _name(part: Any) -> Any:
+def _name(part: object) -> str | int:
     """Returns a step of a path as a key of a dictionary: an attribute's name, an index, or a dictionary's own key."""
     return next(getattr(part, name) for name in ("name", "idx", "key") if hasattr(part, name))

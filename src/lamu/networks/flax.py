@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.networks.adapted import apart, require_make
 from lamu.networks.interface import Network
 from lamu.record import given, record, static
-from lamu.typing import Array, Params, RandomKey, State
+from lamu.typing import Array, Params, PyTree, RandomKey, State
 
 __all__ = ["NNX", "Linen"]
 
@@ -57,7 +57,7 @@ class Linen(Network):
     module: Any = given()
     head: str = static(default="*")
     linear: bool = static(default=False)
-    variables: Any = None
+    variables: Params | None = None
 
     def __post_init__(self) -> None:
         from flax.linen import Module
@@ -107,7 +107,7 @@ class Linen(Network):
         return {name: value for name, value in known.items() if name in asked}
 
 
-def _plain(variables: Any) -> dict[str, Any]:
+def _plain(variables: Params) -> dict[str, Params]:
     """Returns collections as dictionaries of arrays, without the boxes that say how arrays are sharded."""
     from flax.core import unfreeze
     from flax.core.meta import unbox
@@ -152,7 +152,7 @@ class NNX(Network):
     make: Any = given()
     head: str = static(default="*")
     linear: bool = static(default=False)
-    start: Any = None
+    start: tuple[Params, State] | None = None
 
     def __post_init__(self) -> None:
         from flax import nnx
@@ -218,10 +218,10 @@ class NNX(Network):
 class _NNXTemplate(NamedTuple):
     """What is the same in all modules that a function makes, and parameters for their names."""
 
-    definition: Any
-    params: Any
-    streams: Any
-    constants: Any
+    definition: PyTree
+    params: Params
+    streams: PyTree
+    constants: PyTree
 
 
 @lru_cache(maxsize=32)
@@ -236,13 +236,13 @@ def _template(make: Callable[[Any], Any]) -> _NNXTemplate:
     return _NNXTemplate(definition, shapes, streams, constants)
 
 
-def _split(module: Any) -> Any:
+def _split(module: PyTree) -> tuple[PyTree, ...]:
     from flax import nnx
 
     return nnx.split(module, nnx.Param, nnx.RngState, nnx.Variable, ...)
 
 
-def _seeded(streams: Any, key: RandomKey | None) -> Any:
+def _seeded(streams: PyTree, key: RandomKey | None) -> PyTree:
     """Returns the streams from their beginnings, variables of this trace; each with its own key where one is given."""
     leaves, structure = jax.tree.flatten(streams)
     if key is not None:

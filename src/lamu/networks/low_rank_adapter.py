@@ -15,7 +15,7 @@ from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
 from lamu.sizes import sized
-from lamu.typing import Array, Inputs, Params, RandomKey, State
+from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
 __all__ = ["LowRankAdapter", "read_safetensors", "write_safetensors"]
 
@@ -142,7 +142,7 @@ class LowRankAdapter(NetworkWrapper):
     full: str | tuple[str, ...] = static(default=())
     scale: float = static(default=1.0)
     weights: Params | None = None
-    state: Any = None
+    state: State = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,7 +228,7 @@ class LowRankAdapter(NetworkWrapper):
         """Returns the base's own weights and state, which for a trained base are the same for every key."""
         return self.base.init(jax.random.key(0), jnp.asarray(x), outputs)
 
-    def _adapts(self, path: str, leaf: Any) -> bool:
+    def _adapts(self, path: str, leaf: PyTree) -> bool:
         """Whether a weight gets a correction: it is asked for, is a matrix or more, and the correction is smaller."""
         shape = jnp.shape(leaf)
         if len(shape) < 2 or not _matches(path, self.at):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -43,7 +44,7 @@ def require_activation(name: str) -> None:
         raise ValueError(f"unknown activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")
 
 
-def initial_weights(activation: str) -> Any:
+def initial_weights(activation: str) -> Callable[..., Array]:
     """Returns the initialiser of kernels: He normals for the rectifiers, Glorot (Xavier) normals for tanh and erf."""
     return jax.nn.initializers.glorot_normal() if activation in ("tanh", "erf") else jax.nn.initializers.he_normal()
 
@@ -188,12 +189,12 @@ class Linear(Network):
         return _partially_applied(params, first) if type(self).apply is Linear.apply else None
 
 
-def dense_layer(draw: Any, key: RandomKey, inputs: int, outputs: int, dtype: DTypeLike) -> Params:
+def dense_layer(draw: Callable[..., Array], key: RandomKey, inputs: int, outputs: int, dtype: DTypeLike) -> Params:
     """Returns the kernel of a dense layer, drawn, and its bias, zero."""
     return {"kernel": draw(key, (inputs, outputs), dtype), "bias": jnp.zeros(outputs, dtype)}
 
 
-def floating(x: Array) -> Any:
+def floating(x: Array) -> DTypeLike:
     """Returns the dtype of parameters for inputs like `x`."""
     return x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
 

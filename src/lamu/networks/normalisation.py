@@ -201,7 +201,7 @@ class NormaliserPass:
 
     def __init__(self, normalise: Normaliser | Any, state: State, train: bool, mask: Array | None) -> None:
         self._normalise, self._state, self._train, self._mask = normalise, state, train, mask
-        self._renewed: dict[str | int, Any] = {name: {} for name in state}
+        self._renewed: dict[str | int, State] = {name: {} for name in state}
 
     def __call__(self, params: Params, hidden: Array, *path: str | int) -> Array:
         """Returns what the normaliser at a path of the state makes of its inputs."""

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -16,6 +16,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Literal
+
+from lamu.typing import PyTree
 
 __all__ = ["OutputRange", "output_range", "require_scales"]
 
@@ -37,7 +39,7 @@ _CALLS = {
 _SHARED = ("dot_general", "add", "exp", "neg", "sub", "logistic", "reduce_max", "broadcast_in_dim", "abs")
 
 # Functions of a number that gates are made of, and where they are looked at.
-_POINTWISE: dict[str, Any] = {
+_POINTWISE: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -51,7 +53,7 @@ _GRID = np.concatenate([[-1e3], np.linspace(-12.0, 12.0, 4801), [1e3]])
 _FAR = 100.0  # an extreme along the grid beyond it counts as unbounded
 
 
-def _special(name: str) -> Any:
+def _special(name: str) -> Callable[..., np.ndarray]:
     from scipy import special  # here: every model looks at its network's range, few have a gate
 
     return getattr(special, name)
@@ -68,9 +70,9 @@ class _Traced:
 
     primitive: str
     inputs: tuple[_Traced, ...] = ()
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, PyTree] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
-    constant: Any = None
+    constant: PyTree = None
     calls: tuple[str, ...] = ()
     scope: str = ""
     ends: Ends = _INFINITE
@@ -80,7 +82,7 @@ class _Traced:
         return not (np.isneginf(self.ends[0]).all() and np.isposinf(self.ends[1]).all())
 
     @classmethod
-    def held(cls, constant: Any) -> _Traced:
+    def held(cls, constant: PyTree) -> _Traced:
         """Returns a constant, bounded by its entries where they are known numbers."""
         if isinstance(constant, Tracer) or not np.issubdtype(getattr(constant, "dtype", type(constant)), np.number):
             return cls("constant", constant=constant)
@@ -93,13 +95,13 @@ class _Traced:
 class OutputRange:
     """The smallest and the largest value of each output, and the operation that bounds them."""
 
-    lowest: Any  # `[outputs]`
-    highest: Any  # `[outputs]`
+    lowest: np.ndarray  # `[outputs]`
+    highest: np.ndarray  # `[outputs]`
     operation: str  # its name, for instance "sigmoid"
     scope: str  # where it stands, by the names of `jax.named_scope`; empty where there are none
 
 
-def output_range(function: Callable[..., Any], *args: Any) -> tuple[OutputRange | None, Any]:
+def output_range(function: Callable[..., PyTree], *args: PyTree) -> tuple[OutputRange | None, PyTree]:
     """Returns the range of a function's outputs, `[rows, outputs]`, None where it is not bounded; and their shape."""
     program, shape = jax.make_jaxpr(function, return_shape=True)(*args)
     values: list[_Traced] = []
@@ -182,13 +184,18 @@ def _remedy(found: OutputRange, scale: str) -> str:
 
 
 def _flat(
-    jaxpr: Any, constants: Any, inputs: Any, values: list[_Traced], calls: tuple[str, ...], scope: str
+    jaxpr: Any,
+    constants: Sequence[PyTree],
+    inputs: Sequence[_Traced],
+    values: list[_Traced],
+    calls: tuple[str, ...],
+    scope: str,
 ) -> list[_Traced]:
     """Returns the outputs of a program as values; appends all that lead to them in order."""
-    known: dict[Any, _Traced] = dict(zip(jaxpr.invars, inputs, strict=True))
+    known: dict[object, _Traced] = dict(zip(jaxpr.invars, inputs, strict=True))
     known |= {var: _Traced.held(each) for var, each in zip(jaxpr.constvars, constants, strict=True)}
 
-    shared: dict[Any, _Traced] = {}
+    shared: dict[object, _Traced] = {}
 
     def of(atom: Any) -> _Traced:
         return _Traced.held(atom.val) if isinstance(atom, Literal) else known[atom]
@@ -241,11 +248,11 @@ def _ends(value: _Traced) -> Ends:
 # A rule takes a value and the ends of its inputs, and returns its own.
 
 
-def _always(low: float, high: float) -> Any:
+def _always(low: float, high: float) -> Callable[..., Ends]:
     return lambda value, *args: (np.float64(low), np.float64(high))
 
 
-def _increasing(function: Callable[..., Any], lowest: float = -math.inf) -> Any:
+def _increasing(function: Callable[..., np.ndarray], lowest: float = -math.inf) -> Callable[..., Ends]:
     """The rule of a function that grows with each of its arguments."""
 
     def rule(value: _Traced, *args: Ends) -> Ends:
@@ -375,7 +382,7 @@ def _hull(value: _Traced, x: Ends, *others: Ends) -> Ends:
     return np.min(x[0]), np.max(x[1])
 
 
-def _shaped(of: Callable[[_Traced, Any], Any]) -> Any:
+def _shaped(of: Callable[[_Traced, np.ndarray], np.ndarray]) -> Callable[..., Ends]:
     """The rule of what moves entries: of bounds that are one number nothing changes."""
 
     def rule(value: _Traced, x: Ends, *others: Ends) -> Ends:
@@ -387,20 +394,20 @@ def _shaped(of: Callable[[_Traced, Any], Any]) -> Any:
     return rule
 
 
-def _broadcast(value: _Traced, array: Any) -> Any:
+def _broadcast(value: _Traced, array: np.ndarray) -> np.ndarray:
     shape = [1] * len(value.params["shape"])
     for axis, place in enumerate(value.params["broadcast_dimensions"]):
         shape[place] = array.shape[axis]
     return np.broadcast_to(array.reshape(shape), value.params["shape"])
 
 
-def _slice(value: _Traced, array: Any) -> Any:
+def _slice(value: _Traced, array: np.ndarray) -> np.ndarray:
     p = value.params
     strides = p["strides"] or (1,) * array.ndim
     return array[tuple(map(slice, p["start_indices"], p["limit_indices"], strides))]
 
 
-def _joined(join: Callable[..., Any], axis: str) -> Any:
+def _joined(join: Callable[..., np.ndarray], axis: str) -> Callable[..., Ends]:
     """The rule of what puts arrays side by side."""
 
     def rule(value: _Traced, *args: Ends) -> Ends:

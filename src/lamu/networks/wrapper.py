@@ -14,7 +14,7 @@ from lamu import tree
 from lamu.networks.adapted import NetworkWrapper
 from lamu.networks.interface import Network, outputs
 from lamu.record import given, record, static
-from lamu.typing import Array, Number, Params, RandomKey, State
+from lamu.typing import Array, Number, Params, RandomKey, Rows, State
 
 __all__ = ["Augmented", "Evaluated", "InputNoise", "NetworkWrapper", "Standardised", "Trained"]
 
@@ -144,8 +144,8 @@ class Standardised(NetworkWrapper):
         0.0
     """
 
-    shift: Any
-    scale: Any
+    shift: Rows
+    scale: Rows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -189,7 +189,7 @@ class Evaluated(NetworkWrapper):
         True
     """
 
-    state: Any
+    state: State
 
     @property
     def masked(self) -> bool:
@@ -237,7 +237,7 @@ class Trained(Network):
     """
 
     function: Any = given()
-    params: Any
+    params: Params
     head: str = static(default="*")
     linear: bool = static(default=False)
 

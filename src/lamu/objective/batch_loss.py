@@ -34,7 +34,7 @@ class Gradient:
         1.0
     """
 
-    value: Any
+    value: Array
     coordinates: Params
     rest: Params
     network_state: State

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -89,7 +88,9 @@ def _summed(function: Callable[[Params, Batch], Array], params: Params, dealt: B
 
 
 @partial(_summed.defjvp, symbolic_zeros=True)
-def _summed_and_slope(function: Callable[[Params, Batch], Array], primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _summed_and_slope(
+    function: Callable[[Params, Batch], Array], primals: PyTree, tangents: PyTree
+) -> tuple[Array, Array]:
     """The derivative is linear in the parameters' tangents, so that JAX turns it into a gradient by itself."""
     (params, dealt), (direction, of_rows) = primals, tangents
     still = lambda leaf: isinstance(leaf, jax.custom_derivatives.SymbolicZero)
@@ -136,7 +137,7 @@ def _held(
     # compiled gradients of perceptrons, a ConvNet and a ResNet-20 hold, and known without compiling them.
 
     def kept(rows: int) -> int:
-        def pulled_back(params: Params, state: State, batch: Batch, key: RandomKey | None) -> Any:
+        def pulled_back(params: Params, state: State, batch: Batch, key: RandomKey | None) -> PyTree:
             total = lambda params: batch.total(model.log_likelihood(params, state, batch, key, train)[0])
             return jax.vjp(total, params)[1]
 

@@ -17,7 +17,7 @@ from lamu.priors import Prior
 from lamu.priors.interface import same_leaves
 from lamu.record import record
 from lamu.target import Target
-from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
+from lamu.typing import Array, Inputs, Number, Params, PyTree, RandomKey, State
 
 __all__ = [
     "AllParameters",
@@ -272,7 +272,7 @@ class NetworkParameters:
 def _filled(part: Params, like: Params, missing: Any) -> Params:
     """The tree with something in the place of each None, its arrays in the shapes and dtypes of another."""
 
-    def leaf(value: Any, x: Inputs) -> Any:
+    def leaf(value: PyTree, x: Inputs) -> PyTree:
         if value is None:
             return None if x is None else missing(x)
         return value if is_operator(value) else jnp.broadcast_to(value, x.shape).astype(x.dtype)
@@ -294,7 +294,7 @@ def outputs_and_row_jacobian(function: Callable[[Params], Array], weights: Param
     return f, jacobian
 
 
-def _has_tangents(forwards: Callable[[Params], Any], weights: Params) -> bool:
+def _has_tangents(forwards: Callable[[Params], PyTree], weights: Params) -> bool:
     """Whether the function can be differentiated forwards, which a rule for the backward pass alone forbids."""
     try:
         jax.eval_shape(forwards, weights)

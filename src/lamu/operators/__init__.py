@@ -1,6 +1,6 @@
 """Symmetric operators on the space of parameters: precisions, and curvatures that become precisions."""
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lamu.operators.block_diagonal import BlockDiagonal, DenseBlocks
 from lamu.operators.dense import Cholesky, Dense
@@ -49,3 +49,9 @@ __all__ = [
 
 AnyStructure: TypeAlias = type[Any] | KroneckerFactored | LowRankStructure | MatrixFreeStructure
 """A class of operators (`Dense`, `OutputEigen`), or a record that stands for one."""
+
+# An argument that a sentence of its own refuses: its type for a checker and a reader, anything where it runs.
+if TYPE_CHECKING:
+    StructureLike: TypeAlias = AnyStructure
+else:
+    StructureLike = Any

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -120,11 +119,11 @@ class BlockDiagonal(Operator):
         signs = self._map(lambda block, part: block.is_positive(part), like)
         return reduce(jnp.logical_and, jax.tree.leaves(signs), jnp.asarray(True))
 
-    def _leaves(self, function: Callable[..., Any], *rest: PyTree) -> list[Any]:
+    def _leaves(self, function: Callable[..., PyTree], *rest: PyTree) -> list[PyTree]:
         layout = jax.tree.structure(self.blocks, is_leaf=is_operator)
         return [function(*each) for each in zip(*map(layout.flatten_up_to, (self.blocks, *rest)), strict=True)]
 
-    def _map(self, function: Callable[..., Any], *rest: PyTree) -> PyTree:
+    def _map(self, function: Callable[..., PyTree], *rest: PyTree) -> PyTree:
         return jax.tree.map(function, self.blocks, *rest, is_leaf=is_operator)
 
     def _parts_of(self, other: Operator) -> PyTree | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -256,7 +255,7 @@ class Scaled(Operator):
     """
 
     operator: Operator
-    factor: Any
+    factor: Number
 
     @classmethod
     def of(cls, operator: Operator, factor: Number) -> Scaled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, Numeric, OperatorTree, Params, PyTree, RandomKey
 
 __all__ = ["Operator", "Structure", "is_number", "is_operator", "layer_shapes", "retracted"]
 
@@ -259,7 +259,7 @@ class Structure(Operator, Protocol):
         r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
         ...
 
-    def sandwich(self, delta: Any) -> Structure:
+    def sandwich(self, delta: OperatorTree) -> Structure:
         """Returns Δ S⁻¹ Δ for an operator Δ of the same structure."""
         ...
 
@@ -293,7 +293,7 @@ def is_number(precision: PyTree) -> bool:
     return jax.tree_util.all_leaves([precision]) and jnp.ndim(precision) == 0
 
 
-def is_operator(node: Any) -> bool:
+def is_operator(node: object) -> bool:
     """Returns whether something is an operator, as `isinstance(node, Operator)` does."""
     # A class is looked at once: Python reads a protocol anew at every question, which is a third of a small prediction.
     kind = type(node)
@@ -305,13 +305,13 @@ def is_operator(node: Any) -> bool:
 _KNOWN: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 
-def retracted(precision: Any, delta: Any, rate: Any) -> Any:
+def retracted(precision: OperatorTree, delta: OperatorTree, rate: Numeric) -> OperatorTree:
     r"""Returns \(S + \rho\Delta + \tfrac12 \rho^2 \Delta S^{-1} \Delta\)."""
     # It is \(\tfrac12 S + \tfrac12 (S + \rho\Delta) S^{-1} (S + \rho\Delta)\), and so at least half of S.
     #
     # Source: Lin, Schmidt & Khan (2020), "Handling the positive-definite constraint in the Bayesian learning rule".
 
-    def moved(s: Any, d: Any, b: Any) -> Any:
+    def moved(s: Numeric, d: Numeric, b: Numeric) -> Numeric:
         rho = tree.cast(rate, s)
         return s + rho * d + rho**2 / 2 * b
 

@@ -16,7 +16,7 @@ from lamu.operators.eigenbasis import Eigenbasis
 from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.stale_factors import StaleFactors
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = [
     "Expand",
@@ -463,17 +463,18 @@ def by_factors(structure: Any) -> TypeGuard[KroneckerFactored]:
 class _Leaf:
     """A leaf, and whether it stays out of the layers."""
 
-    def __init__(self, value: Any, apart: bool) -> None:
+    def __init__(self, value: PyTree, apart: bool) -> None:
         self.value, self.apart = value, apart
 
 
-def _is_layer(node: Any) -> bool:
-    pair = isinstance(node, dict) and set(node) == {"bias", "kernel"}
-    whole = pair and all(isinstance(part, _Leaf) and not part.apart for part in node.values())
+def _is_layer(node: object) -> bool:
+    if not (isinstance(node, dict) and set(node) == {"bias", "kernel"}):
+        return False
+    whole = all(isinstance(part, _Leaf) and not part.apart for part in node.values())
     return whole and node["bias"].value.ndim == 1 and node["kernel"].value.ndim >= 2
 
 
-def _start(node: Any) -> Kronecker | Diagonal:
+def _start(node: PyTree) -> Kronecker | Diagonal:
     if isinstance(node, _Leaf):
         if node.apart or node.value.ndim < 2:
             return Diagonal(node.value)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 from lamu.operators.diagonal import Scalar
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, OperatorTree, Params, PyTree, RandomKey
 
 __all__ = ["LayerOrder", "layer_matrix", "permutation"]
 
@@ -49,7 +48,7 @@ def permutation(layer: Params, outputs_first: bool) -> Array:
 class LayerOrder(Operator):
     """The operator `base` on the weights of a layer in the order that they are stored in."""
 
-    base: Any  # the operator on the matrix `[in, out]` of the layer (`layer_matrix`)
+    base: OperatorTree  # the operator on the matrix `[in, out]` of the layer (`layer_matrix`)
     outputs_first: bool = static()  # whether the kernel's coordinates run over the outputs first
 
     layered = True
@@ -130,5 +129,5 @@ class LayerOrder(Operator):
         matrix, back = layer_matrix(v, self.outputs_first)
         return back(function(matrix))
 
-    def _with(self, base: Any) -> LayerOrder:
+    def _with(self, base: OperatorTree) -> LayerOrder:
         return LayerOrder(base, self.outputs_first)

@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, OperatorTree, Params, PyTree, RandomKey
 
 __all__ = ["MatrixFree", "MatrixFreeStructure", "eigenpairs", "lanczos", "quadrature"]
 
@@ -166,7 +166,7 @@ class MatrixFree(Operator):
         [0.3333..., 0.3333...]
     """
 
-    of: Any
+    of: OperatorTree
     held: Params
     factor: Number | Array
     values: Params
@@ -281,7 +281,7 @@ class MatrixFree(Operator):
         steps = min(self.how.steps, tree.dimension(self.values))
         return quadrature(product, self.values, self.how.probes, steps, jax.random.key(0))
 
-    def _one_value(self) -> Any:
+    def _one_value(self) -> Array | None:
         """The number that d is everywhere, where that can be seen; None where not."""
         vector = tree.ravel(self.values)[0]
         if isinstance(vector, Tracer):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from lamu.operators.interface import Operator
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, OperatorTree, Params, RandomKey
 
 __all__ = ["StaleFactors"]
 
@@ -40,19 +38,19 @@ class StaleFactors(Operator):
         0.25
     """
 
-    used: Any
-    fresh: Any
-    moves: Any
+    used: OperatorTree
+    fresh: OperatorTree
+    moves: Array
     rank: int | None = static(default=None)
 
     @classmethod
-    def of(cls, operator: Any, rank: int | None = None) -> StaleFactors:
+    def of(cls, operator: OperatorTree, rank: int | None = None) -> StaleFactors:
         """Returns the operator, factored now, that has not moved."""
         # A block that is its own factor would be here twice, and who gives a state away gives each buffer once.
         used = jax.tree.map(jnp.copy, _factored(operator, rank))
         return cls(used, operator, jnp.zeros((), jnp.int32), rank)
 
-    def moved(self, fresh: Any, every: int) -> StaleFactors:
+    def moved(self, fresh: OperatorTree, every: int) -> StaleFactors:
         """Returns the operator after a move of the fresh one, factored where it is time.
 
         Args:
@@ -107,5 +105,5 @@ class StaleFactors(Operator):
         return self.used.is_positive(like) & jnp.all(jnp.stack(finite))
 
 
-def _factored(operator: Any, rank: int | None) -> Any:
+def _factored(operator: OperatorTree, rank: int | None) -> OperatorTree:
     return operator.factored() if rank is None else operator.leading(rank)

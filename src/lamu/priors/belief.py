@@ -12,7 +12,7 @@ from lamu.families import ExponentialFamily, Family, Gaussian, Product
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors.interface import Prior, independent_parts, same_leaves
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = ["Belief", "gaussian_belief", "in_structure", "independent_normal", "tempered"]
 
@@ -113,7 +113,7 @@ class Belief(Prior):
         ours = tree.map_with_path(lambda path, leaf: leaf if path in known else None, params)
         return ours, tree.map_with_path(lambda path, leaf: None if path in known else leaf, params)
 
-    def _in_dtype_of(self, params: Params) -> tuple[Any, Any]:
+    def _in_dtype_of(self, params: Params) -> tuple[PyTree, PyTree]:
         leaves = jax.tree.leaves(params)
         if not leaves:
             return self.belief, self.peak
@@ -169,7 +169,7 @@ def in_structure(structure: Any, prior: Gaussian) -> Any:
     return structure.from_diagonal(prior.precision.diagonal(prior.mean))
 
 
-def tempered(belief: Any, temperature: Number) -> Any:
+def tempered(belief: PyTree, temperature: Number) -> PyTree:
     r"""Returns the belief to the power T, normalised, \(\lambda \leftarrow T\lambda\)."""
     # What was fitted at temperature T is \((p(D|\theta)\,p(\theta))^{1/T}\): to the power T it is the prior that
     # another run at T divides by T again, as it does every prior.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from lamu.families import ExponentialFamily, Gaussian
 from lamu.operators import BlockDiagonal, Dense, Diagonal, Operator, Scalar
 from lamu.operators.interface import is_operator
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, PyTree, RandomKey
 
 __all__ = [
     "ConditionalPrior",
@@ -81,7 +81,7 @@ def keep_patterns(prior: Prior, field: str) -> None:
         object.__setattr__(prior, field, tuple(given.values()))
 
 
-def by_patterns(patterns: tuple[str, ...] | None, values: Any, params: Params) -> Params:
+def by_patterns(patterns: tuple[str, ...] | None, values: PyTree, params: Params) -> Params:
     """Returns the value of each leaf, of the first pattern that matches it; the one value where there are none."""
     if patterns is None:
         return jax.tree.map(lambda _: values, params)
@@ -117,7 +117,7 @@ def _blocks(precision: Operator, like: Params) -> Params | None:
     return precision.blocks if isinstance(precision, BlockDiagonal) else None
 
 
-def require_prior(prior: Any) -> None:
+def require_prior(prior: object) -> None:
     """Raises a TypeError for something that is no prior of weights, with what to write."""
     if isinstance(prior, Prior) and not isinstance(prior, type):
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from lamu.priors.independent import Independent
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
 from lamu.supports import require_positive
-from lamu.typing import Array, DTypeLike, Number, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Number, Params, PyTree, RandomKey
 
 __all__ = ["Gates", "LayerwiseNormal", "LearnedNormal", "Normal"]
 
@@ -141,7 +140,7 @@ class LayerwiseNormal(NormalLeaves):
         return jax.tree.map(lambda s, below: jax.tree.map(lambda _: s, below), self.scale, params)
 
 
-def layerwise(function: Callable[[Params], Any], params: Params) -> Params:
+def layerwise(function: Callable[[Params], PyTree], params: Params) -> Params:
     """Returns the function's value for every layer, a tree that stops at the layers."""
     return jax.tree.map(function, params, is_leaf=_is_layer)
 

@@ -25,7 +25,7 @@ from lamu.priors.belief import tempered
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Constant
 from lamu.record import record
-from lamu.typing import Array, Belief, Data, DTypeLike, RandomKey
+from lamu.typing import Array, Belief, Data, DTypeLike, Numeric, RandomKey, State, Trace
 
 __all__ = ["ConjugateBayes", "ConjugateState", "conjugate", "first", "following", "is_exponential", "weighed"]
 
@@ -38,7 +38,7 @@ _RULE = NaturalRule(Streamed(), Analytic(), Constant(1.0))
 _NOTHING = {"network": {}, "likelihood": {}}
 
 
-def first(objective: Objective, dtype: DTypeLike) -> tuple[Any, Array]:
+def first(objective: Objective, dtype: DTypeLike) -> tuple[Belief, Array]:
     """Returns the prior to the power 1/T as a belief, and the log of its integral in nats."""
     prior: Any = objective.model.prior
     belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
@@ -48,7 +48,9 @@ def first(objective: Objective, dtype: DTypeLike) -> tuple[Any, Array]:
     return cold, evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
 
 
-def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
+def following(
+    key: RandomKey, old: Belief, evidence: Numeric, batch: Batch, objective: Objective
+) -> tuple[Belief, Numeric, Numeric]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
     state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, alone)
@@ -59,7 +61,7 @@ def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: 
     return state.belief, evidence + base + state.belief.log_partition() - old.log_partition(), info.loss
 
 
-def weighed(belief: Belief, prior: Any, share: Any) -> Any:
+def weighed(belief: Belief, prior: Belief, share: Numeric) -> Belief:
     r"""Returns the belief whose rows count c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\)."""
     before = prior.to_natural()
     return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
@@ -74,10 +76,10 @@ def is_exponential(objective: Objective) -> bool:
 class ConjugateState:
     """The belief after the rows seen so far."""
 
-    belief: Any  # q, exact for those rows
-    evidence: Any  # the log of the tempered joint's integral so far, in nats
-    network_state: Any
-    rows: Any  # how many rows were seen
+    belief: Belief  # q, exact for those rows
+    evidence: Numeric  # the log of the tempered joint's integral so far, in nats
+    network_state: State
+    rows: Numeric  # how many rows were seen
 
 
 @record
@@ -114,7 +116,7 @@ class ConjugateBayes(Runnable):
         return ConjugateState(belief, evidence, state.network_state, state.rows + batch.count), Info(loss=loss)
 
     def posterior(
-        self, key: RandomKey, state: ConjugateState, objective: Objective, data: Data, trace: Any
+        self, key: RandomKey, state: ConjugateState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
         # Returns the exact posterior, with its evidence; the data weigh as N rows, where N is not their number.
         found, evidence = self._weighed(state, objective, data)
@@ -130,7 +132,7 @@ class ConjugateBayes(Runnable):
             temperature=objective.temperature,
         )
 
-    def _weighed(self, state: ConjugateState, objective: Objective, data: Data) -> tuple[Any, Any]:
+    def _weighed(self, state: ConjugateState, objective: Objective, data: Data) -> tuple[Belief, Numeric]:
         r"""Returns belief and evidence where the rows weigh as N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\)."""
         # The log likelihood to the power N/n needs no second pass: by Bayes' theorem it is what belief and evidence are
         # more than the prior's, at any θ.

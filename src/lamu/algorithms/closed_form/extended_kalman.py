@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ from lamu.predictives import Linearised
 from lamu.priors import gaussian_belief
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.record import record
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = ["ExtendedKalman", "ExtendedKalmanState", "extended_kalman", "kalman_update"]
 
@@ -35,10 +34,10 @@ class ExtendedKalmanState:
     """The belief after the rows seen so far."""
 
     mean: Params  # m, the weights
-    covariance: Any  # P `[D, D]`, in the coordinates of `lamu.tree.ravel`
+    covariance: Array  # P `[D, D]`, in the coordinates of `lamu.tree.ravel`
     start: Params  # m before any row
-    network_state: Any  # the network's state, which stays
-    rows: Any  # how many rows were seen
+    network_state: State  # the network's state, which stays
+    rows: Numeric  # how many rows were seen
 
 
 @record
@@ -118,7 +117,7 @@ class ExtendedKalman(Runnable):
         return moved, Info(loss=value)
 
     def posterior(
-        self, key: RandomKey, state: ExtendedKalmanState, objective: Objective, data: Data, trace: Any
+        self, key: RandomKey, state: ExtendedKalmanState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
         # Returns the Gaussian; the data weigh as N rows, where N is not their number.
         belief = Gaussian(state.mean, Dense(jnp.linalg.inv(state.covariance)))
@@ -222,7 +221,7 @@ def _share(energy: Callable[[Array], Array], slope: Array) -> Array:
     return jnp.where(share > 1e-6, share, jnp.zeros_like(share))
 
 
-def _root(loss: BatchLoss, mean: Params, total: Any) -> Array:
+def _root(loss: BatchLoss, mean: Params, total: Numeric) -> Array:
     r"""Returns H `[B R, D]` with \(H^\top H = \tfrac1T \sum_i J_i^\top \Lambda_i J_i\)."""
     jacobian = jax.vmap(jax.vmap(lambda row: tree.ravel(row)[0]))(loss.jacobian(mean))
     likelihood = loss.objective.model.likelihood

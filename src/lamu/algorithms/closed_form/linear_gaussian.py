@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.priors import gaussian_belief
 from lamu.rule import gaussian_step
-from lamu.typing import Array, Params, RandomKey, State
+from lamu.typing import Array, Numeric, Params, RandomKey, State
 
 __all__ = ["first", "following", "weighed"]
 
@@ -38,8 +37,8 @@ def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
 
 
 def following(
-    key: RandomKey, old: Gaussian, evidence: Any, network_state: State, batch: Batch, objective: Objective
-) -> tuple[Gaussian, Any, Any]:
+    key: RandomKey, old: Gaussian, evidence: Numeric, network_state: State, batch: Batch, objective: Objective
+) -> tuple[Gaussian, Numeric, Numeric]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
     loss = BatchLoss(alone, batch, network_state, NetworkParameters(), {}, conjugate=True)
@@ -53,7 +52,7 @@ def following(
     return new, evidence - energy + _log_volume(new) - _log_volume(old), at.value
 
 
-def weighed(belief: Gaussian, prior: Gaussian, share: Any) -> Gaussian:
+def weighed(belief: Gaussian, prior: Gaussian, share: Numeric) -> Gaussian:
     """Returns the belief whose rows count several times, as a step of the rule from the prior."""
     curvature = tree.add(belief.precision, prior.precision, -1.0)
     gradient = belief.precision.matvec(tree.add(belief.mean, prior.mean, -1.0))  # of the log likelihood, at m0
@@ -61,7 +60,7 @@ def weighed(belief: Gaussian, prior: Gaussian, share: Any) -> Gaussian:
     return gaussian_step(prior, tree.scale(gradient, -share), target, rate=1.0)
 
 
-def _log_volume(belief: Gaussian) -> Any:
+def _log_volume(belief: Gaussian) -> Array:
     dimension = tree.dimension(belief.mean)
     return (dimension * math.log(2 * math.pi) - belief.precision.logdet(belief.mean)) / 2
 

@@ -24,9 +24,9 @@ from lamu.objective.objective import dispersion_step
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
-from lamu.rate import PolynomialDecay, rate
+from lamu.rate import PolynomialDecay, RateLike, rate
 from lamu.record import record, static
-from lamu.typing import Array, Data, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, Statistics, Trace
 
 __all__ = [
     "Em",
@@ -45,7 +45,9 @@ __all__ = [
 ]
 
 
-def bound(objective: Objective, beliefs: Mapping[str, Any], batch: Batch, dispersions: Params | None = None) -> Array:
+def bound(
+    objective: Objective, beliefs: Mapping[str, Belief], batch: Batch, dispersions: Params | None = None
+) -> Array:
     """Returns the bound of the log evidence in nats."""
     graph: Any = objective.model
     loss = ConjugateLoss(objective, batch, {}, {}).at(graph.moments(beliefs), dispersions=dispersions)
@@ -54,11 +56,11 @@ def bound(objective: Objective, beliefs: Mapping[str, Any], batch: Batch, disper
 
 def messages(
     objective: Objective,
-    statistics: Mapping[str, Any],
+    statistics: Mapping[str, Statistics],
     names: tuple[str, ...],
     batch: Batch,
     dispersions: Params | None = None,
-) -> tuple[Array, dict[str, Any]]:
+) -> tuple[Array, dict[str, Statistics]]:
     r"""Returns \(E_q[\log p]/T\) with latents at their best, and its gradient λ for some variables."""
     loss = ConjugateLoss(objective, batch, {}, {})
     own = {name: statistics[name] for name in names}
@@ -107,13 +109,13 @@ class CoordinateAscent(Runnable):
 class VmpState:
     """The beliefs of every restart, along a leading axis, and where their bounds stand."""
 
-    beliefs: Any  # about the shared variables, by name
-    bound: Any  # before the last sweep, in nats
-    residual: Any  # the natural norm of the last sweep's step, in nats
-    before: Any  # that of the sweep before
-    settled: Any  # whether the bound has ceased to rise
-    rows: Any = None  # fewer rows that stand for all, where there are such; else None
-    dispersions: Any = None  # those that likelihoods learn, at a point; none where there are none
+    beliefs: dict[str, Belief]  # about the shared variables, by name
+    bound: Array  # before the last sweep, in nats
+    residual: Array  # the natural norm of the last sweep's step, in nats
+    before: Array  # that of the sweep before
+    settled: Array  # whether the bound has ceased to rise
+    rows: PyTree = None  # fewer rows that stand for all, where there are such; else None
+    dispersions: Params = None  # those that likelihoods learn, at a point; none where there are none
 
 
 @record
@@ -172,17 +174,17 @@ class Vmp(CoordinateAscent):
         settled = jnp.abs(value - state.bound) <= self.least(value, batch)
         return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
 
-    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Any) -> Any:
+    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         """Returns the dispersions after a step; there are none where every message is exact."""
         del objective, statistics, batch
         return dispersions
 
-    def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
+    def _moved(self, kind: Any, old: Belief, natural: Statistics) -> Belief:
         """Returns the belief after a step towards a message: what the message says, where every one is exact."""
         del kind, old
         return natural.belief()
 
-    def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the beliefs of the best restart, with the bound of the log evidence.
         best = jnp.argmax(state.bound)
         chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
@@ -206,7 +208,7 @@ class Vmp(CoordinateAscent):
         )
 
 
-def _step(old: Any, new: Any, mu_old: Any, mu_new: Any) -> Array:
+def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> Array:
     r"""Returns \(\langle\lambda' - \lambda, \mu' - \mu\rangle\) in nats, \(d^\top F d\) of a small step d of λ."""
     away = tree.add(new.to_natural(), old.to_natural(), -1.0)
     moved = jax.tree.map(jnp.subtract, jax.tree.leaves(mu_new), jax.tree.leaves(mu_old))
@@ -282,7 +284,7 @@ class Ncvmp(Vmp):
     def choices(self) -> Choices:
         return Choices("product of conjugate families", "Quadrature", "none needed", "straight, ρ a factor")
 
-    def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
+    def _moved(self, kind: Any, old: Belief, natural: Statistics) -> Belief:
         # Returns the belief after the step at the rate, bent where the straight one has no positive precision.
         before = old.to_natural()
         away = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
@@ -293,7 +295,7 @@ class Ncvmp(Vmp):
         bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
         return jax.tree.map(lambda one, other: jnp.where(inside, one, other), straight, bent)
 
-    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Any) -> Any:
+    def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         # Returns the dispersions after a step of Fisher scoring at the rate.
         if not dispersions:
             return dispersions
@@ -356,10 +358,10 @@ def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1
 class EmState:
     """The point of every restart, along a leading axis, and where its log density stands."""
 
-    theta: Any  # the shared variables by name
-    log_density: Any  # of data and point before the last step, over T, in nats
-    rise: Any  # of the last step, in nats
-    settled: Any  # whether it has ceased to rise
+    theta: dict[str, Params]  # the shared variables by name
+    log_density: Array  # of data and point before the last step, over T, in nats
+    rise: Array  # of the last step, in nats
+    settled: Array  # whether it has ceased to rise
 
 
 @record
@@ -401,7 +403,7 @@ class Em(CoordinateAscent):
         rise = value - state.log_density
         return EmState(theta, value, rise, rise <= self.least(value, batch))
 
-    def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the point θ of the best restart.
         best = jnp.argmax(state.log_density)
         state = jax.tree.map(lambda leaf: leaf[best], state)
@@ -467,7 +469,7 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
 
 
 @recipe("Hoffman et al. 2013, equation 26")
-def svi(learning_rate: Any = None, kappa: float | None = None, delay: float = 1.0) -> NaturalRule:
+def svi(learning_rate: RateLike | None = None, kappa: float | None = None, delay: float = 1.0) -> NaturalRule:
     r"""Stochastic variational inference on a conjugate model, or on a graph.
 
     \[ \lambda \leftarrow (1 - \rho_t)\,\lambda
@@ -530,7 +532,7 @@ def svi(learning_rate: Any = None, kappa: float | None = None, delay: float = 1.
 
 
 @recipe("Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4")
-def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
+def cvi(learning_rate: RateLike | None = None, pairs: int = 8) -> NaturalRule:
     r"""Conjugate-computation variational inference on a NumPyro program.
 
     \[ \lambda \leftarrow (1 - \rho)\, \lambda + \rho\, \nabla_\mu E_q[\log p(\theta, D)] / T \]

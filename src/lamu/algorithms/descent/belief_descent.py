@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.descent.estimators import Estimator, Global
-from lamu.algorithms.optax_step import optax_step, optimiser_or
+from lamu.algorithms.optax_step import Optimizer, optax_step, optimiser_or
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product
@@ -19,9 +20,9 @@ from lamu.operators import Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.priors.interface import restricted
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
-from lamu.rate import Annealed, Rate, rate
+from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Belief, Data, Number, Numeric, Params, PyTree, RandomKey, State, Trace
 
 __all__ = [
     "BeliefDescent",
@@ -37,11 +38,11 @@ __all__ = [
 class PositiveTransform(Protocol):
     """An increasing function from all numbers onto the positive ones."""
 
-    def __call__(self, raw: Any) -> Any:
+    def __call__(self, raw: Array) -> Array:
         """Returns s."""
         ...
 
-    def inverse(self, scale: Any) -> Any:
+    def inverse(self, scale: Array) -> Array:
         """Returns ρ."""
         ...
 
@@ -50,11 +51,11 @@ class PositiveTransform(Protocol):
 class SoftplusTransform:
     r"""\(s = \log(1 + e^\rho)\), exponential for small scales and linear for large ones."""
 
-    def __call__(self, raw: Any) -> Any:
+    def __call__(self, raw: Array) -> Array:
         """Returns log(1 + exp ρ)."""
         return jax.nn.softplus(raw)
 
-    def inverse(self, scale: Any) -> Any:
+    def inverse(self, scale: Array) -> Array:
         """Returns log(exp s − 1), without overflow."""
         return scale + jnp.log(-jnp.expm1(-scale))
 
@@ -63,11 +64,11 @@ class SoftplusTransform:
 class ExpTransform:
     r"""\(s = e^\rho\), so that a step of ρ is a factor of s."""
 
-    def __call__(self, raw: Any) -> Any:
+    def __call__(self, raw: Array) -> Array:
         """Returns exp ρ."""
         return jnp.exp(raw)
 
-    def inverse(self, scale: Any) -> Any:
+    def inverse(self, scale: Array) -> Array:
         """Returns log s."""
         return jnp.log(scale)
 
@@ -76,17 +77,17 @@ class ExpTransform:
 class DescentState:
     """What the next step needs."""
 
-    count: Any  # steps taken
+    count: Numeric  # steps taken
     params: dict[str, Params]  # what descends: "mean" m, "raw" ρ, and "rest", the dispersions
-    optimizer: Any  # the optax state
-    network_state: Any
+    optimizer: State  # the optax state
+    network_state: State
 
 
 @record
 class BeliefDescent(Runnable):
     r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser."""
 
-    optimizer: Any = static()  # an optax gradient transformation
+    optimizer: Optimizer = static()  # an optax gradient transformation
     estimator: Estimator  # how the rows are drawn
     divergence: Divergence  # D
     base_distribution: BaseDistribution  # the law of z in \(\theta = m + s(\rho) z\)
@@ -147,7 +148,7 @@ class BeliefDescent(Runnable):
 
     def estimate(
         self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: State
-    ) -> tuple[Array, Array, dict[str, Params], Any]:
+    ) -> tuple[Array, Array, dict[str, Params], State]:
         r"""Returns \(D / \kappa\) in nats a row, the loss to show, the gradient, and the network's new state."""
 
         def loss_at(rest: Params) -> BatchLoss:
@@ -157,14 +158,18 @@ class BeliefDescent(Runnable):
             return self._bound(key, params, objective, loss_at)
         return self._weighed(key, params, objective, loss_at)
 
-    def posterior(self, key: RandomKey, state: DescentState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: DescentState, objective: Objective, data: Data, trace: Trace
+    ) -> Posterior:
         # Returns q about the weights, beside the dispersions' point.
         belief = self.belief(state.params)
-        known: Any = belief.gaussian() or belief
+        known: Belief = belief.gaussian() or belief
         whole = Product({"network": known, "likelihood": Point(state.params["rest"])})
         return Posterior.of(objective, whole, state.network_state, key)
 
-    def _bound(self, key: RandomKey, params: Params, objective: Objective, loss_at: Any) -> Any:
+    def _bound(
+        self, key: RandomKey, params: Params, objective: Objective, loss_at: Callable[[Params], BatchLoss]
+    ) -> PyTree:
         """The evidence bound: the divergence from Gaussian leaves is known, and what is known is not drawn."""
         whole = objective.model.free_prior
         known = whole.gaussian(params["mean"])
@@ -187,7 +192,7 @@ class BeliefDescent(Runnable):
             assert left is not None
             return (ours.kl(tempered) - left.entropy()) / objective.concentration
 
-        def drawn(params: Params, key: RandomKey) -> tuple[Array, Any]:
+        def drawn(params: Params, key: RandomKey) -> tuple[Array, State]:
             belief = self.belief(params)
             value, state = self.estimator.value(key, belief, loss_at(params["rest"]))
             if remainder is not None:
@@ -202,10 +207,12 @@ class BeliefDescent(Runnable):
         exactly, of_exactly = jax.value_and_grad(divergence)(params)
         return value + exactly.astype(value.dtype), value, tree.add(gradient, of_exactly), network_state
 
-    def _weighed(self, key: RandomKey, params: Params, objective: Objective, loss_at: Any) -> Any:
+    def _weighed(
+        self, key: RandomKey, params: Params, objective: Objective, loss_at: Callable[[Params], BatchLoss]
+    ) -> PyTree:
         """Any divergence by the weights of its draws."""
 
-        def drawn(params: Params, key: RandomKey) -> tuple[Array, Any]:
+        def drawn(params: Params, key: RandomKey) -> tuple[Array, State]:
             draw_key, layer_key = jax.random.split(key)
             belief = self.belief(params)
             theta = belief.sample(draw_key)
@@ -224,7 +231,7 @@ class BeliefDescent(Runnable):
         value = self.divergence.value(log_weights) / objective.concentration
         return value, value, gradient, tree.average(states)
 
-    def _each(self, at_draw: Any, key: RandomKey) -> Any:
+    def _each(self, at_draw: Callable[[RandomKey], PyTree], key: RandomKey) -> PyTree:
         """One draw after the other, so that memory grows with what is kept of them alone."""
         if self.samples == 1:
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))
@@ -236,20 +243,20 @@ class BeliefDescent(Runnable):
         return known
 
 
-def _is_none(leaf: Any) -> bool:
+def _is_none(leaf: object) -> bool:
     return leaf is None
 
 
 @recipe("Blundell et al. 2015, section 3.2")
 def bayes_by_backprop(
-    optimizer: Any = None,
+    optimizer: Optimizer | None = None,
     estimator: Any = None,
     divergence: Any = None,
     samples: int = 1,
     base_distribution: Any = None,
     scale_transform: Any = None,
     init_scale: float = 0.02,
-    factor: Any = Annealed(1.0),
+    factor: RateLike = Annealed(1.0),
 ) -> BeliefDescent:
     r"""Bayes by backprop: a mean-field belief, moved along the plain gradient in its own parameters.
 

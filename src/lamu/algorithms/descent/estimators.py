@@ -15,10 +15,10 @@ from lamu import fast_random
 from lamu.data.batch import with_offset
 from lamu.families.location_scale import BaseDistribution, LocationScale, StandardNormal
 from lamu.objective import BatchLoss
-from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, Program
+from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, Program, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, is_lookup, sites
 from lamu.record import record
-from lamu.typing import Array, DTypeLike, RandomKey
+from lamu.typing import Array, DTypeLike, PyTree, RandomKey, State
 
 __all__ = [
     "Estimator",
@@ -46,7 +46,7 @@ class Plan:
     """How a site's output is drawn."""
 
     site: ParameterUse
-    noise: Callable[[RandomKey, int], Any]  # the rows' noise, from a key and the number of rows: arrays `[batch, ...]`
+    noise: Callable[[RandomKey, int], PyTree]  # of the rows, from a key and their number: arrays `[batch, ...]`
     # One row's output, from the program's values, the bases of m, s and s z, and the row's noise.
     output: Callable[..., Array]
 
@@ -60,7 +60,7 @@ def anew(program: Program, site: ParameterUse, gaussian: bool) -> Plan | None:
     def numbers(key: RandomKey, rows: int) -> Array:
         return fast_random.normal(key, (rows, *shape), dtype) if gaussian else _signs(key, (rows, *shape), dtype)
 
-    def output(values: dict[int, Any], bases: tuple[Array, Array, Array], z: Array) -> Array:
+    def output(values: Values, bases: tuple[Array, Array, Array], z: Array) -> Array:
         centre, scale, away = bases
         return site.use(program, centre + (scale * z if gaussian else away * z), _given(site, values))
 
@@ -78,7 +78,7 @@ def local(program: Program, site: ParameterUse) -> Plan | None:
     def numbers(key: RandomKey, rows: int) -> Array:
         return fast_random.normal(key, (rows, *out.shape), out.dtype)
 
-    def output(values: dict[int, Any], bases: tuple[Array, Array, Array], z: Array) -> Array:
+    def output(values: Values, bases: tuple[Array, Array, Array], z: Array) -> Array:
         centre, scale, _ = bases
         given = _given(site, values)
         squares = given if step.name == "gather" else {**given, other: jnp.square(given[other])}
@@ -109,7 +109,7 @@ def flipped(program: Program, site: ParameterUse) -> Plan | None:
         signs = _signs(key, (rows, first + second), out.dtype)
         return signs[:, :first].reshape(rows, *of_in), signs[:, first:].reshape(rows, *of_out)
 
-    def output(values: dict[int, Any], bases: tuple[Array, Array, Array], signs: tuple[Array, Array]) -> Array:
+    def output(values: Values, bases: tuple[Array, Array, Array], signs: tuple[Array, Array]) -> Array:
         centre, _, away = bases
         given = _given(site, values)
         turned = given if not ins else {**given, other: given[other] * _over(signs[0], given[other])}
@@ -150,7 +150,7 @@ def _axes(program: Program, site: ParameterUse) -> tuple[tuple[int, ...], tuple[
     return None
 
 
-def _other(program: Program, site: ParameterUse) -> Any:
+def _other(program: Program, site: ParameterUse) -> int:
     """The place of the data that the weights meet."""
     return program.steps[site.step].reads[1 - site.position]
 
@@ -161,7 +161,7 @@ def _aval_out(program: Program, site: ParameterUse) -> Any:
     return program.avals[place]
 
 
-def _given(site: ParameterUse, values: dict[int, Any]) -> dict[int, Any]:
+def _given(site: ParameterUse, values: Values) -> Values:
     return {place: values[place] for place in site.given}
 
 
@@ -198,7 +198,7 @@ def outputs_by_rows(
     # A row's key is known by its number alone, so that padding changes nothing.
     rows = [x, jax.vmap(lambda i: jax.random.fold_in(layer_key, i))(jnp.arange(x.shape[0]))]
 
-    def network(leaves: list[Array], row: list[Any]) -> Array:
+    def network(leaves: list[Array], row: list[Array]) -> Array:
         params = loss.space.join(structure.unflatten(leaves), loss.rest)
         return loss.objective.model.outputs(params, loss.network_state, row[0][None], row[1], train=True)[0][0]
 
@@ -217,7 +217,7 @@ def outputs_by_rows(
     noises = [plan.noise(jax.random.fold_in(site_key, i), x.shape[0]) for i, plan in enumerate(plans)]
     at = {plan.site.step: i for i, plan in enumerate(plans)}
 
-    def one(row: list[Any], noises: list[Any]) -> Array:
+    def one(row: list[Array], noises: list[PyTree]) -> Array:
         values = {**held, **dict(zip(program.examples, row, strict=True))}
         for number, step in enumerate(program.steps):
             if number in at:
@@ -283,7 +283,7 @@ class Estimator:
     def require(self, base_distribution: BaseDistribution) -> None:
         """Raises a TypeError where the estimator cannot sample from the base distribution; never, by default."""
 
-    def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
+    def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
         """Returns an estimate of the mean loss in nats a row, and the network's new state."""
         draw_key, layer_key = jax.random.split(key)
         return loss.value(belief.sample(draw_key), loss.rest, layer_key)
@@ -318,7 +318,7 @@ class LocalReparameterisation(Estimator):
                 "use Flipout() or Global()"
             )
 
-    def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
+    def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
         """Returns the mean loss with a draw of the outputs of every layer, and the network's (empty) state."""
 
         def choose(program: Program, site: ParameterUse) -> Plan | None:
@@ -344,7 +344,7 @@ class Flipout(Estimator):
                 f"Flipout() changes signs, and {type(base_distribution).__name__}() is not symmetric; use Global()"
             )
 
-    def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
+    def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
         """Returns the mean loss with signs of every row's own, and the network's (empty) state."""
 
         def choose(program: Program, site: ParameterUse) -> Plan | None:
@@ -353,7 +353,7 @@ class Flipout(Estimator):
         return _mean_loss(loss, outputs_by_rows(key, belief, loss, choose, type(self).__name__))
 
 
-def _mean_loss(loss: BatchLoss, f: Array) -> tuple[Array, Any]:
+def _mean_loss(loss: BatchLoss, f: Array) -> tuple[Array, State]:
     objective, likelihood = loss.objective, loss.objective.model.likelihood
     values = likelihood.log_prob(loss.rest, with_offset(f, loss.batch.offset), loss.batch.y)
     counts = objective.row_factor(loss.batch).astype(values.dtype)

@@ -23,7 +23,7 @@ from lamu.priors import Belief, independent_normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
-from lamu.typing import Array, Data, RandomKey, State, Targets
+from lamu.typing import Array, Data, Numeric, PyTree, RandomKey, State, Targets, Trace
 
 __all__ = ["Anchors", "Bootstrap", "DeepEnsemble", "Diversity", "Seeds", "deep_ensemble", "pooled"]
 
@@ -39,11 +39,11 @@ class Diversity:
 
     departure: ClassVar[str] = ""  # what it adds to the rule
 
-    def batch(self, member: Any, batch: Batch) -> Batch:
+    def batch(self, member: Numeric, batch: Batch) -> Batch:
         """Returns the rows as member number `member` sees them."""
         return batch
 
-    def objective(self, member: Any, objective: Objective, batch: Batch) -> Objective:
+    def objective(self, member: Numeric, objective: Objective, batch: Batch) -> Objective:
         """Returns the objective of member number `member`; the batch is for shapes alone."""
         return objective
 
@@ -89,7 +89,7 @@ class Bootstrap(Diversity):
 
     departure = "rows resampled for each member"
 
-    def batch(self, member: Any, batch: Batch) -> Batch:
+    def batch(self, member: Numeric, batch: Batch) -> Batch:
         """Returns the rows, each with its weight times its count in the member's resample."""
         own = _mixed(jnp.asarray(member).astype(jnp.uint32) + _mixed(jnp.uint32(self.seed % 2**32) + jnp.uint32(1)))
         bits = _mixed(_fingerprints(batch.x, batch.y) ^ own)
@@ -124,14 +124,14 @@ class Anchors(Diversity):
 
     departure = "a prior of its own for each member"
 
-    def objective(self, member: Any, objective: Objective, batch: Batch) -> Objective:
+    def objective(self, member: Numeric, objective: Objective, batch: Batch) -> Objective:
         """Returns the objective whose prior is about the member's centre.
 
         Raises:
             TypeError: for a prior that is not Gaussian with independent weights.
         """
         model = objective.model
-        shapes: Any = jax.eval_shape(model.init, jax.random.key(0), batch)[0]
+        shapes: PyTree = jax.eval_shape(model.init, jax.random.key(0), batch)[0]
         like = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes["network"])
         known = independent_normal(model.free_prior, like)
         if known is None:
@@ -194,13 +194,13 @@ class DeepEnsemble(Wrapper):
         # Returns every member's first state, along a leading axis.
         keys = jax.random.split(key, self.members)
 
-        def one(key: RandomKey, k: Any) -> Any:
+        def one(key: RandomKey, k: Array) -> State:
             own = self.diversity.objective(k, objective, batch)
             return self.base.init(key, own, self.diversity.batch(k, batch))
 
         return jax.vmap(one)(keys, jnp.arange(self.members))
 
-    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+    def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
         # Returns every member's next state.
         #
         # A batch may have a leading axis of members, as the loop makes it; without one, all members see the same rows.
@@ -208,7 +208,7 @@ class DeepEnsemble(Wrapper):
         apart = batch.mask.ndim == 2
         model, one = objective.model, _member(batch, 0) if apart else batch
 
-        def step(key: RandomKey, state: State, k: Any, batch: Batch) -> tuple[Any, Info]:
+        def step(key: RandomKey, state: State, k: Array | int, batch: Batch) -> tuple[State, Info]:
             own = self.diversity.objective(k, objective, batch)
             return self.base.step(key, state, self.diversity.batch(k, batch), own)
 
@@ -234,7 +234,7 @@ class DeepEnsemble(Wrapper):
         reasons = (runnable(self.base).explain_divergence(_member(state, k)) for k in range(self.members))
         return next((each for each in reasons if each is not None), None)
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the members' posteriors as one ensemble, predicting by the members' own rule.
         members = [
             self.base.posterior(
@@ -254,7 +254,7 @@ class DeepEnsemble(Wrapper):
         return [self.diversity.objective(k, objective, example) for k in range(self.members)]
 
 
-def _seen(diversity: Diversity, member: int, data: Data) -> Any:
+def _seen(diversity: Diversity, member: int, data: Data) -> Data:
     """The data as a member sees them, for an algorithm whose posterior needs a pass."""
     if data is None or isinstance(diversity, Seeds):
         return data
@@ -340,5 +340,5 @@ def deep_ensemble(
     return DeepEnsemble(base=base, members=members, diversity=diversity)
 
 
-def _member(stacked: Any, index: int) -> Any:
+def _member(stacked: PyTree, index: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[index], stacked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Traits, recipe
 from lamu.record import record, static
-from lamu.typing import Array, Data, RandomKey, State
+from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, State, Trace
 
 __all__ = ["EqualWeights", "EvidenceWeights", "Mixed", "mixture"]
 
@@ -81,13 +80,13 @@ class EvidenceWeights:
             each = _negative_log_likelihoods(objective, draws, batch, posterior.network_state, of_batch)
             total, count = total + each * batch.count, count + batch.count
         loss = total / count + jax.vmap(objective.negative_log_prior)(draws)
-        gaussian: Any = posterior.belief
+        gaussian: Belief = posterior.belief
         log_q = jax.vmap(gaussian.factors["network"].log_prob)(draws["network"])
         return jnp.mean(-objective.concentration * loss - log_q)
 
 
 @jax.jit
-def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, state: State, key: RandomKey) -> Array:
+def _negative_log_likelihoods(objective: Objective, draws: Params, batch: Batch, state: State, key: RandomKey) -> Array:
     keys = jax.random.split(key, jax.tree.leaves(draws)[0].shape[0])
     of_draw = lambda draw: objective.negative_log_likelihood(draw[0], batch, state, draw[1])[0]
     return jax.lax.map(of_draw, (draws, keys))
@@ -111,7 +110,7 @@ class Mixed(DeepEnsemble):
         return replace(whole, departures=tuple(name for name in departures if name))
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
-        shapes: Any = jax.eval_shape(objective.model.init, key, batch)
+        shapes: PyTree = jax.eval_shape(objective.model.init, key, batch)
         if jax.tree.leaves(shapes[1]):
             raise ValueError(
                 "a mixture is one density over the weights of one network, and has no place for the batch statistics "
@@ -123,13 +122,13 @@ class Mixed(DeepEnsemble):
         # Returns what the state predicts before any pass over the data: the components with equal weights.
         return replace(self, weights=EqualWeights()).posterior(key, state, objective, None, None)
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the mixture of the runs' Gaussians; learned dispersions are their average, unconstrained.
         keys = [jax.random.fold_in(key, k) for k in range(self.members)]
         runs = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(self.members)]
         posteriors = [self.base.posterior(k, run, objective, data, None) for k, run in zip(keys, runs, strict=True)]
         logits = self.weights.logits(jax.random.fold_in(key, self.members), posteriors, objective, data)
-        beliefs: Any = [posterior.belief for posterior in posteriors]
+        beliefs: list[Belief] = [posterior.belief for posterior in posteriors]
         for belief in beliefs:
             if not (isinstance(belief, Product) and isinstance(belief.factors["network"], Gaussian)):
                 raise TypeError(

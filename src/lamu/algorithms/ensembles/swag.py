@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [
     "Collected",
@@ -88,7 +88,7 @@ class LastPart:
                 "EverySteps(50, first=1000), or lamu.rate.over(steps, algorithm)"
             )
 
-    def collects(self, step: Any) -> Array:
+    def collects(self, step: Numeric) -> Array:
         """Returns whether the iterate after step number `step` (the first is 0) is collected."""
         length, since = self._place(step)
         part = jnp.maximum(jnp.floor(jnp.asarray(self.share, length.dtype) * length), 1.0)
@@ -96,11 +96,11 @@ class LastPart:
         left = length - 1.0 - since
         return (left < jnp.minimum(part, period * self.iterates)) & (jnp.mod(left, period) == 0.0)
 
-    def starts_again(self, step: Any) -> Array:
+    def starts_again(self, step: Numeric) -> Array:
         """Returns whether what was collected before this step is forgotten."""
         return self._place(step)[1] == 0.0
 
-    def _place(self, step: Any) -> tuple[Array, Array]:
+    def _place(self, step: Numeric) -> tuple[Array, Array]:
         """Returns the length of the run, or of the period, and how many of its steps came before this one."""
         self.check()
         if isinstance(self.clock, WarmRestarts):
@@ -139,12 +139,12 @@ class EverySteps:
     def check(self) -> None:
         """Needs to know nothing of the run."""
 
-    def collects(self, step: Any) -> Array:
+    def collects(self, step: Numeric) -> Array:
         """Returns whether the iterate after step number `step` (the first is 0) is collected."""
         after = jnp.asarray(step) - self.first
         return (after >= 0) & (after % self.period == 0)
 
-    def starts_again(self, step: Any) -> bool:
+    def starts_again(self, step: Numeric) -> bool:
         """Returns False: all iterates count."""
         del step
         return False
@@ -154,7 +154,7 @@ class EverySteps:
 class Collected:
     """What is kept of the iterates that were collected."""
 
-    count: Any  # n, how many
+    count: Numeric  # n, how many
     mean: Params  # \(\bar\theta_n\)
     squares: Params  # \(Q_n\), the sum of squared deviations
     # The last K of the \(\delta_i\), leaves `[K, ...]`, the oldest overwritten; zero where there are not so many yet.
@@ -167,7 +167,7 @@ class Collected:
         zeros = lambda *axes: jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), like)
         return cls(jnp.zeros((), jnp.int32), zeros(), zeros(), zeros(rank))
 
-    def with_iterate(self, theta: Params, collects: Any) -> Collected:
+    def with_iterate(self, theta: Params, collects: Array | bool) -> Collected:
         """Returns this with one more iterate, where it is collected; the cost is a few passes over θ, whatever K is."""
         count = self.count + jnp.asarray(collects).astype(jnp.int32)
         rank = jax.tree.leaves(self.deviations)[0].shape[0]
@@ -188,7 +188,7 @@ class Collected:
         )
         return Collected(count, mean, squares, jax.tree.map(written, self.deviations, theta, mean))
 
-    def without(self, forgets: Any) -> Collected:
+    def without(self, forgets: Array | bool) -> Collected:
         """Returns this with no iterate, where it is forgotten; columns are overwritten as others come."""
         empty = lambda part: jax.tree.map(lambda leaf: jnp.where(forgets, jnp.zeros_like(leaf), leaf), part)
         return Collected(empty(self.count), empty(self.mean), empty(self.squares), empty(self.deviations))
@@ -269,9 +269,9 @@ Covariance: TypeAlias = DiagonalDeviations | LowRankDeviations
 class SwagState:
     """The optimiser's state, and what was collected of its iterates."""
 
-    inner: Any  # the optimiser's state
-    count: Any  # steps taken
-    seen: Any  # the iterates collected, of all parameters
+    inner: State  # the optimiser's state
+    count: Numeric  # steps taken
+    seen: Collected  # the iterates collected, of all parameters
 
 
 @record
@@ -294,7 +294,7 @@ class Swag(Wrapper):
         departures = (*choices.departures, "moments of the iterates for a covariance", "dispersions a point")
         return replace(choices, family=f"Gaussian, {self.covariance.words}", departures=departures)
 
-    def inner(self, state: SwagState) -> Any:
+    def inner(self, state: SwagState) -> State:
         return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> SwagState:
@@ -319,7 +319,7 @@ class Swag(Wrapper):
         belief = self._belief(replace(seen, mean=mean))
         return Posterior.of(objective, belief, point.network_state, key)
 
-    def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the Gaussian of the iterates, with statistics as they were chosen.
         count = state.seen.count
         if not isinstance(count, Tracer) and count < 2:

@@ -108,7 +108,13 @@ class _Pass:
         return self._change / self._size
 
     def __call__(
-        self, structure: Any, curvature: Curvature, objective: Objective, params: Params, batch: Batch, key: RandomKey
+        self,
+        structure: AnyStructure,
+        curvature: Curvature,
+        objective: Objective,
+        params: Params,
+        batch: Batch,
+        key: RandomKey,
     ) -> RowSums:
         mean, now = self._outputs.normal(batch.x, batch.offset)
         before = now if self._before is self._outputs else self._before.normal(batch.x, batch.offset)[1]

@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,7 @@ from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored, Low
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.target import Target
-from lamu.typing import Data, DTypeLike, Params, RandomKey
+from lamu.typing import Belief, Data, DTypeLike, Params, RandomKey
 
 __all__ = ["bytes_held", "check_memory", "is_pretrained", "log_gradient_norm", "posterior_at_mode", "require_positive"]
 
@@ -36,7 +35,9 @@ _STEP, _GAIN = 0.01, 0.05  # a step of this share of the weights' length must no
 _JITTERS = 6  # powers of ten of the rounding by which a singular precision is raised
 
 
-def check_memory(structure_of: Callable[[Params], Any], choice: WeightsChoice, model: Target, weights: Params) -> None:
+def check_memory(
+    structure_of: Callable[[Params], AnyStructure], choice: WeightsChoice, model: Target, weights: Params
+) -> None:
     """Says what the precision will take, and refuses one that cannot fit."""
     # `ValueError`: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
     patterns = choice.patterns_of(model)
@@ -77,7 +78,7 @@ def _nearest(model: Target, weights: Params, chosen: Params) -> str:
 
 
 def _matching(weights: Params, patterns: tuple[str, ...]) -> Params:
-    def kept(name: str, leaf: Any) -> Any:
+    def kept(name: str, leaf: Params) -> Params:
         return leaf if any(tree.matches(name, pattern) for pattern in patterns) else None
 
     return tree.map_with_path(kept, weights)
@@ -183,7 +184,7 @@ def _remedy(kept: bool, stalled: bool) -> str:
 
 def _regular(posterior: Posterior, dtype: DTypeLike) -> Posterior:
     """Returns the posterior with a precision that has a factor: its diagonal raised by a multiple of its rounding."""
-    belief: Any = posterior.belief
+    belief: Belief = posterior.belief
     gaussian = belief.factors["network"]
     precision = gaussian.precision
     if isinstance(precision, Dense):

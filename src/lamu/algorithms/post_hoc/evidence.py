@@ -26,11 +26,12 @@ from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.objective import Objective
-from lamu.operators import Dense
+from lamu.objective.curvature import Curvature
+from lamu.operators import Dense, StructureLike
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, gaussian_belief
 from lamu.record import record
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Numeric, Params, PyTree, RandomKey
 
 __all__ = ["Evidence", "evidence", "scales_by_evidence", "tuned"]
 
@@ -82,7 +83,9 @@ class Evidence:
             )
         return cls(fit.decomposed(), objective)
 
-    def __call__(self, precision: Any = None, noise: Any = None, temperature: Any = None) -> Array:
+    def __call__(
+        self, precision: PyTree = None, noise: Numeric | None = None, temperature: Numeric | None = None
+    ) -> Array:
         """Returns the log evidence in nats."""
         for name, value in (("precision", precision), ("noise", noise), ("temperature", temperature)):
             if isinstance(value, int | float) and not 0 < value < math.inf:
@@ -101,7 +104,7 @@ class Evidence:
             return False
         return model.likelihood.scale_noise(dispersions, 1.0) is not None
 
-    def posterior(self, prior: Any, key: RandomKey, noise: Any = None) -> Posterior:
+    def posterior(self, prior: PyTree, key: RandomKey, noise: Numeric | None = None) -> Posterior:
         """Returns the posterior at the same mode under another prior.
 
         Args:
@@ -117,8 +120,8 @@ class Evidence:
 def evidence(
     posterior: Posterior,
     data: Data,
-    structure: Any = Dense,
-    curvature: Any = None,
+    structure: StructureLike = Dense,
+    curvature: Curvature | None = None,
     temperature: Number = 1.0,
     likelihood_power: Number = 1.0,
 ) -> Evidence:
@@ -145,7 +148,7 @@ def evidence(
         >>> bool(log_evidence(precision=1.0) > log_evidence(precision=100.0))
         True
     """
-    rows: Any = data if isinstance(data, Arrays | Stream) else posterior.model.rows(data)
+    rows: Data = data if isinstance(data, Arrays | Stream) else posterior.model.rows(data)
     objective = Objective(posterior.model, rows.count, temperature, likelihood_power)
     fit = fit_laplace(structure, posterior, objective, rows, curvature)
     away = residual_at(fit, objective, rows)
@@ -160,7 +163,11 @@ def evidence(
 
 
 def tuned(
-    posterior: Posterior, data: Data, scales: PriorScales | None = None, structure: Any = Dense, curvature: Any = None
+    posterior: Posterior,
+    data: Data,
+    scales: PriorScales | None = None,
+    structure: StructureLike = Dense,
+    curvature: Curvature | None = None,
 ) -> Posterior:
     """Returns the Laplace posterior at a posterior's mean under the scales of greatest evidence.
 
@@ -207,7 +214,7 @@ def scales_by_evidence(
 
     @jax.jit
     @jax.value_and_grad
-    def loss(point: Any) -> Any:
+    def loss(point: PyTree) -> Array:
         precision = jax.tree.map(jnp.exp, unravel(point[: logs.size]))
         return -log_evidence(precision, jnp.exp(point[logs.size]) if noisy else None)
 
@@ -230,11 +237,11 @@ def scales_by_evidence(
     return LayerwiseNormal(scale), math.exp(found.x[-1]) if noisy else None
 
 
-def _number(scale: Any) -> Any:
+def _number(scale: Array) -> float | Array:
     return float(scale) if jnp.ndim(scale) == 0 else scale
 
 
-def _warn(logs: Any, far: float) -> None:
+def _warn(logs: Params, far: float) -> None:
     """Says which precisions stopped at an end of the range."""
     told = []
     for path, log in zip(tree.paths(logs), jax.tree.leaves(logs), strict=True):
@@ -254,14 +261,14 @@ def _warn(logs: Any, far: float) -> None:
 
 
 @jax.jit
-def _log_evidence(self: Evidence, precision: Any, noise: Any, temperature: Any) -> Array:
+def _log_evidence(self: Evidence, precision: PyTree, noise: Numeric | None, temperature: Numeric | None) -> Array:
     value = self.fit.log_evidence(self.objective, precision, noise, temperature)
     if noise is not None:
         return value
     return value + self.fit.dispersion_volume(self.objective, temperature).astype(value.dtype)
 
 
-def _require_prefix(precision: Any, mean: Params) -> None:
+def _require_prefix(precision: PyTree, mean: Params) -> None:
     try:
         jax.eval_shape(tree.broadcast, precision, mean)
     except (ValueError, TypeError) as error:

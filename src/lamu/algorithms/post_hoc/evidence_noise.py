@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.predictives.linearised import LinearisedMarginal, standard_normals
-from lamu.typing import Array, Data, Params, RandomKey
+from lamu.typing import Array, Data, OperatorTree, Params, RandomKey
 
 __all__ = ["bound", "determined_by_all", "likelihood_bound", "noise_factor", "spread_rows", "well_determined"]
 
@@ -89,7 +88,7 @@ def _determined_by_bound(mode: LaplaceFit, objective: Objective) -> Array:
 # (MacKay 1992, equation 2.25), where γ depends on σ in its turn. At a joint mode of weights and noise γ is missing.
 
 
-def well_determined(metric: Any, objective: Objective, mean: Params) -> Array:
+def well_determined(metric: OperatorTree, objective: Objective, mean: Params) -> Array:
     r"""Returns \(\gamma = D - \operatorname{tr} S^{-1} \Delta / T\), with Δ the prior's precision."""
     prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
     return tree.dimension(mean) - tree.dot(metric.variance(mean), prior)

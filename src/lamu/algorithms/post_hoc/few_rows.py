@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import numpy as np
@@ -28,6 +27,7 @@ from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal, Prior, independent_normal
+from lamu.typing import Belief, Params
 
 __all__ = ["with_noise_integrated"]
 
@@ -43,7 +43,7 @@ def with_noise_integrated(posterior: Posterior, found: Polished, objective: Obje
     """Returns the posterior with its noise integrated over where rows are few; as it is elsewhere."""
     mode, gradient = found.mode, found.gradient
     model, mean = objective.model, mode.params["network"]
-    dispersions: Any = mode.params["likelihood"]
+    dispersions: Params = mode.params["likelihood"]
     if gradient is None or not (model.quadratic and isinstance(mode.curvature, Dense)):
         return posterior
     if set(dispersions) != {"log_scale"}:
@@ -104,7 +104,7 @@ def with_noise_integrated(posterior: Posterior, found: Polished, objective: Obje
 
 
 def _posterior(posterior: Posterior, precision: np.ndarray, shape: float, rate: np.ndarray) -> Posterior:
-    point: Any = posterior.belief
+    point: Belief = posterior.belief
     gaussian, dispersions = point.factors["network"], point.factors["likelihood"].mean["log_scale"]
     of = lambda values: jax.device_put(np.asarray(values, dispersions.dtype).reshape(dispersions.shape))
     noise = NoiseScale(Gamma(of(np.full(rate.shape, shape)), of(rate)), dispersions)

@@ -45,7 +45,7 @@ from lamu.operators.kronecker import by_factors
 from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
-from lamu.typing import Array, Inputs, Number, Params, RandomKey, State
+from lamu.typing import Array, Inputs, Number, OperatorTree, Params, PyTree, RandomKey, State
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated"]
 
@@ -70,14 +70,14 @@ _PRECISE = jax.lax.Precision.HIGHEST
 class KroneckerSums:
     """Sums for all layers, and what the inputs' must be divided by in the end."""
 
-    blocks: Any  # a tree of `FactorSums` and `Diagonal`
-    weight: Any  # \(\sum r\)
+    blocks: PyTree  # a tree of `FactorSums` and `Diagonal`
+    weight: Array  # \(\sum r\)
     rank: int | None = static(default=None)  # how many eigenvectors of each factor are to be kept; None for all
 
     def finish(self, count: Number | Array) -> BlockDiagonal:
         """Returns the operator a row."""
 
-        def block(part: Any) -> Any:
+        def block(part: PyTree) -> OperatorTree:
             return part.finish(self.weight, count, self.rank) if is_sums(part) else part.scale(1 / count)
 
         return BlockDiagonal(jax.tree.map(block, self.blocks, is_leaf=_is_part))
@@ -90,7 +90,7 @@ def batch_curvature(
     params: Params,
     batch: Batch,
     key: RandomKey,
-) -> tuple[Any, Array, Callable[[Array], Params]]:
+) -> tuple[OperatorTree, Array, Callable[[Array], Params]]:
     r"""Returns \(\sum_i\) over the batch's rows of curvature, each as one row counts in \(\ell\), f, and a pull."""
     # The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
     # nobody needs a second forward pass; a row of padding has those of a real row. The pull takes cotangents of f to
@@ -160,7 +160,9 @@ def _product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=_PRECISE)
 
 
-def _of_head(structure: AnyStructure, head: Head, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
+def _of_head(
+    structure: AnyStructure, head: Head, of: OutputHessian | None, theta: Params, weights: Array
+) -> OperatorTree:
     """The curvature of a last layer; None where the structure has no way round the Jacobian."""
     kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
     if of is None:
@@ -177,7 +179,7 @@ def _of_head(structure: AnyStructure, head: Head, of: OutputHessian | None, thet
 
 
 def _kronecker(
-    structure: KroneckerFactored, curvature: Curvature, loss: BatchLoss, theta: Params, between: Any, weights: Array
+    structure: KroneckerFactored, curvature: Curvature, loss: BatchLoss, theta: Params, between: PyTree, weights: Array
 ) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)
@@ -196,11 +198,11 @@ def _kronecker(
     return KroneckerSums(sums, total, structure.rank), read.outputs, pull
 
 
-def _is_part(node: Any) -> bool:
+def _is_part(node: object) -> bool:
     return is_sums(node) or is_operator(node)
 
 
-def _is_layer(node: Any) -> bool:
+def _is_layer(node: object) -> bool:
     return isinstance(node, dict) and any(isinstance(part, jax.Array) for part in node.values())
 
 
@@ -229,9 +231,9 @@ def by_products(
     curvature: Curvature,
     objective: Objective,
     params: Params,
-    batches: list[Any],
+    batches: list[Batch],
     key: RandomKey,
-) -> Any:
+) -> OperatorTree:
     """Returns the curvature a row of all batches."""
     if not isinstance(curvature, GaussNewton):
         raise TypeError(
@@ -260,7 +262,7 @@ def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
 
 
 @jax.jit
-def _diagonal(objective: Objective, params: Params, batches: Any) -> Diagonal:
+def _diagonal(objective: Objective, params: Params, batches: PyTree) -> Diagonal:
     one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))[0]
     total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(one, batches))
     return total.finish(jnp.sum(batches.mask))

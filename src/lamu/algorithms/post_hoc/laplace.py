@@ -39,6 +39,7 @@ from lamu.operators import (
     MatrixFreeStructure,
     OutputBlocks,
     OutputEigen,
+    StructureLike,
 )
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import by_factors
@@ -49,7 +50,7 @@ from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe, require_p
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.supports import Classes
-from lamu.typing import Data, Params, RandomKey, State
+from lamu.typing import Data, OperatorTree, Params, RandomKey, State, Trace
 
 __all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "named", "require_structure"]
 
@@ -77,12 +78,12 @@ class Laplace(Wrapper):
     base: Algorithm  # the algorithm that finds the mode
     weights: WeightsChoice = AllWeights()  # which weights the belief is about
     # The operator class of the precision, a record that stands for one, or None where the number of weights decides.
-    structure: Any = static(default=None)
+    structure: StructureLike | None = static(default=None)
     curvature: Any = AveragedGaussNewton()  # what stands for the Hessian
     # Up to how many weights a precision without a given structure is dense.
     largest_dense: int = static(default=_LARGEST_DENSE)
     # What it is with more of them; None for Kronecker factors, or a low rank where those do not apply.
-    beyond: Any = static(default=None)
+    beyond: StructureLike | None = static(default=None)
     rule: PredictiveRule | None = None  # how the posterior predicts; None for the linearised rule
 
     @property
@@ -106,7 +107,7 @@ class Laplace(Wrapper):
         super().check_memory(objective, params)
         check_memory(self._structure_of, self.weights, objective.model, params["network"])
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the Gaussian at the mode, which is found to its end before.
         _require_concave(self.curvature, objective)
         # The mode, and the weights of it that the belief is about.
@@ -133,7 +134,7 @@ class Laplace(Wrapper):
             given, of = (gradient, residual_of) if same else (data, residual_at)
             return of(mode, under, given, isinstance(model.prior, LearnedNormal))
 
-        def at_first() -> tuple[LaplaceFit, Any]:
+        def at_first() -> tuple[LaplaceFit, State]:
             if not kept:
                 return look(point.mean), None
             return fit_with_gradient(structure, point, objective, data, self.curvature, jax.random.clone(labels))
@@ -211,7 +212,7 @@ class Laplace(Wrapper):
 def laplace(
     optimizer: Algorithm | None = None,
     weights: Any = None,
-    structure: Any = None,
+    structure: StructureLike | None = None,
     curvature: Any = None,
     rule: PredictiveRule | None = None,
 ) -> Laplace:
@@ -363,7 +364,7 @@ def mode_finder(optimizer: Algorithm | None) -> Algorithm:
     return require_part(optimizer, "optimizer")
 
 
-def _mostly_layers(curvature: Any, weights: int) -> bool:
+def _mostly_layers(curvature: OperatorTree, weights: int) -> bool:
     """Returns whether Kronecker factors hold half of the weights or more; the others are on a diagonal."""
     blocks = jax.tree.leaves(curvature.blocks, is_leaf=is_operator)
     alone = sum(tree.dimension(block.values) for block in blocks if isinstance(block, Diagonal))
@@ -391,7 +392,10 @@ def _require_concave(curvature: Curvature, objective: Objective) -> None:
 
 @recipe("Snoek et al. 2015; Kristiadi et al. 2020")
 def last_layer(
-    optimizer: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
+    optimizer: Algorithm | None = None,
+    structure: StructureLike | None = None,
+    curvature: Any = None,
+    rule: PredictiveRule | None = None,
 ) -> Laplace:
     r"""Laplace's method for the last layer alone, exact Bayes for a linear model on learned features.
 

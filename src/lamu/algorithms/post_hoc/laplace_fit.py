@@ -31,7 +31,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
 from lamu.record import record
-from lamu.typing import Array, Data, Params, RandomKey, State
+from lamu.typing import Array, Belief, Data, Numeric, OperatorTree, Params, PyTree, RandomKey, State
 
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_at_once"]
 
@@ -51,18 +51,18 @@ class LaplaceFit:
     # factorisation.
 
     params: Params  # the most probable parameters m
-    network_state: Any  # the network's state there
+    network_state: State  # the network's state there
     # The curvature a row, of the structure that the precision will have, without the prior; Kronecker factors are
     # decomposed.
-    curvature: Any
-    likelihood: Any  # \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows
+    curvature: OperatorTree
+    likelihood: Numeric  # \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows
     # How much of it is due to the residuals, \(p \sum_i w_i r_{ik}^2 / 2\sigma_k^2\), `[outputs]`; zeros where the
     # likelihood is not quadratic.
-    misfit: Any
-    observed: Any  # how many numbers were observed of each output, \(p \sum_i w_i\)
-    spectrum: Any = None  # eigenvalues of the curvature; None where they are not kept
+    misfit: Array
+    observed: Numeric  # how many numbers were observed of each output, \(p \sum_i w_i\)
+    spectrum: PyTree = None  # eigenvalues of the curvature; None where they are not kept
 
-    def precision(self, objective: Objective) -> Any:
+    def precision(self, objective: Objective) -> OperatorTree:
         """Returns the precision of the weights, of the curvature's structure."""
         return self._hessian(objective).scale(1 / objective.temperature)
 
@@ -84,7 +84,11 @@ class LaplaceFit:
         )
 
     def log_evidence(
-        self, objective: Objective, precision: Any = None, noise: Any = None, temperature: Any = None
+        self,
+        objective: Objective,
+        precision: PyTree = None,
+        noise: Numeric | None = None,
+        temperature: Numeric | None = None,
     ) -> Array:
         """Returns the log evidence in nats, differentiable in every argument."""
         # Learned dispersions are held: `dispersion_volume` is what integrating over them adds.
@@ -92,7 +96,7 @@ class LaplaceFit:
         mean, T = fit.params["network"], objective.temperature if temperature is None else temperature
         if precision is None:
             return fit._normaliser(T, objective.model.log_prior(fit.params), fit._hessian(objective).logdet(mean))
-        known: Any = gaussian_belief(objective.model.free_prior, mean)
+        known: Belief = gaussian_belief(objective.model.free_prior, mean)
         away = tree.add(mean, known.mean, -1.0)
         quadratic = tree.dot(away, jax.tree.map(jnp.multiply, tree.broadcast(precision, mean), away))
         log_prior = (_sum_of_logs(precision, mean) - quadratic - tree.dimension(mean) * math.log(2 * math.pi)) / 2
@@ -102,7 +106,7 @@ class LaplaceFit:
         logdet = fit.curvature.scale(rows).logdet_plus(precision, mean, spectrum)
         return fit._normaliser(T, log_prior + dispersions, logdet)
 
-    def dispersion_volume(self, objective: Objective, temperature: Any = None) -> Array:
+    def dispersion_volume(self, objective: Objective, temperature: Numeric | None = None) -> Array:
         r"""Returns what integrating over learned dispersions \(\phi\) adds to the log evidence, in nats."""
         # Laplace's method in them, \(\sum_k \tfrac12 \log(2\pi / h_k)\) with \(h_k\) the curvature of the negative log
         # joint density over T: four times the misfit for the logarithm of a Gaussian's noise, the Fisher information
@@ -121,7 +125,7 @@ class LaplaceFit:
             data = rows * tree.ravel(objective.model.dispersion_information(dispersions))[0]
         return jnp.sum(jnp.log(2 * math.pi * T / (data + own))) / 2
 
-    def scale_noise(self, objective: Objective, factor: Any) -> LaplaceFit:
+    def scale_noise(self, objective: Objective, factor: Numeric) -> LaplaceFit:
         """Returns the fit with every noise deviation of a quadratic likelihood times a factor."""
         # With R the misfit and M the numbers observed, the likelihood becomes \(R / c^2 + M \log c\), constants aside,
         # and the curvature is divided by c².
@@ -138,12 +142,12 @@ class LaplaceFit:
         """Returns the fit with the curvature's eigenvalues kept."""
         return replace(self, spectrum=_spectrum(self.curvature))
 
-    def _hessian(self, objective: Objective) -> Any:
+    def _hessian(self, objective: Objective) -> OperatorTree:
         """The curvature of N rows and the prior."""
         mean = self.params["network"]
         return self.curvature.scale(objective.data_size).add_prior(prior_precision(objective, mean), mean)
 
-    def _normaliser(self, temperature: Any, log_prior: Array, logdet: Array) -> Array:
+    def _normaliser(self, temperature: Numeric, log_prior: Array, logdet: Array) -> Array:
         mean = self.params["network"]
         volume = tree.dimension(mean) * jnp.log(2 * math.pi * jnp.asarray(temperature, logdet.dtype)) - logdet
         return volume / 2 - (self.likelihood - log_prior) / temperature
@@ -153,12 +157,12 @@ class LaplaceFit:
 class RowSums:
     """What rows add up to at a mode, or at weights that move."""
 
-    curvature: Any  # sums of `batch_curvature`; None where it is not added up
-    likelihood: Any  # as in `LaplaceFit`, for these rows
-    misfit: Any  # likewise
-    observed: Any  # likewise
-    rows: Any  # how many rows there are
-    gradient: Any = None  # that of the likelihood in the weights; None where it is not added up
+    curvature: OperatorTree  # sums of `batch_curvature`; None where it is not added up
+    likelihood: Numeric  # as in `LaplaceFit`, for these rows
+    misfit: Array  # likewise
+    observed: Numeric  # likewise
+    rows: Numeric  # how many rows there are
+    gradient: Params | None = None  # that of the likelihood in the weights; None where it is not added up
 
     def add(self, other: RowSums) -> RowSums:
         """Returns the sums over the rows of both."""
@@ -179,7 +183,7 @@ def fit_laplace(
     data: Data,
     curvature: Curvature | None = None,
     key: RandomKey | None = None,
-    of_batch: Any = None,
+    of_batch: Callable[..., RowSums] | None = None,
 ) -> LaplaceFit:
     """Returns what one pass over the data finds at a posterior's mean."""
     return _fitted(of_batch or row_sums, structure, point, objective, data, curvature, key)[0]
@@ -198,13 +202,13 @@ def fit_with_gradient(
 
 
 def _fitted(
-    of_batch: Any,
+    of_batch: Callable[..., RowSums],
     structure: AnyStructure,
     point: Posterior,
     objective: Objective,
     data: Data,
     curvature: Curvature | None,
-    key: Any,
+    key: RandomKey | None,
 ) -> tuple[LaplaceFit, Params]:
     params, state = point.mean, point.network_state
     curvature = GaussNewton() if curvature is None else curvature
@@ -264,7 +268,7 @@ def _sums_and_gradient(
     key: RandomKey,
 ) -> tuple[RowSums, Callable[[], Params]]:
     mean, rows, power = params["network"], batch.count, objective.likelihood_power
-    found: Any = None
+    found: RowSums | None = None
     if not isinstance(objective.model, Model):
         if structure is not None:
             loss = BatchLoss(objective, batch, {}, NetworkParameters(), params["likelihood"], conjugate=True)
@@ -336,7 +340,7 @@ def _finished(
 
 
 @compiled_once()
-def _spectrum(curvature: Any) -> Any:
+def _spectrum(curvature: OperatorTree) -> PyTree:
     """The eigenvalues; those within rounding are zeros."""
 
     def rounded(values: Array) -> Array:
@@ -348,11 +352,11 @@ def _spectrum(curvature: Any) -> Any:
     return jax.tree.map(rounded, curvature.spectrum())
 
 
-def _sum_of_logs(precision: Any, mean: Params) -> Array:
+def _sum_of_logs(precision: OperatorTree, mean: Params) -> Array:
     """The sum over weights of log δ, with one logarithm a number."""
     dtype = jnp.result_type(*jax.tree.leaves(mean))
 
-    def part(p: Any, below: Any) -> Array:
+    def part(p: Array, below: Params) -> Array:
         value = jnp.asarray(p, dtype)
         return jnp.sum(jnp.log(value)) * (tree.dimension(below) / value.size)
 

@@ -64,7 +64,7 @@ from lamu.operators import MatrixFree
 from lamu.predictives import PredictiveRule, Probit
 from lamu.predictives.lazy import Deferred
 from lamu.priors import LearnedNormal
-from lamu.typing import RandomKey, Targets
+from lamu.typing import Array, PyTree, RandomKey, Targets
 
 __all__ = ["empirical_bayes"]
 
@@ -144,7 +144,13 @@ class _Judge:
     """What scales are judged by: the evidence or its bound, or the predictive density of the rows set aside."""
 
     def __init__(
-        self, mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: Any, around: Any
+        self,
+        mode: LaplaceFit,
+        objective: Objective,
+        key: RandomKey,
+        held_out: Any,
+        rule: PredictiveRule | None,
+        around: Any,
     ) -> None:
         self._objective, self._key, self._held_out, self._rule = objective, key, held_out, rule
         by_evidence = objective.model.quadratic or isinstance(mode.curvature, MatrixFree)  # which has no variances
@@ -252,7 +258,7 @@ def _alternated(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Fin
 
 
 @jax.jit
-def _mackay(mode: LaplaceFit, objective: Objective) -> Any:
+def _mackay(mode: LaplaceFit, objective: Objective) -> Array:
     r"""Returns the logarithm of the scale at which the evidence is stationary, γ being what it is."""
     mean = mode.params["network"]
     precision = mode.precision(objective).factored()
@@ -327,7 +333,7 @@ _tempered_total = jax.jit(tempered_total)
 
 
 @jax.jit
-def _log_prob(pred: Any, y: Targets) -> Any:
+def _log_prob(pred: PyTree, y: Targets) -> Array:
     return pred.log_prob(y)
 
 

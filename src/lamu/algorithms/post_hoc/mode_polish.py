@@ -30,7 +30,7 @@ from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.operators import Diagonal
-from lamu.typing import Array, Data, Params
+from lamu.typing import Array, Data, Numeric, OperatorTree, Params
 
 __all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at", "residual_of"]
 
@@ -143,7 +143,9 @@ def residual_of(mode: LaplaceFit, objective: Objective, gradient: Params, prior_
 
 
 @compiled_once(static_argnums=3)
-def _by_precision(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> tuple[Any, Array]:
+def _by_precision(
+    mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool
+) -> tuple[OperatorTree, Array]:
     """Returns the distances by S, and whether S is positive."""
     mean = mode.params["network"]
     metric = mode.precision(objective).preconditioner(mean)
@@ -153,7 +155,7 @@ def _by_precision(mode: LaplaceFit, objective: Objective, gradient: Params, open
 
 
 @compiled_once(static_argnums=3)
-def _by_diagonal(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> Any:
+def _by_diagonal(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> tuple[Array, Array]:
     return _distances(_diagonal(mode, objective), mode, objective, *_slopes(mode, objective, gradient, open_prior))
 
 
@@ -170,7 +172,9 @@ def _prior_slope(mode: LaplaceFit, objective: Objective) -> Params:
 
 
 @jax.jit
-def _distances(metric: Any, mode: LaplaceFit, objective: Objective, slope: Params, own: Params) -> tuple[Array, Array]:
+def _distances(
+    metric: OperatorTree, mode: LaplaceFit, objective: Objective, slope: Params, own: Params
+) -> tuple[Array, Array]:
     r"""Returns \(\sqrt{g^\top S^{-1} g}\), and how far the outputs at the rows are from those at the mode."""
     # A Newton step \(\delta = S^{-1} g\) moves the outputs of row i by \(J_i \delta\), and their posterior variance is
     # \(J_i S^{-1} J_i^\top\). Averaged over rows, each weighed by its information, the first squared over the second is
@@ -213,20 +217,20 @@ def _of_batch(objective: Objective, params: Params, batch: Batch) -> tuple[Array
 
 
 @jax.jit
-def _with_prior(objective: Objective, params: Params, gradient: Params, share: Any) -> tuple[Array, Params]:
+def _with_prior(objective: Objective, params: Params, gradient: Params, share: Numeric) -> tuple[Array, Params]:
     value, prior = jax.value_and_grad(lambda params: -objective.model.log_prior(params))(params)
     whole = tree.add(tree.scale(gradient, share), prior)
     return value, tree.scale(whole, 1 / objective.temperature)
 
 
-def _metric(mode: LaplaceFit, objective: Objective) -> Any:
+def _metric(mode: LaplaceFit, objective: Objective) -> OperatorTree:
     """The precision that Laplace's method has here, factored; its diagonal where it has no factor."""
     metric, sound = _precision(mode, objective)
     return metric if bool(sound) else _diagonal(mode, objective)
 
 
 @jax.jit
-def _precision(mode: LaplaceFit, objective: Objective) -> tuple[Any, Array]:
+def _precision(mode: LaplaceFit, objective: Objective) -> tuple[OperatorTree, Array]:
     mean = mode.params["network"]
     metric = mode.precision(objective).preconditioner(mean)
     return metric, metric.is_positive(mean)
@@ -241,13 +245,13 @@ def _diagonal(mode: LaplaceFit, objective: Objective) -> Diagonal:
 
 
 @jax.jit
-def _pulled(metric: Any, gradient: Params) -> Array:
+def _pulled(metric: OperatorTree, gradient: Params) -> Array:
     """Returns Rᵀ g as a vector."""
     return tree.ravel(jax.vjp(metric.inverse_root, tree.zeros_like(gradient))[1](gradient)[0])[0]
 
 
 @jax.jit
-def _placed(metric: Any, centre: Params, z: Array) -> Params:
+def _placed(metric: OperatorTree, centre: Params, z: Array) -> Params:
     """Returns m + R z."""
     unravel = tree.ravel(centre)[1]
     return tree.add(centre, metric.inverse_root(unravel(z)))
@@ -263,7 +267,7 @@ def _scales(mode: LaplaceFit, objective: Objective) -> Params:
 
 
 def _descended(
-    loss: _RowsLoss, params: Params, metric: Any, scales: Params, value: float, evaluations: int
+    loss: _RowsLoss, params: Params, metric: OperatorTree, scales: Params, value: float, evaluations: int
 ) -> tuple[Params, int, float]:
     """Returns the parameters after some iterations of L-BFGS, how many gradients that took, and the nats gained."""
     from scipy.optimize import minimize
@@ -289,7 +293,7 @@ def _descended(
             return new, pulled
         return abs(value) + _FAR, np.zeros_like(pulled)  # no number: the line search turns back
 
-    def look(intermediate_result: Any) -> None:
+    def look(intermediate_result: object) -> None:
         if norm < _AIM:
             raise StopIteration
 
@@ -309,7 +313,7 @@ def _descended(
 
 
 def _noise_step(
-    mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params, determined: float | None
+    mode: LaplaceFit, objective: Objective, metric: OperatorTree, gradient: Params, determined: float | None
 ) -> tuple[Params, float]:
     """Returns the step of the dispersions, zeros where they stay, and the square of how far they are, in nats."""
     model, dispersion = objective.model, mode.params["likelihood"]
@@ -330,7 +334,7 @@ def _noise_step(
 
 @jax.jit
 def _scored(
-    mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params, given: Any
+    mode: LaplaceFit, objective: Objective, metric: OperatorTree, gradient: Params, given: Numeric | None
 ) -> tuple[Params, Array, Array]:
     """Returns a step of Fisher scoring, κ ḡ²/I, and whether it is to be taken."""
     # It is where γ is given, or where half of what was observed is left for the noise.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ from lamu.predictives.head import head_features, head_size, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe
 from lamu.record import record
-from lamu.typing import Array, Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Belief, Data, Number, OperatorTree, Params, RandomKey, State, Trace
 
 __all__ = ["NeuralLinear", "absorb", "neural_linear"]
 
@@ -60,7 +59,7 @@ class NeuralLinear(Wrapper):
             )
         return self.base.init(key, objective, batch)
 
-    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the exact posterior of head and noise given the features, after one pass over the data.
         point = self.base.posterior(key, state, objective, data, trace)
         model, above = HeadWeights().select(supervised(objective.model), point)
@@ -186,7 +185,7 @@ def absorb(
     rows = posterior.model.rows(data)
     temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(posterior.model, float(rows.count), temperature, likelihood_power)
-    old: Any = posterior.belief
+    old: Belief = posterior.belief
     sums, rest = _totals(objective, old.location, posterior.network_state, rows)
     new = old.after(*sums, old.location)
     evidence = None
@@ -237,9 +236,9 @@ def _unit(noise: Array, head: tuple[Params, Params, Params], sums: tuple[Array, 
     return jnp.asarray(np.array(units), noise.dtype)
 
 
-def _totals(objective: Objective, head: Params, network_state: State, data: Data) -> tuple[Any, Array]:
+def _totals(objective: Objective, head: Params, network_state: State, data: Data) -> tuple[OperatorTree, Array]:
     """Returns the sums over rows that the belief takes in, and the part of their density that depends on no weight."""
-    total: Any = None
+    total: OperatorTree = None
     for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
         part = batch.count, _sums(objective, head, network_state, batch)
         total = part if total is None else jax.tree.map(jnp.add, total, part)

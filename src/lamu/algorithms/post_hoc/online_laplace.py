@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.algorithms.optax_step import Optimizer
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace import mode_finder, named
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, fit_laplace, row_sums
@@ -21,13 +22,13 @@ from lamu.families import Point
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, GaussNewton
-from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored
+from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored, StructureLike
 from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe
 from lamu.record import record, static
-from lamu.typing import Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Data, Number, Params, RandomKey, State, Trace
 
 __all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]
 
@@ -42,14 +43,14 @@ _LARGEST_DENSE = 1024  # weights: a step on the evidence factors the matrix
 class OnlineState:
     """What the next step needs."""
 
-    inner: Any  # the state of what finds the mode
-    log_precision: Any  # the logarithms of the prior's precisions, a tree that is a prefix of the weights
+    inner: State  # the state of what finds the mode
+    log_precision: Params  # the logarithms of the prior's precisions, a tree that is a prefix of the weights
     dispersion: Params  # the Gaussian noise, which the evidence moves; nothing where the likelihood has none
-    memory: Any  # the memory of Adam, which moves both
-    rows: Any  # the rows seen since the last update; negative in the burn-in
-    sums: Any  # what the rows of the period's last epoch add up to; until the next one those of the period before
-    closed: Any  # whether the sums are of a period that has ended
-    updates: Any  # how many updates there were
+    memory: State  # the memory of Adam, which moves both
+    rows: Array  # the rows seen since the last update; negative in the burn-in
+    sums: RowSums  # what the rows of the period's last epoch add up to; until the next one those of the period before
+    closed: Array  # whether the sums are of a period that has ended
+    updates: Array  # how many updates there were
 
 
 @record
@@ -58,7 +59,7 @@ class OnlineLaplace(Wrapper):
 
     base: Algorithm  # the algorithm that finds the mode
     scales: PriorScales  # which weights share a scale of the prior
-    structure: Any = static(default=None)  # the structure of the curvature; None where the number of weights decides
+    structure: StructureLike | None = static(default=None)  # of the curvature; None where the weights' number decides
     curvature: Any = None  # the choice of curvature; None for the Gauss–Newton matrix
     burn_in: Number = 5.0  # epochs before the first period
     evidence_update_period: Number = 5.0  # epochs between updates by the evidence
@@ -78,7 +79,7 @@ class OnlineLaplace(Wrapper):
         curvature = type(self._curvature()).__name__
         return Choices(f"Gaussian, {name} precision", "Delta", curvature, departures=departures)
 
-    def inner(self, state: OnlineState) -> Any:
+    def inner(self, state: OnlineState) -> State:
         # Returns the state of what finds the mode.
         return state.inner
 
@@ -118,7 +119,7 @@ class OnlineLaplace(Wrapper):
         epoch = jnp.asarray(objective.data_size, state.rows.dtype)
         point = self._point(step_key, state.inner, under)
 
-        def looked_at() -> tuple[RowSums, Any]:
+        def looked_at() -> tuple[RowSums, Array]:
             measured = self._measured(curvature_key, under, point.mean, point.network_state, batch)
             before = jax.tree.map(lambda leaf: jnp.where(state.closed, jnp.zeros_like(leaf), leaf), state.sums)
             return before.add(measured), jnp.zeros_like(state.closed)
@@ -154,7 +155,9 @@ class OnlineLaplace(Wrapper):
         model = replace(under.model, likelihood=objective.model.likelihood)
         return replace(point, model=model, belief=Point({**point.mean, **self._noise(state, point)}))
 
-    def posterior(self, key: RandomKey, state: OnlineState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: OnlineState, objective: Objective, data: Data, trace: Trace
+    ) -> Posterior:
         # Returns Laplace's Gaussian under the prior and the noise that were learned, after one pass over the data.
         #
         # Without data it has the curvature of the period's last epoch, which must have begun.
@@ -187,7 +190,7 @@ class OnlineLaplace(Wrapper):
     def _curvature(self) -> Curvature:
         return GaussNewton() if self.curvature is None else self.curvature
 
-    def _under(self, objective: Objective, log_precision: Any, dispersion: Params) -> Objective:
+    def _under(self, objective: Objective, log_precision: Params, dispersion: Params) -> Objective:
         """The objective under a prior and, where the evidence moves it, a noise that are given."""
         model = objective.model
         prior: Any = prior_of(log_precision, getattr(model.prior, "loc", 0.0))
@@ -200,7 +203,7 @@ class OnlineLaplace(Wrapper):
         structure = self._structure(params["network"], network_state)
         return row_sums(structure, self._curvature(), evaluated(objective, network_state), params, batch, key)
 
-    def _point(self, key: RandomKey, inner: Any, objective: Objective) -> Posterior:
+    def _point(self, key: RandomKey, inner: State, objective: Objective) -> Posterior:
         return self.base.posterior(key, inner, objective, None, None)
 
     def _noise(self, state: OnlineState, point: Posterior) -> Params:
@@ -210,22 +213,22 @@ class OnlineLaplace(Wrapper):
         """The logarithms of no change of the noise, one an output; None where the noise is not the evidence's."""
         return jnp.zeros_like(sums.misfit) if dispersion else None
 
-    def _adam(self) -> Any:
+    def _adam(self) -> Optimizer:
         import optax
 
         return optax.adam(self.rate)
 
-    def _updated(self, state: OnlineState, sums: RowSums, params: Params, objective: Objective) -> Any:
+    def _updated(self, state: OnlineState, sums: RowSums, params: Params, objective: Objective) -> State:
         """The prior, the noise and Adam's memory after steps on the evidence with the parameters held."""
         under = self._under(objective, state.log_precision, state.dispersion)
         fit = sums.finish(under, params, {})
         optimiser = self._adam()
 
-        def loss(at: Any) -> Any:
+        def loss(at: Params) -> Array:
             precision, noise = jax.tree.map(jnp.exp, at)
             return -fit.log_evidence(under, precision, noise)
 
-        def body(carry: Any, _: Any) -> tuple[Any, None]:
+        def body(carry: State, _: None) -> tuple[State, None]:
             at, memory = carry
             gradient = jax.grad(loss)(at)
             with lenient():
@@ -250,7 +253,7 @@ class OnlineLaplace(Wrapper):
 def online_laplace(
     optimizer: Algorithm | None = None,
     scales: PriorScales | None = None,
-    structure: Any = None,
+    structure: StructureLike | None = None,
     curvature: Any = None,
     burn_in: Number = 5.0,
     evidence_update_period: Number = 5.0,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.evidence_noise import bound
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.compile_once import compiled_once
+from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.model import Model
@@ -29,7 +30,7 @@ from lamu.predictives.tangent import bytes_of_a_row
 from lamu.priors import LayerwiseNormal
 from lamu.priors.normal import layerwise
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, OperatorTree, Params, PyTree, RandomKey
 
 __all__ = [
     "LOG_TEMPERATURES",
@@ -51,7 +52,7 @@ __all__ = [
 class PriorScales(Protocol):
     """Which weights share a scale."""
 
-    def start(self, precision: Params) -> Any:
+    def start(self, precision: Params) -> Params:
         """Returns the logarithms of the precisions to begin with, a tree that is a prefix of the weights."""
         ...
 
@@ -67,7 +68,7 @@ class OneScale:
         0.0
     """
 
-    def start(self, precision: Params) -> Any:
+    def start(self, precision: Params) -> Params:
         """Returns the mean logarithm of all precisions."""
         return _mean_log(precision)
 
@@ -83,7 +84,7 @@ class ScalePerLayer:
         ()
     """
 
-    def start(self, precision: Params) -> Any:
+    def start(self, precision: Params) -> Params:
         """Returns the mean logarithm of each layer's precisions."""
         return layerwise(_mean_log, precision)
 
@@ -99,12 +100,12 @@ class ScalePerWeight:
         [0.0, 0.0]
     """
 
-    def start(self, precision: Params) -> Any:
+    def start(self, precision: Params) -> Params:
         """Returns the logarithms of the precisions."""
         return jax.tree.map(jnp.log, precision)
 
 
-def prior_of(log_precision: Any, loc: Number) -> LayerwiseNormal:
+def prior_of(log_precision: Params, loc: Number) -> LayerwiseNormal:
     """Returns the prior with these precisions."""
     return LayerwiseNormal(jax.tree.map(lambda leaf: jnp.exp(-leaf / 2), log_precision), loc)
 
@@ -118,10 +119,10 @@ class Hoisted:
 
     # The first one runs once, and leaves every value that the second one reads. The second one runs for every question.
 
-    def __init__(self, function: Callable[..., tuple[Any, ...]], numbers: Sequence[Any], held: Any) -> None:
+    def __init__(self, function: Callable[..., tuple[PyTree, ...]], numbers: Sequence[PyTree], held: PyTree) -> None:
         leaves, structure = jax.tree.flatten(held)
 
-        def flat(leaves: list[Any], numbers: list[Any]) -> list[Any]:
+        def flat(leaves: list[PyTree], numbers: list[PyTree]) -> list[PyTree]:
             return list(function(numbers, structure.unflatten(leaves)))
 
         program = self._program = _Opened(flat, leaves, numbers)
@@ -138,13 +139,13 @@ class Hoisted:
         read |= {place for place in program.outputs if isinstance(place, int)}
         kept = self._kept = sorted(place for place in read if not program.depends(place))
 
-        def prepare(leaves: list[Any]) -> list[Any]:
+        def prepare(leaves: list[PyTree]) -> list[PyTree]:
             values = {**program.constants, **dict(zip(program.leaves, leaves, strict=True))}
             for step in first:
                 step.advance(values)
             return [values[place] for place in kept]
 
-        def ask(prepared: list[Any], numbers: list[Any]) -> list[Any]:
+        def ask(prepared: list[PyTree], numbers: list[PyTree]) -> list[PyTree]:
             values = dict(zip(kept, prepared, strict=True)) | dict(zip(program.examples, numbers, strict=True))
             for step in moving:
                 step.advance(values)
@@ -157,11 +158,11 @@ class Hoisted:
         """How many bytes `prepared` returns."""
         return memory.bytes_of([self._program.avals[place] for place in self._kept])
 
-    def prepared(self, held: Any) -> list[Any]:
+    def prepared(self, held: PyTree) -> list[PyTree]:
         """Returns what `held` leaves for every question."""
         return self._prepare(jax.tree.leaves(held))
 
-    def __call__(self, prepared: list[Any], numbers: Sequence[Any]) -> list[Any]:
+    def __call__(self, prepared: list[PyTree], numbers: Sequence[PyTree]) -> list[PyTree]:
         """Returns the function's results."""
         return self._ask(prepared, list(numbers))
 
@@ -169,7 +170,7 @@ class Hoisted:
 class _Opened(Program):
     """The equations of a function, every call opened that depends on the numbers."""
 
-    def _opens(self, reads: Sequence[Any]) -> bool:
+    def _opens(self, reads: Sequence[object]) -> bool:
         return any(isinstance(place, int) and self.depends(place) for place in reads)
 
 
@@ -191,11 +192,11 @@ class ScaleSearch:
     """Evidence and loss of a mode under a scale of its prior, and a factor of its noise."""
 
     of: Hoisted  # the function of the numbers that a scale changes, compiled
-    prepared: list[Any]  # what every question has in common, one for each batch of rows
+    prepared: list[PyTree]  # what every question has in common, one for each batch of rows
     moving: list[int]  # the numbers of the objective's leaves that a scale changes
     weight: float | None  # the rows that were set aside, by their weights; None where the loss is not theirs
 
-    def __call__(self, objective: Objective, factor: float) -> tuple[float, Any]:
+    def __call__(self, objective: Objective, factor: float) -> tuple[float, PyTree]:
         """Returns the evidence, and what is to be small: rows' negative log density, or minus bound or evidence."""
         # Where a temperature is chosen, the negative log density is an array, one for each of `LOG_TEMPERATURES`.
         leaves = jax.tree.leaves(objective)
@@ -212,7 +213,7 @@ def scale_search(
     mode: LaplaceFit,
     objectives: tuple[Objective, Objective],
     key: RandomKey,
-    held_out: Any = None,
+    held_out: Arrays | None = None,
     rule: PredictiveRule | None = None,
     around: Batch | None = None,
     *,
@@ -226,7 +227,7 @@ def scale_search(
     if isinstance(mode.curvature, MatrixFree):
         return None
     mode = replace(mode, curvature=_in_eigenbasis(mode.curvature), spectrum=None)
-    batches: list[Any] = [around]
+    batches: list[PyTree] = [around]
     if held_out is not None:
         if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
             return None  # one's own rule need not be compiled
@@ -237,7 +238,7 @@ def scale_search(
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
     moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
 
-    def asked(numbers: list[Any], held: Any) -> tuple[Any, Any]:
+    def asked(numbers: list[PyTree], held: PyTree) -> tuple[PyTree, PyTree]:
         mode, leaves, rule, key, batch = held
         moved = dict(zip(moving, numbers[1:], strict=True))
         under = jax.tree.unflatten(structure, [moved.get(place, leaf) for place, leaf in enumerate(leaves)])
@@ -259,7 +260,7 @@ def scale_search(
     return ScaleSearch(search, [search.prepared(each) for each in held], moving, weight)
 
 
-def tempered_total(ready: Any, batch: Batch) -> Array:
+def tempered_total(ready: PyTree, batch: Batch) -> Array:
     """Returns the log density of a batch at each of `LOG_TEMPERATURES`; the outputs are computed once."""
     at = lambda log_temperature: replace(ready, temperature=jnp.exp(log_temperature)).at(batch.x, batch.offset)
     return jax.vmap(lambda each: batch.total(at(each).log_prob(batch.y)))(jnp.asarray(LOG_TEMPERATURES))
@@ -270,7 +271,9 @@ def counted_weight(batch: Batch) -> float:
     return float(np.sum(np.asarray(batch.weight) * np.asarray(batch.mask)))
 
 
-def batches_that_fit(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
+def batches_that_fit(
+    mode: LaplaceFit, objective: Objective, held_out: Arrays, count: int, marginal: bool
+) -> list[Batch]:
     """Returns the first rows, in batches of one shape for which there is room."""
     # By shapes alone: a precision that is made operation by operation is a program for each of them.
     weights = jax.eval_shape(lambda mode: Gaussian(mode.params["network"], mode.precision(objective)), mode)
@@ -286,7 +289,7 @@ def batches_that_fit(mode: LaplaceFit, objective: Objective, held_out: Any, coun
 
 
 @compiled_once()
-def _in_eigenbasis(curvature: Any) -> Any:
+def _in_eigenbasis(curvature: OperatorTree) -> OperatorTree:
     """The curvature with every matrix decomposed."""
     if isinstance(curvature, Dense):
         return DenseEigen.of(curvature)

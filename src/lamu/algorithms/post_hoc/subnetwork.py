@@ -45,7 +45,9 @@ class WeightsChoice:
         """Returns path patterns of the chosen weights; None where they are other than whole leaves."""
         return None
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
+    def select(
+        self, model: Any, point: Posterior, objective: Any = None, data: Data = None
+    ) -> tuple[Target, Posterior]:
         """Returns the model of the chosen weights, all others held at the point, and the point without those."""
         patterns = self.patterns_of(model)
         return held_but(model, point, () if patterns is None else patterns)
@@ -80,7 +82,7 @@ class HeadWeights(WeightsChoice):
     words = ", last layer"
     departures = ("features a point",)
 
-    def patterns_of(self, model: Any) -> tuple[str, ...]:
+    def patterns_of(self, model: Target) -> tuple[str, ...]:
         return (model.network.head,)
 
 
@@ -116,12 +118,14 @@ class Matching(WeightsChoice):
     def patterns_of(self, model: Target) -> tuple[str, ...]:
         return self.patterns
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
+    def select(
+        self, model: Any, point: Posterior, objective: Any = None, data: Data = None
+    ) -> tuple[Target, Posterior]:
         tree.require_matches(self.patterns, point.mean["network"])
         return super().select(model, point)
 
 
-def held_but(model: Any, point: Posterior, patterns: tuple[str, ...]) -> tuple[Any, Posterior]:
+def held_but(model: Target, point: Posterior, patterns: tuple[str, ...]) -> tuple[Target, Posterior]:
     """Returns the model with every weight frozen at the point that matches no pattern, and the point without those."""
     weights = point.mean["network"]
     held = [name for name in tree.paths(weights) if not any(tree.matches(name, pattern) for pattern in patterns)]
@@ -147,7 +151,7 @@ class Subnetwork(NetworkWrapper):
 
     base: Network  # the network
     held: Params  # all of its weights, of which the chosen ones are overwritten
-    chosen: Any  # by path, the flat numbers of the chosen weights of leaves that are chosen in part
+    chosen: dict[str, Array]  # by path, the flat numbers of the chosen weights of leaves that are chosen in part
     whole: tuple[str, ...] = static(default=())  # the paths of the leaves that are chosen whole
 
     @property
@@ -179,13 +183,13 @@ class Subnetwork(NetworkWrapper):
 
         return tree.map_with_path(of, self.held)
 
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         # Returns the chosen weights as they are held, and the base's state.
         return self.take(self.held), self.base.init(key, x, outputs)[1]
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, State]:
         return outputs(self.base, self.put(params), state, x, key, train, mask)
 
 
@@ -206,11 +210,13 @@ class ByMask(WeightsChoice):
         ', masked weights'
     """
 
-    mask: Any
+    mask: Params
 
     words = ", masked weights"
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
+    def select(
+        self, model: Any, point: Posterior, objective: Any = None, data: Data = None
+    ) -> tuple[Target, Posterior]:
         return _selected(model, point, _checked(self.mask, point.mean["network"]))
 
 
@@ -243,7 +249,9 @@ class LargestVariance(WeightsChoice):
         """How many there are."""
         return f", {self.count} weights of largest variance"
 
-    def select(self, model: Any, point: Posterior, objective: Any = None, data: Data = None) -> tuple[Any, Posterior]:
+    def select(
+        self, model: Any, point: Posterior, objective: Any = None, data: Data = None
+    ) -> tuple[Target, Posterior]:
         weights = point.mean["network"]
         size = tree.dimension(weights)
         if self.count > size:
@@ -257,7 +265,7 @@ class LargestVariance(WeightsChoice):
         return _selected(model, point, of)
 
 
-def _selected(model: Model, point: Posterior, mask: Any) -> tuple[Model, Posterior]:
+def _selected(model: Model, point: Posterior, mask: Params) -> tuple[Model, Posterior]:
     weights = point.mean["network"]
     chosen, whole = {}, []
     for path, leaf in zip(tree.paths(weights), jax.tree.leaves(mask), strict=True):
@@ -285,7 +293,7 @@ def _restricted(prior: Prior, network: Subnetwork) -> Prior:
     return Belief(Gaussian(mean, Diagonal(precision)))
 
 
-def _checked(mask: Any, weights: Params) -> Any:
+def _checked(mask: Params, weights: Params) -> Params:
     """Returns the mask as arrays of the leaves' shapes."""
     names, given = tree.paths(weights), tree.paths(mask)
     if names != given:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +23,11 @@ from lamu.data.batch import Batch
 from lamu.families import Gamma, Gaussian
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.priors import Hierarchy, LayerwiseNormal, Normal
+from lamu.priors import Hierarchy, LayerwiseNormal, Normal, Prior
 from lamu.protocol import Algorithm, Choices, Info, Wrapper, recipe, require_part, runnable
 from lamu.record import record
 from lamu.target import weights_belief
-from lamu.typing import Array, Data, Params, RandomKey
+from lamu.typing import Array, Belief, Data, Numeric, Params, RandomKey, State, Trace
 
 __all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages"]
 
@@ -37,7 +36,7 @@ __all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages
 class ScalesState:
     """What the next step needs."""
 
-    inner: Any  # the state of the algorithm of the weights
+    inner: State  # the state of the algorithm of the weights
     # The belief about the precisions 1/τ² of each level, a `Gamma` whose shape and rate are dictionaries by group.
     precisions: tuple[Gamma, ...]
     prior: LayerwiseNormal  # the normal prior of the weights, of their mean precisions
@@ -54,7 +53,7 @@ class ConjugateScales(Wrapper):
         choices = self.base.choices
         return replace(choices, family=f"{choices.family}, times Gamma of every scale")
 
-    def inner(self, state: ScalesState) -> Any:
+    def inner(self, state: ScalesState) -> State:
         # Returns the state of the algorithm of the weights.
         return state.inner
 
@@ -92,11 +91,13 @@ class ConjugateScales(Wrapper):
         # Returns what the state predicts, under the normal prior so far.
         return runnable(self.base).preview(key, state.inner, _under(objective, state.prior))
 
-    def posterior(self, key: RandomKey, state: ScalesState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(
+        self, key: RandomKey, state: ScalesState, objective: Objective, data: Data, trace: Trace
+    ) -> Posterior:
         # Returns the belief about the weights; its model has the normal prior of the mean precisions.
         return self.base.posterior(key, state.inner, _under(objective, state.prior), data, trace)
 
-    def _belief(self, key: RandomKey, inner: Any, objective: Objective) -> Gaussian:
+    def _belief(self, key: RandomKey, inner: State, objective: Objective) -> Gaussian:
         belief = weights_belief(runnable(self.base).preview(key, inner, objective))
         if not isinstance(belief, Gaussian):
             raise TypeError(
@@ -152,7 +153,7 @@ def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
 
 
 def scale_messages(
-    prior: Hierarchy, precisions: tuple[Gamma, ...], squares: Params, temperature: Any = 1.0
+    prior: Hierarchy, precisions: tuple[Gamma, ...], squares: Params, temperature: Numeric = 1.0
 ) -> tuple[Gamma, ...]:
     """Returns the beliefs about the precisions of all levels after one message to each, level by level."""
     delta = _standardised(prior, squares)
@@ -187,20 +188,20 @@ def _mean_prior(prior: Hierarchy, precisions: tuple[Gamma, ...], weights: Params
 
 def _standardised(prior: Hierarchy, weights: Params) -> Params:
     """The precisions of the standardised weights."""
-    known: Any = prior.standardised.gaussian(weights)
+    known: Belief = prior.standardised.gaussian(weights)
     return known.precision.diagonal(weights)
 
 
-def _product(levels: list[Any], path: str) -> Array | float:
+def _product(levels: list[Params], path: str) -> Array | float:
     """The product of the mean precisions of a leaf's scales, of a shape that broadcasts to it."""
     return math.prod((level.of(means, path) for level, means in levels if level.covers(path)), start=1.0)
 
 
-def _under(objective: Objective, prior: Any) -> Objective:
+def _under(objective: Objective, prior: Prior) -> Objective:
     return replace(objective, model=replace(objective.model, prior=prior))
 
 
-def _conjugate(prior: Any) -> Hierarchy:
+def _conjugate(prior: Prior) -> Hierarchy:
     """The prior, after a check that its scales are conjugate to normal weights."""
     if not isinstance(prior, Hierarchy) or not prior.multiplies:
         raise TypeError(

@@ -15,9 +15,9 @@ from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.objective import dispersion_step
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
-from lamu.rate import Annealed, Rate, decay, rate
+from lamu.rate import Annealed, Rate, RateLike, decay, rate
 from lamu.record import record, static
-from lamu.typing import Data, Params, RandomKey
+from lamu.typing import Data, Numeric, Params, PyTree, RandomKey, State, Trace
 from lamu.update_rules import NoMomentum, PlainAverage
 
 __all__ = ["LieGroup", "LieGroupState", "lie_group"]
@@ -27,11 +27,11 @@ __all__ = ["LieGroup", "LieGroupState", "lie_group"]
 class LieGroupState:
     """What the next step needs."""
 
-    count: Any  # steps taken
-    element: Any  # g
-    momentum: Any  # the memory of the momentum
+    count: Numeric  # steps taken
+    element: State  # g
+    momentum: State  # the memory of the momentum
     rest: Params  # the dispersions, a point
-    network_state: Any
+    network_state: State
 
 
 @record
@@ -84,7 +84,7 @@ class LieGroup(Runnable):
         # Returns the state after one step on a batch.
         loss = BatchLoss(objective, batch, state.network_state, NetworkParameters(), state.rest)
 
-        def at_draw(key: RandomKey) -> Any:
+        def at_draw(key: RandomKey) -> PyTree:
             noise_key, layer_key = jax.random.split(key)
             noise = self.group.noise(noise_key, state.element)
             at = loss.gradient(self.group.act(state.element, noise), layer_key)
@@ -106,7 +106,7 @@ class LieGroup(Runnable):
         )
 
     def posterior(
-        self, key: RandomKey, state: LieGroupState, objective: Objective, data: Data, trace: Any
+        self, key: RandomKey, state: LieGroupState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
         # Returns the belief that the element stands for, beside its point dispersions.
         belief = Product({"network": self.group.belief(state.element), "likelihood": Point(state.rest)})
@@ -116,7 +116,7 @@ class LieGroup(Runnable):
 @recipe("Kıral, Möllenhoff & Khan 2023")
 def lie_group(
     group: Any = None,
-    learning_rate: Any = Annealed(0.1, warmup=0.1),
+    learning_rate: RateLike = Annealed(0.1, warmup=0.1),
     momentum: float = 0.9,
     samples: int = 1,
 ) -> LieGroup:

@@ -9,9 +9,9 @@ from lamu.expectations.worst_case import WorstCaseOfDraws
 from lamu.geometry import Geometry, Retraction, Straight
 from lamu.objective import curvature as curvatures
 from lamu.objective.curvature import Curvature, Hessian, Price
-from lamu.operators import Diagonal
+from lamu.operators import Diagonal, StructureLike
 from lamu.protocol import recipe
-from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, Rate, RateLike, averaging, decay, rate
 from lamu.rule import Rule
 from lamu.update_rules import ByFanIn, Clipped, DampedInverse, Inverse, MovingAverage
 
@@ -20,8 +20,8 @@ __all__ = ["bsam", "ivon", "ogn", "vogn", "von"]
 
 @recipe("Khan et al. 2018, section 3")
 def von(
-    learning_rate: Any = Annealed(0.1),
-    structure: Any = Diagonal,
+    learning_rate: RateLike = Annealed(0.1),
+    structure: StructureLike = Diagonal,
     expectation: Expectation | None = None,
     hess_init: float = 1.0,
     geometry: Geometry | None = None,
@@ -82,7 +82,7 @@ def von(
 
 @recipe("Khan & Rue 2021, section 4.4")
 def ogn(
-    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
     hess_init: float | None = None,
@@ -145,14 +145,14 @@ def ogn(
 
 @recipe("Khan et al. 2018, equations 11 and 12")
 def vogn(
-    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate | None = PolynomialAverage(),
     samples: int = 1,
     hess_init: float | None = None,
     max_step: float | ByFanIn | None = ByFanIn(0.02),
     damping: float = 0.0,
-    structure: Any = Diagonal,
+    structure: StructureLike = Diagonal,
     momentum: Any = None,
 ) -> Rule:
     r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
@@ -231,7 +231,7 @@ def vogn(
 
 @recipe("Shen et al. 2024, algorithm 1")
 def ivon(
-    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
     samples: int = 1,
@@ -306,7 +306,7 @@ def ivon(
 
 @recipe("Möllenhoff & Khan 2023, algorithm 1")
 def bsam(
-    learning_rate: Any = Annealed(0.3, warmup=0.1),
+    learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
     radius: float = 0.001,

@@ -11,7 +11,7 @@ from lamu.objective.curvature import LowRankGradients, SampledGaussNewton
 from lamu.operators import LowRankStructure
 from lamu.operators.kronecker import KroneckerFactored
 from lamu.protocol import recipe
-from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, Rate, RateLike, averaging, decay, rate
 from lamu.rule import Rule
 from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
 
@@ -20,7 +20,7 @@ __all__ = ["noisy_kfac", "slang"]
 
 @recipe("Mishkin et al. 2018, algorithm 1")
 def slang(
-    learning_rate: Any = Annealed(0.5),
+    learning_rate: RateLike = Annealed(0.5),
     rank: int = 5,
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
@@ -104,7 +104,7 @@ def slang(
 
 @recipe("Zhang et al. 2018, algorithm 2")
 def noisy_kfac(
-    learning_rate: Any = Annealed(0.3),
+    learning_rate: RateLike = Annealed(0.3),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
     samples: int = 1,

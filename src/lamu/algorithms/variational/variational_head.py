@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
 from lamu import tree
-from lamu.algorithms.optax_step import optax_step, optimiser_or
+from lamu.algorithms.optax_step import Optimizer, optax_step, optimiser_or
 from lamu.data.batch import Batch, filled, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model, supervised
@@ -22,9 +22,9 @@ from lamu.predictives import Linearised
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
-from lamu.rate import Annealed, Rate, rate
+from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, RandomKey
+from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [
     "DenseHead",
@@ -48,7 +48,7 @@ class DenseHead:
         [[1.0]]
     """
 
-    def init(self, head: Params, scale: Any) -> Array:
+    def init(self, head: Params, scale: Numeric) -> Array:
         """Returns the logarithm of the scale in the diagonals, `[outputs, in, in]`."""
         width, outputs = head_size(head)
         dtype = jax.tree.leaves(head)[0].dtype
@@ -85,7 +85,7 @@ class DiagonalHead:
         [4.0, 4.0]
     """
 
-    def init(self, head: Params, scale: Any) -> Array:
+    def init(self, head: Params, scale: Numeric) -> Array:
         """Returns the logarithm of the scale, `[outputs, in]`."""
         width, outputs = head_size(head)
         dtype = jax.tree.leaves(head)[0].dtype
@@ -124,17 +124,17 @@ _ROWS = 1024  # of the pass at the end, at a time
 class HeadState:
     """What the next step needs."""
 
-    count: Any  # steps taken
+    count: Numeric  # steps taken
     # "features" (the weights below the head), "mean" and "raw" (the belief about the head) and "likelihood".
     params: Params
-    optimizer: Any  # the optax state
+    optimizer: State  # the optax state
 
 
 @record
 class VariationalHead(Runnable):
     """The algorithm that `variational_head` makes."""
 
-    optimizer: Any = static()  # an optax gradient transformation
+    optimizer: Optimizer = static()  # an optax gradient transformation
     covariance: DenseHead | DiagonalHead = DenseHead()  # of the belief about the head
     init_scale: Number = 0.1  # the standard deviation of every weight of the head to begin with
     factor: Rate = Annealed(1.0)  # what every update is multiplied with
@@ -184,7 +184,7 @@ class VariationalHead(Runnable):
         norm = jnp.sqrt(tree.dot(gradient, gradient))
         return HeadState(state.count + 1, params, optimizer), Info(value, norm)
 
-    def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Data, trace: Any) -> Posterior:
+    def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the Gaussian about the head above frozen features; with data its evidence is the bound.
         params = state.params
         model = _above(supervised(objective.model), params["features"])
@@ -276,10 +276,10 @@ def _above(model: Model, features: Params) -> Model:
 
 @recipe("Harrison, Willes & Snoek 2024")
 def variational_head(
-    optimizer: Any = None,
+    optimizer: Optimizer | None = None,
     covariance: Any = None,
     init_scale: Number = 0.1,
-    factor: Any = Annealed(1.0),
+    factor: RateLike = Annealed(1.0),
 ) -> VariationalHead:
     r"""Variational Bayesian last layers: a Gaussian about the head, and features that know of it; nothing is sampled.
 

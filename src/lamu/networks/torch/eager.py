@@ -6,11 +6,11 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, PyTree, RandomKey
 
 __all__ = ["Mode", "copied", "require_one_input", "require_pure", "unwrapped"]
 
@@ -33,10 +33,17 @@ class Mode:
 # ...`) would be exported as it is at the beginning for ever, without an error.
 
 
+# PyTorch is imported where it is used: its types are a checker's, and anything where it runs.
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+else:
+    Module = Tensor = Any
+
 _PYTORCHS = ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set")
 
 
-def copied(module: Any) -> Any:
+def copied(module: Module) -> Module:
     """Returns a copy of a module, also where it holds results of an earlier pass, which PyTorch does not copy."""
     import torch
 
@@ -64,7 +71,7 @@ def unwrapped(module: Any) -> Any:
     return module
 
 
-def require_one_input(module: Any) -> None:
+def require_one_input(module: Module) -> None:
     """Raises a TypeError for a module whose forward needs several inputs."""
     taken = inspect.signature(module.forward).parameters.values()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -77,7 +84,7 @@ def require_one_input(module: Any) -> None:
         )
 
 
-def require_pure(module: Any, example: Any) -> None:
+def require_pure(module: Module, example: Tensor) -> None:
     """Raises for a module that cannot compute the rows of an example, or whose outputs depend on earlier passes."""
     # Registered buffers are the network's state and may change. So may attributes that leave the outputs alone:
     # attention weights to look at, a table that is computed once.
@@ -106,7 +113,7 @@ def require_pure(module: Any, example: Any) -> None:
         )
 
 
-def _outputs(module: Any, example: Any) -> Any:
+def _outputs(module: Module, example: Tensor) -> PyTree:
     """Returns the outputs of a pass, without a trace in PyTorch's own generator."""
     import torch
 
@@ -164,13 +171,13 @@ def _enter(entered: list[str], path: str) -> Callable[..., None]:
 
 
 def _leave(entered: list[str]) -> Callable[..., None]:
-    def leave(module: Any, args: Any, result: Any) -> None:
+    def leave(module: Module, args: PyTree, result: PyTree) -> None:
         entered.pop()
 
     return leave
 
 
-def _attributes(module: Any) -> dict[str, Any]:
+def _attributes(module: Module) -> dict[str, object]:
     """Returns what stands for the attributes of a module and its submodules, by path: two are equal where they are."""
     # A buffer that is registered without a value (None) has no fixed shape, and is one of them.
     found = {}
@@ -181,7 +188,7 @@ def _attributes(module: Any) -> dict[str, Any]:
     return found
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> object:
     """Returns a value itself where it cannot change, the identities of a container's contents, else an identity."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return value
@@ -192,7 +199,7 @@ def _identity(value: Any) -> Any:
     return (type(value), id(value), getattr(value, "_version", 0))  # PyTorch counts the changes of a tensor in place
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: PyTree, other: PyTree) -> bool:
     """Whether two outputs are equal, as tensors or as containers of tensors."""
     import torch
     from torch.utils import _pytree as pytree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -13,10 +14,10 @@ from lamu import tree
 from lamu.networks.adapted import apart
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating
-from lamu.networks.torch.eager import Mode, unwrapped
+from lamu.networks.torch.eager import Mode, Module, Tensor, unwrapped
 from lamu.networks.torch.program import TorchProgram, first_names, read
 from lamu.record import given, record, static
-from lamu.typing import Array, Params, RandomKey, State
+from lamu.typing import Array, Params, PyTree, RandomKey, Rows, State
 
 __all__ = ["Torch"]
 
@@ -65,7 +66,7 @@ class Torch(Network):
     module: Any = given()
     head: str = static(default="*")
     linear: bool = static(default=False)
-    start: Any = None
+    start: Params | None = None
 
     def __post_init__(self) -> None:
         from torch import nn
@@ -98,7 +99,7 @@ class Torch(Network):
         return jax.tree.map(lambda leaf: jnp.array(leaf, floating(x), copy=True), (values["params"], state))
 
     def apply(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
         """Returns the module's outputs, and its state: new in training, else as it was."""
         program = _template(self.module).program(x)
@@ -106,7 +107,7 @@ class Torch(Network):
             f, after = program.run(_flat(params), _flat(state), x, Mode(train, key, mask))
         return f[:, None] if f.ndim == 1 else f, tree.nested(after, ".") if train else state
 
-    def state_dict(self, params: Params, state: Any = None) -> dict[str, Any]:
+    def state_dict(self, params: Params, state: State = None) -> dict[str, Tensor]:
         """Returns parameters and state as what `torch.nn.Module.load_state_dict` takes.
 
         Args:
@@ -127,14 +128,14 @@ class Torch(Network):
         template = _template(self.module)
         first = first_names(template.made)
 
-        def tensor(name: str, now: Any) -> Any:
+        def tensor(name: str, now: Tensor) -> Tensor:
             value = new.get(first.get(name, name))
             return now.clone() if value is None else torch.as_tensor(np.array(value)).to(now.dtype)
 
         return {name: tensor(name, now) for name, now in template.made.state_dict().items()}
 
 
-def _untied(head: str, module: Any) -> str:
+def _untied(head: str, module: Module) -> str:
     """Returns the pattern of a head by the first names of its parameters."""
     names = {name.replace(".", "/"): first.replace(".", "/") for name, first in first_names(module).items()}
     matched = {name: first for name, first in names.items() if tree.matches(name, head)}
@@ -162,9 +163,9 @@ class _TorchTemplate:
             raise TypeError(f"{module!r} made a {type(made).__name__}; give what makes a torch.nn.Module")
         self.made = made
         self.normalises = any(isinstance(each, _BatchNorm) for each in made.modules())
-        self._programs: dict[Any, TorchProgram] = {}
+        self._programs: dict[tuple[tuple[int, ...], bool], TorchProgram] = {}
 
-    def program(self, x: Any) -> TorchProgram:
+    def program(self, x: Rows) -> TorchProgram:
         """Returns the program for rows like those of x."""
         kind = (tuple(x.shape[1:]), bool(jnp.issubdtype(x.dtype, jnp.floating)))
         if kind not in self._programs:
@@ -177,7 +178,7 @@ def _template(module: Any) -> _TorchTemplate:
     return _TorchTemplate(module)
 
 
-def _made(make: Any, seed: int) -> Any:
+def _made(make: Callable[[], Module], seed: int) -> Module:
     """Returns a new module whose weights follow from the seed, without a trace in PyTorch's own generator."""
     import torch
 
@@ -186,7 +187,7 @@ def _made(make: Any, seed: int) -> Any:
         return make()
 
 
-def _drawn(make: Any, like: Params, key: RandomKey) -> Params:
+def _drawn(make: Callable[[], Module], like: Params, key: RandomKey) -> Params:
     """Returns the parameters and buffers of a new module, also where the key is traced."""
 
     def draw(bits: Any) -> Params:
@@ -196,22 +197,22 @@ def _drawn(make: Any, like: Params, key: RandomKey) -> Params:
     return jax.pure_callback(draw, shapes, jax.random.key_data(key), vmap_method="sequential")
 
 
-def _values(module: Any) -> Params:
+def _values(module: Module) -> Params:
     """Returns the parameters and the buffers that are floating, under the module's names."""
 
-    def values(named: Any) -> Params:
+    def values(named: Iterable[tuple[str, Tensor]]) -> Params:
         arrays = {name: _array(each) for name, each in named if each.is_floating_point()}
         return tree.nested(arrays, ".")
 
     return {"params": values(module.named_parameters()), "buffers": values(module.named_buffers())}
 
 
-def _array(tensor: Any) -> np.ndarray:
+def _array(tensor: Tensor) -> np.ndarray:
     """Returns the values; those of 16 bits in 32, since NumPy has no bfloat16."""
     held = tensor.detach().cpu()
     return (held.float() if held.element_size() < 4 else held).numpy().copy()
 
 
-def _flat(nested: Params) -> dict[str, Any]:
+def _flat(nested: Params) -> dict[str, PyTree]:
     """Leaves by the names that PyTorch gives them."""
     return {path.replace("/", "."): leaf for path, leaf in tree.by_path(nested).items()}

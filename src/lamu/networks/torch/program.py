@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,17 @@ import numpy as np
 
 from lamu.networks.torch.eager import Mode, copied, require_one_input, require_pure
 from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE
-from lamu.typing import Array
+from lamu.typing import Array, DTypeLike, PyTree
 
 __all__ = ["TorchProgram", "first_names", "read"]
+
+# PyTorch is imported where it is used: its types are a checker's, and anything where it runs.
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.fx import Node
+    from torch.nn import Module
+else:
+    Module = Tensor = Node = Any
 
 _ROWS = 2  # of the example that the module is exported with; the axis of rows stays open
 _ELSEWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "inplace")
@@ -57,11 +65,11 @@ class _DType:
 @dataclass(frozen=True)
 class _Operation:
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., PyTree]
     has_mode: bool
     in_place: bool
-    args: Any
-    options: Mapping[str, Any]
+    args: tuple[PyTree, ...]
+    options: Mapping[str, PyTree]
     renews: tuple[int, ...] = ()  # the places of the arguments that it gives new values
     scope: str = ""  # the submodule's path and its class
 
@@ -82,7 +90,7 @@ class TorchProgram:
     ) -> tuple[Array, dict[str, Array]]:
         """Returns the outputs and the buffers after the pass."""
         dtype = next((leaf.dtype for leaf in params.values()), x.dtype)
-        values: dict[str, Any] = {name: jnp.asarray(each) for name, each in self.constants.items()}
+        values: dict[str, PyTree] = {name: jnp.asarray(each) for name, each in self.constants.items()}
         values |= {name: params[path] for name, path in self.parameters.items()}
         values |= {name: buffers[path] for name, path in self.buffers.items()}
         values[self.inputs] = x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
@@ -100,7 +108,7 @@ class TorchProgram:
         return values[self.output.name], {path: values[name] for name, path in self.buffers.items()}
 
 
-def read(module: Any, shape: tuple[int, ...], dtype: Any) -> TorchProgram:
+def read(module: Module, shape: tuple[int, ...], dtype: DTypeLike) -> TorchProgram:
     """Returns the program of a module."""
     import torch
 
@@ -134,7 +142,7 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> TorchProgram:
     return TorchProgram(parameters, state, constants, signature.user_inputs[0], operations, _output(exported))
 
 
-def first_names(module: Any) -> dict[str, str]:
+def first_names(module: Module) -> dict[str, str]:
     """Returns the first name of every parameter and buffer, by each of its names: tied weights have several."""
     first: dict[int, str] = {}
     return {
@@ -144,10 +152,10 @@ def first_names(module: Any) -> dict[str, str]:
     }
 
 
-def _exported(module: Any, example: Any) -> Any:
+def _exported(module: Module, example: Tensor) -> Any:
     import torch
 
-    def export(rows: Any) -> Any:
+    def export(rows: PyTree) -> Any:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of attributes that PyTorch's own layers assign
             return torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
@@ -213,13 +221,13 @@ def _refuse_views(node: Any, path: str) -> None:
             )
 
 
-def _where(node: Any) -> str:
+def _where(node: Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = next((str(each[0]) for each in reversed(list(stack.values()))), "")
     return f"the submodule {path!r}" if path else "the module's own forward"
 
 
-def _scope(node: Any) -> str:
+def _scope(node: Node) -> str:
     """Returns the path and the class of the submodule, as `lamu.networks.output_range` says where an operator is."""
     path, kind = next(reversed(list((node.meta.get("nn_module_stack") or {}).values())), ("", ""))
     kind = kind if isinstance(kind, str) else kind.__qualname__
@@ -236,7 +244,7 @@ def _output(exported: Any) -> _GraphValue:
     return _GraphValue(outputs[0])
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: PyTree) -> PyTree:
     """Returns arguments with names in the place of nodes."""
     import torch
 
@@ -249,7 +257,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _filled(value: Any, values: Mapping[str, Any], dtype: Any) -> Any:
+def _filled(value: PyTree, values: Mapping[str, PyTree], dtype: DTypeLike) -> PyTree:
     """Returns arguments with arrays in the place of names."""
     if isinstance(value, _GraphValue):
         return values[value.name]
@@ -262,5 +270,5 @@ def _filled(value: Any, values: Mapping[str, Any], dtype: Any) -> Any:
     return value
 
 
-def _array(tensor: Any) -> np.ndarray:
+def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().numpy()

@@ -21,10 +21,10 @@ from lamu.objective.curvature.products import gauss_newton_product, without_padd
 from lamu.objective.curvature.reader import linearise, squares_and_gradient
 from lamu.objective.curvature.reader.linearised import squares_of_outputs
 from lamu.objective.objective import NetworkParameters, Objective
-from lamu.operators import Diagonal
+from lamu.operators import AnyStructure, Diagonal
 from lamu.operators.kronecker import by_factors
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey, Targets
+from lamu.typing import Array, OperatorTree, Params, RandomKey, Targets
 
 __all__ = ["GaussNewton", "OverData", "SampledGaussNewton"]
 
@@ -47,7 +47,7 @@ class GaussNewton(Curvature):
     #     Dangel, Kunstner & Hennig (2020), KFLR.
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
         # Returns value, gradient and Gauss–Newton matrix.
         if by_factors(structure):
@@ -61,18 +61,18 @@ class GaussNewton(Curvature):
         # Returns the Fisher information.
         return OutputHessian(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights))
 
-    def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
+    def matrix(self, loss: BatchLoss, theta: Params, structure: AnyStructure) -> OperatorTree:
         """Returns the matrix alone, in the given structure."""
         if structure is not Diagonal:
             return self.by_jacobian(loss, theta, structure)
         loss = without_padding(loss)
         return _with_prior(Diagonal(_diagonal(loss, theta)), loss, theta)
 
-    def by_jacobian(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
+    def by_jacobian(self, loss: BatchLoss, theta: Params, structure: AnyStructure) -> OperatorTree:
         """Returns the same matrix from the rows' Jacobians, which can be differentiated in the dispersions."""
         return self.outputs_and_matrix(loss, theta, structure)[2]
 
-    def outputs_and_matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> tuple[Array, Params, Any]:
+    def outputs_and_matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> tuple[Array, Params, OperatorTree]:
         """Returns f `[batch, outputs]` without an offset, the rows' Jacobians and the matrix, from one forward pass."""
         loss = without_padding(loss)
         f, jacobian = loss.outputs_and_jacobian(theta)
@@ -82,7 +82,7 @@ class GaussNewton(Curvature):
         return f, jacobian, _with_prior(likelihood, loss, theta)
 
 
-def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:
+def _with_prior(likelihood: OperatorTree, loss: BatchLoss, theta: Params) -> OperatorTree:
     prior = loss.prior_curvature(theta)
     if prior is None:
         return likelihood
@@ -152,7 +152,7 @@ class SampledGaussNewton(Curvature):
         information = GaussNewton().output_hessian(likelihood, dispersion, f, y, weights, key)
         return _of_labels(information, jax.random.split(key, self.samples))
 
-    def matrix(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey) -> Any:
+    def matrix(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey) -> OperatorTree:
         """Returns the matrix alone, in the given structure."""
         likelihood, batch = loss.objective.model.likelihood, without_padding(loss).batch
         dispersion, weights = loss.space.join(theta, loss.rest)["likelihood"], loss.objective.row_factor(batch)
@@ -164,7 +164,7 @@ class SampledGaussNewton(Curvature):
             y = likelihood.sample(key, dispersion, jax.lax.stop_gradient(f))
             return -likelihood.log_prob(dispersion, f, y)[0]
 
-        def of_draw(key: RandomKey) -> Any:
+        def of_draw(key: RandomKey) -> OperatorTree:
             rows = (batch.x, batch.offset, jax.random.split(key, weights.shape[0]))
             if structure is Diagonal:
                 return Diagonal(squares_and_gradient(row, theta, rows, weights)[2])

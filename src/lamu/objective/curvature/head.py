@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +22,12 @@ import numpy as np
 
 from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.reader.factors import views
-from lamu.objective.curvature.reader.flat_jaxpr import MOVES
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Step
 from lamu.objective.curvature.reader.layers import Layer, layers, moved, places, sole_users
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
-from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
+from lamu.operators import AnyStructure, Dense, DenseBlocks, Diagonal, OutputBlocks
 from lamu.operators.layer_order import layer_matrix, permutation
-from lamu.typing import Array, Inputs, Params
+from lamu.typing import Array, Inputs, Params, PyTree
 
 __all__ = ["Head", "features", "features_of", "from_features"]
 
@@ -85,7 +84,7 @@ def features_of(read: LinearisedNetwork, params: Params, positions: int = 1) -> 
     return Head(read.outputs, phi, layer.outputs_first, layer.reordered, positions)
 
 
-def from_features(structure: Any, head: Head, of: OutputHessian, like: Params) -> Any:
+def from_features(structure: AnyStructure, head: Head, of: OutputHessian, like: Params) -> PyTree:
     """Returns the curvature of the layer in a structure, or None for a structure that has no way round the Jacobian."""
     phi = head.features
     if structure is Diagonal:
@@ -130,7 +129,7 @@ def _per_output(phi: Array, weights: Array) -> Array:
     return jnp.matmul(weights.T, products, precision=_PRECISE).reshape(-1, width, width)
 
 
-def _spans(like: Params) -> Any:
+def _spans(like: Params) -> PyTree:
     """The slice of coordinates of every leaf, in the order of `ravel`."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
@@ -164,7 +163,7 @@ def _order_of_positions(read: LinearisedNetwork, layer: Layer, positions: int) -
     return order if np.array_equal(seen[order], last) else None
 
 
-def _by_position(numbers: np.ndarray, step: Any, position: int, axes: int) -> np.ndarray:
+def _by_position(numbers: np.ndarray, step: Step, position: int, axes: int) -> np.ndarray:
     """What a layer gives in the order of `views`, `[positions, out]`."""
     if step.name == "conv_general_dilated":
         numbers = np.moveaxis(numbers.transpose(step.equation.params["dimension_numbers"].out_spec), 1, -1)

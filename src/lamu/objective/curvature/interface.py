@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss, Gradient
+from lamu.operators import AnyStructure
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey, State, Targets
+from lamu.typing import Array, OperatorTree, Params, RandomKey, State, Targets
 
 __all__ = ["Curvature", "Evaluation", "OutputHessian", "fisher_information", "slopes"]
 
@@ -91,14 +92,14 @@ def slopes(likelihood: Likelihood, dispersion: Params, f: Array, y: Array) -> Ar
 class Evaluation:
     """Value, gradient and curvature of the mean loss: at a point, or averaged over a belief."""
 
-    value: Any  # \(\bar\ell\) in nats a row
+    value: Array  # \(\bar\ell\) in nats a row
     gradient: Params  # \(\nabla\bar\ell\) in the belief's coordinates
     rest: Params  # the gradient in the rest (dispersions)
-    curvature: Any  # \(\nabla^2\bar\ell\) or what stands for it, an operator; None where the covariance is fixed
+    curvature: OperatorTree  # \(\nabla^2\bar\ell\) or what stands for it; None where the covariance is fixed
     network_state: State  # the network's new state
 
     @classmethod
-    def of(cls, at: Gradient, curvature: Any) -> Evaluation:
+    def of(cls, at: Gradient, curvature: OperatorTree) -> Evaluation:
         """Returns value and gradient at a point beside a curvature."""
         return cls(at.value, at.coordinates, at.rest, curvature, at.network_state)
 
@@ -115,7 +116,7 @@ class Curvature(Protocol):
         return type(self).__name__
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and curvature of the mean loss at θ."""
         ...

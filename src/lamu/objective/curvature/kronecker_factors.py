@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
-from lamu.typing import Array, Inputs, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, PyTree, RandomKey
 
 __all__ = ["AtOutputs"]
 
@@ -77,7 +76,7 @@ def _rowwise(
     if key is not None:  # a row's own key, whatever the size of the batch
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(weights.shape[0]))
 
-    def outputs(theta: Params, row: Any) -> Array:
+    def outputs(theta: Params, row: PyTree) -> Array:
         x, key = row
         params = loss.space.join(theta, loss.rest)
         return model.outputs(params, loss.network_state, x[None], key, train=True)[0][0]
@@ -111,7 +110,7 @@ def _require_layout(
             )
 
 
-def _described(blocks: Any) -> dict[str, Any]:
+def _described(blocks: PyTree) -> dict[str, object]:
     flat = jax.tree_util.tree_flatten_with_path(blocks, is_leaf=is_operator)[0]
     shapes = lambda block: (type(block), [jnp.shape(leaf) for leaf in jax.tree.leaves(block)])
     return {jax.tree_util.keystr(path, simple=True, separator="/"): shapes(block) for path, block in flat}

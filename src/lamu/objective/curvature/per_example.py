@@ -17,7 +17,7 @@ from lamu.objective.curvature.products import dispersion_prior, row_losses, with
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
 from lamu.objective.microbatching import rows_in_parts
-from lamu.operators import Diagonal, LowRank
+from lamu.operators import AnyStructure, Diagonal, LowRank
 from lamu.operators.kronecker import by_factors
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Targets
@@ -91,7 +91,7 @@ class LowRankGradients(Curvature):
             raise ValueError(f"LowRankGradients(rank={self.rank!r}) has no direction; ask for a rank of at least one")
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
         if loss.has_prior:
             raise TypeError(

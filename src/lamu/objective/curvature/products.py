@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.data.batch import Batch, filled
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import fisher_information
-from lamu.typing import Array, Inputs, Params, RandomKey
+from lamu.typing import Array, Inputs, Params, PyTree, RandomKey
 
 __all__ = [
     "dispersion_prior",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-Row: TypeAlias = Callable[[tuple[Params, Params], Any], Array]
+Row: TypeAlias = Callable[[tuple[Params, Params], PyTree], Array]
 
 
 def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Array]:
@@ -39,12 +39,12 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Arr
     require_rows(loss)
     plain = replace(loss.objective, likelihood_power=1.0)
 
-    def at(params: tuple[Params, Params], row: Any, key: RandomKey | None) -> Array:
+    def at(params: tuple[Params, Params], row: PyTree, key: RandomKey | None) -> Array:
         x, y, offset, _ = row
         one = Batch.of(x[None], jax.tree.map(lambda leaf: leaf[None], y), None if offset is None else offset[None])
         return plain.negative_log_likelihood(loss.space.join(*params), one, loss.network_state, key, train=True)[0]
 
-    def row(params: tuple[Params, Params], row: Any) -> Array:
+    def row(params: tuple[Params, Params], row: PyTree) -> Array:
         if key is not None:
             return at(params, row, jax.random.fold_in(key, row[3]))
         try:

@@ -14,6 +14,7 @@ from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.products import hessian_product, without_padding
+from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.supports import value_of
 from lamu.typing import Number, Params, RandomKey
@@ -26,7 +27,7 @@ class NoCurvature(Curvature):
     """The gradient alone, one backward pass."""
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
         return Evaluation.of(loss.gradient(theta, key), None)
 
@@ -115,7 +116,7 @@ class Damped(Curvature):
         return self.base.name
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
         at = self.base.evaluate(loss, theta, belief, structure, key)
         floor = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta)

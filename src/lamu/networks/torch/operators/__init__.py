@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from lamu.networks.torch.operators.arrays import CREATION, ELEMENTWISE, PRODUCTS, REDUCTIONS, SHAPES
 from lamu.networks.torch.operators.layers import (
@@ -19,10 +18,11 @@ from lamu.networks.torch.operators.layers import (
     POOLING,
     RECURRENT,
 )
+from lamu.typing import PyTree
 
 __all__ = ["OPERATORS", "OPERATORS_WITH_MODE"]
 
-OPERATORS: dict[str, Callable[..., Any]] = {
+OPERATORS: dict[str, Callable[..., PyTree]] = {
     **CELLS,
     **CONVOLUTIONS,
     **CREATION,
@@ -34,7 +34,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     **SHAPES,
 }
 # What depends on whether the pass trains or has a key: these take a `lamu.networks.torch.eager.Mode` first.
-OPERATORS_WITH_MODE: dict[str, Callable[..., Any]] = {
+OPERATORS_WITH_MODE: dict[str, Callable[..., PyTree]] = {
     **ATTENTION_WITH_MODE,
     **NOISE,
     **NORMALISATION_WITH_MODE,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.typing import Array, DTypeLike
+from lamu.typing import Array, DTypeLike, PyTree
 
 __all__ = ["CREATION", "ELEMENTWISE", "PRODUCTS", "REDUCTIONS", "SHAPES"]
 
@@ -22,7 +22,7 @@ def _arange(*limits: Value, dtype: DTypeLike | None = None) -> Array:
     return jnp.arange(*limits, dtype=dtype)
 
 
-CREATION: dict[str, Callable[..., Any]] = {
+CREATION: dict[str, Callable[..., PyTree]] = {
     "zeros": lambda size, *, dtype=None: jnp.zeros(size, dtype),
     "ones": lambda size, *, dtype=None: jnp.ones(size, dtype),
     "full": lambda size, value, *, dtype=None: jnp.full(size, value, dtype),
@@ -92,7 +92,7 @@ def _glu(x: Array, dim: int = -1) -> Array:
     return value * jax.nn.sigmoid(gate)
 
 
-ELEMENTWISE: dict[str, Callable[..., Any]] = {
+ELEMENTWISE: dict[str, Callable[..., PyTree]] = {
     "abs": jnp.abs,
     "neg": jnp.negative,
     "exp": jnp.exp,
@@ -212,7 +212,7 @@ def _spread_mean(spread: Callable[..., Array]) -> dict[str, Callable[..., tuple[
     return {"": both, ".default": lambda x, unbiased=True: both(x, None, unbiased)}
 
 
-def _std(*args: Any, **options: Any) -> Array:
+def _std(*args: PyTree, **options: PyTree) -> Array:
     return jnp.sqrt(_variance(*args, **options))
 
 
@@ -265,7 +265,7 @@ def _soft(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, dim, dtype=None: function(x if dtype is None or dtype is False else x.astype(dtype), axis=dim)
 
 
-REDUCTIONS: dict[str, Callable[..., Any]] = {
+REDUCTIONS: dict[str, Callable[..., PyTree]] = {
     "sum": _reduction(jnp.sum),
     "mean": _reduction(jnp.mean),
     "prod": _reduction(jnp.prod),
@@ -313,7 +313,7 @@ def _added(bias: Array, left: Array, right: Array, *, beta: Value = 1, alpha: Va
     return beta * bias + alpha * (left @ right)
 
 
-def _embedding(weight: Array, codes: Array, padding: int = -1, *_: Any) -> Array:
+def _embedding(weight: Array, codes: Array, padding: int = -1, *_: object) -> Array:
     rows = weight[codes]
     if padding < 0:
         return rows
@@ -345,7 +345,7 @@ def _embedding_bag(
     return total if mode == 0 else total / jnp.maximum(size, 1), None, None, None
 
 
-PRODUCTS: dict[str, Callable[..., Any]] = {
+PRODUCTS: dict[str, Callable[..., PyTree]] = {
     "linear": _linear,
     "matmul": jnp.matmul,
     "mm": jnp.matmul,
@@ -459,17 +459,17 @@ def _gather(x: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> A
     return jnp.take_along_axis(x[cut], index, axis=dim)
 
 
-def _to(x: Array, *args: Any, dtype: DTypeLike | None = None, **_: Any) -> Array:
+def _to(x: Array, *args: PyTree, dtype: DTypeLike | None = None, **_: object) -> Array:
     given = [each for each in args if isinstance(each, jnp.dtype | type) and not isinstance(each, bool)]
     dtype = given[0] if given else dtype
     return x if dtype is None else jnp.asarray(x, dtype)
 
 
-def _same(x: Array, *_: Any, **__: Any) -> Array:
+def _same(x: Array, *_: object, **__: object) -> Array:
     return x
 
 
-SHAPES: dict[str, Callable[..., Any]] = {
+SHAPES: dict[str, Callable[..., PyTree]] = {
     "view": lambda x, size: x.reshape(size),
     "view.dtype": lambda x, dtype: x.view(dtype),
     "_unsafe_view": lambda x, size: x.reshape(size),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lamu.networks.torch.eager import Mode
-from lamu.typing import Array
+from lamu.typing import Array, PyTree
 
 __all__ = [
     "ATTENTION_WITH_MODE",
@@ -47,7 +47,7 @@ def _feature_dropout(mode: Mode, x: Array, p: float, train: bool) -> tuple[Array
     return dropped(mode, x, p, (*x.shape[:2], *[1] * (x.ndim - 2))), {}
 
 
-NOISE: dict[str, Callable[..., Any]] = {"dropout": _dropout, "feature_dropout": _feature_dropout}
+NOISE: dict[str, Callable[..., PyTree]] = {"dropout": _dropout, "feature_dropout": _feature_dropout}
 
 
 def _attention(
@@ -74,7 +74,7 @@ def _attention(
     return dropped(mode, jax.nn.softmax(score, axis=-1), dropout) @ value, {}
 
 
-ATTENTION_WITH_MODE: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _attention}
+ATTENTION_WITH_MODE: dict[str, Callable[..., PyTree]] = {"scaled_dot_product_attention": _attention}
 
 
 def _each(value: Sizes, n: int) -> list[int]:
@@ -164,7 +164,7 @@ def _general(
     return _convolve(x, weight, bias, stride, padding, dilation, groups)
 
 
-CONVOLUTIONS: dict[str, Callable[..., Any]] = {
+CONVOLUTIONS: dict[str, Callable[..., PyTree]] = {
     "conv1d": _convolve,
     "conv2d": _convolve,
     "conv3d": _convolve,
@@ -191,7 +191,12 @@ def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
 
 
 def _layer_norm(
-    x: Array, shape: Sequence[int], weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5, *_: Any
+    x: Array,
+    shape: Sequence[int],
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    *_: object,
 ) -> Array:
     x = _scaled(x, tuple(range(-len(shape), 0)), eps)
     x = x if weight is None else x * weight
@@ -206,7 +211,7 @@ def _rms_norm(x: Array, shape: Sequence[int], weight: Array | None = None, eps: 
 
 
 def _group_norm(
-    x: Array, groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5, *_: Any
+    x: Array, groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5, *_: bool
 ) -> Array:
     grouped = x.reshape(x.shape[0], groups, -1)
     return _affine(_scaled(grouped, (2,), eps).reshape(x.shape), weight, bias)
@@ -222,7 +227,7 @@ def _batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-    *_: Any,
+    *_: object,
 ) -> tuple[Array, dict[int, Array]]:
     """Returns the normalised features, and the running statistics by the places of their arguments."""
     if mean is not None and variance is not None and not (training and mode.train):
@@ -251,19 +256,19 @@ def _instance_norm(
     mean: Array | None,
     variance: Array | None,
     use: bool,
-    *rest: Any,
+    *rest: PyTree,
 ) -> tuple[Array, dict[int, Array]]:
     if mean is not None and not (use and mode.train):
         return _batch_norm(mode, x, weight, bias, mean, variance, False, *rest)
     return _affine(_scaled(x, tuple(range(2, x.ndim)), rest[1]), weight, bias), {}
 
 
-NORMALISATION: dict[str, Callable[..., Any]] = {
+NORMALISATION: dict[str, Callable[..., PyTree]] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
 }
-NORMALISATION_WITH_MODE: dict[str, Callable[..., Any]] = {"batch_norm": _batch_norm, "instance_norm": _instance_norm}
+NORMALISATION_WITH_MODE: dict[str, Callable[..., PyTree]] = {"batch_norm": _batch_norm, "instance_norm": _instance_norm}
 
 
 def _windows(
@@ -386,7 +391,7 @@ def _linear(n: int) -> Callable[..., Array]:
     return resized
 
 
-POOLING: dict[str, Callable[..., Any]] = {
+POOLING: dict[str, Callable[..., PyTree]] = {
     "max_pool1d": _max_pool(1),
     "max_pool2d": _max_pool(2),
     "max_pool3d": _max_pool(3),
@@ -500,13 +505,13 @@ def _one_step_of_one(cell: Cell) -> Callable[..., Array]:
     return lambda x, hidden, *weights: _one_step(cell)(x, (hidden,), *weights)[0]
 
 
-CELLS: dict[str, Callable[..., Any]] = {
+CELLS: dict[str, Callable[..., PyTree]] = {
     "lstm_cell": lambda x, carry, *weights: _one_step(_lstm_cell)(x, tuple(carry), *weights),
     "gru_cell": _one_step_of_one(_gru_cell),
     "rnn_tanh_cell": _one_step_of_one(_elman_cell(jnp.tanh)),
     "rnn_relu_cell": _one_step_of_one(_elman_cell(jax.nn.relu)),
 }
-RECURRENT: dict[str, Callable[..., Any]] = {
+RECURRENT: dict[str, Callable[..., PyTree]] = {
     "lstm": _recurrent(_lstm_cell),
     "gru": _recurrent(_gru_cell),
     "rnn_tanh": _recurrent(_elman_cell(jnp.tanh)),

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ from lamu.operators import BlockDiagonal, Diagonal, Kronecker, Operator, OutputE
 from lamu.operators.kronecker import Expand, Reduce
 from lamu.operators.layer_order import LayerOrder
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = ["FactorSums", "factor_sums", "factors", "halved", "is_sums", "views"]
 
@@ -48,8 +47,8 @@ def halved(cotangents: Array, weights: Array) -> Array:
 class FactorSums:
     r"""Sums over rows for one layer: \(\sum r\, a a^\top\) and \(\sum r\, d d^\top\), or the diagonal of the second."""
 
-    inputs: Any
-    outputs: Any  # `[out, out]`, or `[out]`
+    inputs: PyTree
+    outputs: PyTree  # `[out, out]`, or `[out]`
     outputs_first: bool = static(default=False)  # whether the kernel's coordinates run over the outputs first
     # Whether the layer's weights run in an order that is no product of inputs and outputs.
     reordered: bool = static(default=False)
@@ -102,7 +101,7 @@ def factor_sums(
     sharing: Expand | Reduce = _EXPANDED,
 ) -> Params:
     """Returns the same as a tree: `FactorSums` a layer, its inputs a mean, and a `Diagonal` for every other leaf."""
-    blocks: list[Any] = [None] * len(read.leaves)
+    blocks: list[PyTree] = [None] * len(read.leaves)
     for layer in known:
         blocks[layer.kernel] = _product(read, layer, cotangents[layer.site], weights, sharing)
         if layer.bias is not None:
@@ -125,17 +124,17 @@ def factor_sums(
 _JOINED = "joined"
 
 
-def _is_part(node: Any) -> bool:
+def _is_part(node: object) -> bool:
     joined = isinstance(node, dict) and any(part is _JOINED for part in node.values())
     return joined or node is _JOINED or isinstance(node, FactorSums | Diagonal)
 
 
-def is_sums(node: Any) -> bool:
+def is_sums(node: object) -> bool:
     """Returns whether something is the sums of a layer."""
     return isinstance(node, FactorSums)
 
 
-def _part(node: Any) -> Any:
+def _part(node: PyTree) -> PyTree:
     return next(part for part in node.values() if part is not _JOINED) if isinstance(node, dict) else node
 
 

@@ -15,12 +15,12 @@ from jax.core import eval_jaxpr
 
 from lamu import tree
 from lamu.record import record, static
-from lamu.typing import Array, Params
+from lamu.typing import Array, Params, PyTree
 
 __all__ = ["MOVES", "Program", "Step", "Values", "differentiable", "warn_of_rows", "warned"]
 
 
-Values: TypeAlias = dict[int, Any]  # what stands at each place: arrays, traced or not
+Values: TypeAlias = dict[int, PyTree]  # what stands at each place: arrays, traced or not
 Place: TypeAlias = int | core.Literal  # of a value, or the value itself
 
 LOG = logging.getLogger("lamu")
@@ -80,7 +80,7 @@ class Step:
         """The name of the primitive."""
         return self.equation.primitive.name
 
-    def run(self, values: Values) -> list[Any]:
+    def run(self, values: Values) -> list[PyTree]:
         """Returns the outputs, given what stands at each place; nothing for outputs that nobody reads."""
         arguments = {
             atom: values[place]
@@ -120,9 +120,9 @@ class Program:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        params: Sequence[Any],
-        example: Sequence[Any],
+        function: Callable[..., PyTree],
+        params: Sequence[PyTree],
+        example: Sequence[PyTree],
         read: Sequence[bool] | None = None,
     ) -> None:
         """Traces `function(params, example)`, two lists of arrays, once; `read` says which parameters are followed."""
@@ -151,7 +151,7 @@ class Program:
         """Whether what stands at a place depends on the example."""
         return place in self._dependent
 
-    def before(self, leaves: Sequence[Any]) -> Values:
+    def before(self, leaves: Sequence[Array]) -> Values:
         """Returns the values of all places that no example has a part in."""
         values = {**self.constants, **dict(zip(self.leaves, leaves, strict=True))}
         for step in self.steps:
@@ -159,7 +159,7 @@ class Program:
                 step.advance(values)
         return values
 
-    def results(self, values: Values) -> list[Any]:
+    def results(self, values: Values) -> list[PyTree]:
         """Returns the function's results, when every step was run."""
         return [_constant(out) if isinstance(out, core.Literal) else values[out] for out in self.outputs]
 

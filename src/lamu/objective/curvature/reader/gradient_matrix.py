@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ class GradientMatrix:
     gradient: Params  # \(\sum_i r_i g_i\), like the parameters
     parts: list[Part]  # what each leaf that is followed has of G
     leaves: list[Array]  # the parameters' leaves
-    structure: Any  # the parameters' tree
+    structure: PyTree  # the parameters' tree
 
     def squares(self) -> Params:
         r"""Returns \(\sum_i r_i g_i^2\), the diagonal of \(G^\top G\)."""

@@ -35,7 +35,7 @@ class LinearisedNetwork:
     rows: list[Array]  # the examples' leaves
     one: Callable[[list[Array], list[Array]], Array]  # the function of one example, of the two lists of leaves
 
-    def given(self, number: int, place: Any) -> Array:
+    def given(self, number: int, place: int) -> Array:
         """Returns what a site reads at a place, for every row."""
         return of_rows(self.inputs[number], self.held, place, self.rows[0].shape[0])
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, chunk_of, contribution
-from lamu.typing import Array
+from lamu.typing import Array, PyTree
 
 __all__ = ["loop_contribution", "perturbed"]
 
@@ -59,7 +58,7 @@ def _loop(program: Program, found: list[ParameterUse], values: Values, extra: li
     count, carries = settings["num_consts"], settings["num_carry"]
     entering = found[0].loop.entering
 
-    def iteration(carry: list[Array], slices: tuple[list[Array], list[Array]]) -> tuple[list[Array], Any]:
+    def iteration(carry: list[Array], slices: tuple[list[Array], list[Array]]) -> tuple[list[Array], PyTree]:
         sequence, terms = slices
         arguments = [*inputs[:count], *carry, *sequence]
         rest = [argument for seat, argument in enumerate(arguments) if seat not in entering]

@@ -16,12 +16,12 @@ from jax.core import eval_jaxpr
 
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, Values, differentiable
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, PyTree
 
 __all__ = ["Loop", "ParameterUse", "is_lookup", "lookups", "merged", "of_rows", "product_axes", "sites", "windows"]
 
 
-Settings: TypeAlias = dict[str, Any]  # of an equation
+Settings: TypeAlias = dict[str, PyTree]  # of an equation
 
 
 def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: Settings) -> Array:
@@ -56,7 +56,7 @@ def product_axes(step: Step) -> tuple[list[str], str, str, list[str]]:
     return sides, shared[0], shared[1], free
 
 
-def of_rows(rows: dict[int, Array], held: Values, place: Any, batch: int) -> Array:
+def of_rows(rows: dict[int, Array], held: Values, place: int, batch: int) -> Array:
     """Returns what stands at a place for every example, also where it is the same for all."""
     return rows[place] if place in rows else jnp.broadcast_to(held[place], (batch, *held[place].shape))
 
