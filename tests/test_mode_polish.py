@@ -17,8 +17,8 @@ from scipy.stats import multivariate_normal
 
 import lamu
 from lamu.algorithms import adam, conjugate, evidence, laplace, last_layer, newton, von
-from lamu.algorithms.post_hoc.evidence_noise import determined_by_all, noise_factor
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
+from lamu.algorithms.post_hoc.mode_polish import determined_by_all, noise_factor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
 from lamu.operators import Dense, Diagonal, KroneckerFactored

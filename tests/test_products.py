@@ -14,7 +14,7 @@ from lamu.dtype_policy import full_products, network_products
 from lamu.limits import NNGP
 from lamu.networks import MLP, Linear
 from lamu.networks.interface import outputs
-from lamu.objective.curvature.reader.per_example import squares_and_gradient
+from lamu.objective.curvature.reader.linearised import squares_and_gradient
 from lamu.record import record
 
 HIGHEST, DEFAULT = jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT

@@ -41,7 +41,7 @@ from lamu.likelihoods import (
     ZeroInflated,
 )
 from lamu.likelihoods.dispersion import FixedDispersion
-from lamu.likelihoods.wrapper import LikelihoodWrapper
+from lamu.likelihoods.interface import LikelihoodWrapper
 from lamu.record import record
 from lamu.tabular.truncated import Truncated
 

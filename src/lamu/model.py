@@ -26,8 +26,7 @@ from lamu.data.stream import Stream, read
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.networks import Network, Standardised, loops_well
-from lamu.networks.adapted import adapted
-from lamu.networks.interface import outputs
+from lamu.networks.interface import adapted, outputs
 from lamu.networks.output_range import output_range, require_scales
 from lamu.priors import Normal, Prior
 from lamu.priors.interface import require_prior

@@ -14,7 +14,7 @@ from lamu.bisection import narrowed
 from lamu.families import Gaussian, MultivariateNormal, Product
 from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
-from lamu.operators.stale_factors import StaleFactors
+from lamu.operators.kronecker import StaleFactors
 from lamu.record import record, static
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, Statistics
 
@@ -394,7 +394,7 @@ class Factorwise:
         >>> import jax.numpy as jnp
         >>> from lamu.geometry.arrows import Factorwise
         >>> from lamu.operators import Kronecker
-        >>> from lamu.operators.stale_factors import StaleFactors
+        >>> from lamu.operators.kronecker import StaleFactors
         >>> S, H = StaleFactors.of(Kronecker(jnp.eye(1), jnp.eye(1))), Kronecker(3.0 * jnp.eye(1), jnp.eye(1))
         >>> float(Factorwise().move(S, H, 0.5).fresh.input_factor[0, 0])
         2.0

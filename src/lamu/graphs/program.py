@@ -21,8 +21,7 @@ from lamu.graphs.positive_factors import HalfCauchy
 from lamu.graphs.potential import Potential
 from lamu.graphs.statistics import Numbers, Statistics, Vectors
 from lamu.likelihoods.interface import LikelihoodOf
-from lamu.networks.adapted import adapted
-from lamu.networks.interface import Network
+from lamu.networks.interface import Network, adapted
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State

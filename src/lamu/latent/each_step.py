@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamu.networks import Network
-from lamu.networks.adapted import adapted
+from lamu.networks.interface import adapted
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, State
 

@@ -17,8 +17,7 @@ from lamu.latent.each_step import soft_clipped
 from lamu.latent.flows import Flow, init_flows
 from lamu.latent.locals import Amortised, Refined
 from lamu.networks import MLP
-from lamu.networks.adapted import adapted
-from lamu.networks.interface import outputs
+from lamu.networks.interface import adapted, outputs
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized

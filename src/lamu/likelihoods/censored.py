@@ -12,8 +12,7 @@ from jax.scipy.special import ndtr
 
 from lamu.families.special import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
-from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.wrapper import LikelihoodWrapper
+from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record, static
 from lamu.supports import Interval, Support
 from lamu.typing import Array, Number, Params, PyTree, RandomKey, Targets

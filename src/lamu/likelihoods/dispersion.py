@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.likelihoods.several_targets import IndependentTargets
-from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets

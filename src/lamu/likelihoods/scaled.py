@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.wrapper import LikelihoodWrapper
+from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, Targets
 

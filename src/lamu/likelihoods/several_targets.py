@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.wrapper import LikelihoodWrapper
+from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Targets
 

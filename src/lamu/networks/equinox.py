@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.networks.adapted import apart, require_make
-from lamu.networks.interface import Network
+from lamu.networks.interface import Network, apart, require_make
 from lamu.networks.multilayer import floating
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, PyTree, RandomKey, State

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from lamu import tree
-from lamu.networks.adapted import apart, require_make
-from lamu.networks.interface import Network
+from lamu.networks.interface import Network, apart, require_make
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, PyTree, RandomKey, State
 

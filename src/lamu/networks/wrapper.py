@@ -11,8 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.networks.adapted import NetworkWrapper
-from lamu.networks.interface import Network, outputs
+from lamu.networks.interface import Network, NetworkWrapper, outputs
 from lamu.record import given, record, static
 from lamu.typing import Array, Number, Params, RandomKey, Rows, State
 

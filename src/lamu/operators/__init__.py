@@ -12,12 +12,12 @@ from lamu.operators.kronecker import (
     KroneckerEigen,
     KroneckerFactored,
     KroneckerLeading,
+    StaleFactors,
     leading,
 )
 from lamu.operators.low_rank import LowRank, LowRankCovariance, LowRankEigen, LowRankStructure
 from lamu.operators.matrix_free import MatrixFree, MatrixFreeStructure
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
-from lamu.operators.stale_factors import StaleFactors
 
 __all__ = [
     "BlockDiagonal",

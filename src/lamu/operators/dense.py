@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
-from lamu.operators.eigenbasis import Eigenbasis
+from lamu.operators.diagonal import Eigenbasis
 from lamu.operators.interface import Operator, Structure, is_number
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree

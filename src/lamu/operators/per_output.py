@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
-from lamu.operators.eigenbasis import Eigenbasis
+from lamu.operators.diagonal import Eigenbasis
 from lamu.operators.interface import Operator, is_number, layer_shapes
 from lamu.operators.kronecker import as_matrix
 from lamu.record import record

@@ -11,8 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.networks.adapted import adapted
-from lamu.networks.interface import outputs
+from lamu.networks.interface import adapted, outputs
 from lamu.priors.interface import Prior
 from lamu.record import record
 from lamu.typing import Array, Inputs, Params, RandomKey

@@ -19,7 +19,7 @@ import numpy as np
 from lamu.bisection import search
 from lamu.families.special import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods import Likelihood
-from lamu.likelihoods.wrapper import LikelihoodWrapper
+from lamu.likelihoods.interface import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Params, RandomKey, Targets

@@ -21,8 +21,7 @@ import numpy as np
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, RowSums, fit_laplace, row_sums
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
-from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.wrapper import LikelihoodWrapper
+from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, GaussNewton

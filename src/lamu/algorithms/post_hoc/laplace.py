@@ -18,11 +18,17 @@ from lamu.algorithms.post_hoc.checks import (
     posterior_at_mode,
     require_positive,
 )
-from lamu.algorithms.post_hoc.evidence_noise import determined_by_all
 from lamu.algorithms.post_hoc.few_rows import with_noise_integrated
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
-from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
+from lamu.algorithms.post_hoc.mode_polish import (
+    MOST_ROUNDS,
+    Polished,
+    determined_by_all,
+    polish,
+    residual_at,
+    residual_of,
+)
 from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, WeightsChoice
 from lamu.compile_once import subkey
 from lamu.families import Point

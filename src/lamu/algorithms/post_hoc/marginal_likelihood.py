@@ -45,9 +45,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.post_hoc.evidence_noise import likelihood_bound, spread_rows, well_determined
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
-from lamu.algorithms.post_hoc.mode_polish import Polished
+from lamu.algorithms.post_hoc.mode_polish import Polished, likelihood_bound, spread_rows, well_determined
 from lamu.algorithms.post_hoc.scale_search import (
     LOG_TEMPERATURES,
     ScaleSearch,

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.evidence_noise import bound
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
+from lamu.algorithms.post_hoc.mode_polish import bound
 from lamu.compile_once import compiled_once
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch

@@ -19,7 +19,7 @@ from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.statistics import Bits, Categories
 from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site
 from lamu.latent.locals.row_of_graph import RowOfGraph
-from lamu.networks.adapted import adapted
+from lamu.networks.interface import adapted
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 

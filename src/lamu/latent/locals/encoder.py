@@ -13,8 +13,7 @@ from lamu.graphs.network import arguments
 from lamu.graphs.positive_factors import PoissonFactor
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite
-from lamu.networks.adapted import adapted
-from lamu.networks.interface import Network, outputs
+from lamu.networks.interface import Network, adapted, outputs
 from lamu.supports import Counts
 from lamu.typing import Array, DTypeLike, Params, RandomKey
 

@@ -20,8 +20,7 @@ from lamu.latent.locals.amortised import MeanField
 from lamu.latent.locals.encoder import latent_site
 from lamu.latent.locals.row_of_graph import RowOfGraph, natural
 from lamu.networks import GRU, LSTM, MLP
-from lamu.networks.adapted import adapted
-from lamu.networks.interface import outputs
+from lamu.networks.interface import adapted, outputs
 from lamu.networks.recurrent import EveryStep
 from lamu.operators import Diagonal
 from lamu.record import record, static

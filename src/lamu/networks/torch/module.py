@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.networks.adapted import apart
-from lamu.networks.interface import Network
+from lamu.networks.interface import Network, apart
 from lamu.networks.multilayer import floating
 from lamu.networks.torch.eager import Mode, Module, Tensor, unwrapped
 from lamu.networks.torch.program import TorchProgram, first_names, read

@@ -6,8 +6,7 @@ from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu.objective.curvature.reader.gradient_matrix import GradientMatrix, gradient_matrix
-    from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
-    from lamu.objective.curvature.reader.per_example import backward, squares_and_gradient
+    from lamu.objective.curvature.reader.linearised import LinearisedNetwork, backward, linearise, squares_and_gradient
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)
 

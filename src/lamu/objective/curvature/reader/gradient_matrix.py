@@ -18,9 +18,8 @@ import jax.numpy as jnp
 
 from lamu.data.batch import filled
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
-from lamu.objective.curvature.reader.linearised import LinearisedNetwork
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, backward
 from lamu.objective.curvature.reader.parameter_uses import lookups, product_axes, windows
-from lamu.objective.curvature.reader.per_example import backward
 from lamu.objective.curvature.reader.per_example_squares import (
     SMALL,
     Looked,
