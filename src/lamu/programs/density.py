@@ -48,7 +48,7 @@ class SiteBeliefs(IndependentDraws):
         return _merged(self.parts.mean)
 
     @property
-    def std(self) -> Params:
+    def std(self) -> Params:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The standard deviations by site, of those that are not conjugate by draws."""
         exact: Any = self.parts.factors.get("conjugate", Product({}))
         drawn = jax.tree.map(jnp.sqrt, self.marginal_variance()) if "normal" in self.parts.factors else {}
