@@ -20,19 +20,19 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (91_083, 74_000),
-    "files": (383, 330),
-    "lines of code": (43_301, 36_000),
-    "lines of code, core": (30_013, 25_000),
-    "lines of code, graphs": (6_398, 6_000),
-    "lines of code, tables": (6_890, 5_000),
+    "lines": (91_704, 74_000),
+    "files": (373, 330),
+    "lines of code": (43_792, 36_000),
+    "lines of code, core": (30_280, 25_000),
+    "lines of code, graphs": (6_617, 6_000),
+    "lines of code, tables": (6_895, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.531, 0.5),
-    "import lines a line of code": (0.18, 0.15),
-    "`Any` a thousand lines of code": (75.8, 40),
-    "`isinstance` a thousand lines of code": (25.2, 14),
-    "abstract bases": (43, 30),
-    "names of classes in two files": (24, 0),
+    "docstring lines a line of code": (0.527, 0.5),
+    "import lines a line of code": (0.178, 0.15),
+    "`Any` a thousand lines of code": (38.3, 40),
+    "`isinstance` a thousand lines of code": (25.1, 14),
+    "abstract bases": (44, 30),
+    "names of classes in two files": (21, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 
