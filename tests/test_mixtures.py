@@ -215,8 +215,9 @@ def test_a_mixture_over_a_network_predicts_and_has_no_mean() -> None:
     posterior = algorithm.posterior(jax.random.key(1), state, objective, None, None)
     assert isinstance(posterior.belief.factors["network"], Mixture)
     assert posterior.predict(x[:3], samples=4).mean.shape == (3,)
-    with pytest.raises(AttributeError, match="several modes"):
-        _ = posterior.mean
+    for asked in (lambda: posterior.mean, lambda: posterior.std, posterior.interval):
+        with pytest.raises(AttributeError, match="several modes"):
+            asked()
 
 
 def test_densities_are_models() -> None:

@@ -18,6 +18,7 @@ from lamu.convergence import Convergence
 from lamu.data.wording import elsewhere
 from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
+from lamu.families.interface import told
 from lamu.likelihoods import Scaled
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
@@ -198,8 +199,7 @@ class Posterior:
     @property
     def std(self) -> Params:
         """The standard deviation of each number of θ; an AttributeError for beliefs with several modes."""
-        belief: Any = self.belief
-        return belief.std
+        return told(self.belief, "std")
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
         """Returns the ends of the central interval of each number of θ, two trees like `mean`.
@@ -207,8 +207,7 @@ class Posterior:
         Args:
             level: the probability inside, between 0 and 1.
         """
-        belief: Any = self.belief
-        return belief.interval(level)
+        return told(self.belief, "interval")(level)
 
     @property
     def samples(self) -> Params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -11,7 +12,7 @@ from jax.scipy.special import ndtri
 
 from lamu.typing import Params, RandomKey
 
-__all__ = ["Family", "IndependentDraws"]
+__all__ = ["Family", "IndependentDraws", "told"]
 
 
 @runtime_checkable
@@ -46,6 +47,15 @@ class Family(Protocol):
         made of draws returns an even selection of them.
         """
         ...
+
+
+def told(belief: Any, name: str) -> Any:
+    """Returns what a belief tells of each number of θ; an AttributeError for beliefs with several modes."""
+    if inspect.getattr_static(belief, name, None) is None:
+        raise AttributeError(
+            f"a {type(belief).__name__} may have several modes, and has no {name}; use predict or .draws(key, n)"
+        )
+    return getattr(belief, name)
 
 
 class _Derived:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.families.interface import Family
+from lamu.families.interface import Family, told
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey, Statistics
 
@@ -44,8 +43,7 @@ class Product:
     @property
     def std(self) -> Params:
         """The factors' standard deviations."""
-        factors: Mapping[str, Any] = self.factors
-        return {name: factor.std for name, factor in factors.items()}
+        return {name: told(factor, "std") for name, factor in self.factors.items()}
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
         """Returns the ends of the factors' central intervals.
@@ -53,7 +51,7 @@ class Product:
         Args:
             level: the probability inside, between 0 and 1.
         """
-        ends = {name: method(level) for name, method in self._each("interval").items()}
+        ends = {name: told(factor, "interval")(level) for name, factor in self.factors.items()}
         low, high = ({name: pair[end] for name, pair in ends.items()} for end in (0, 1))
         return low, high
 
@@ -176,13 +174,11 @@ class Parts:
     @property
     def std(self) -> Params:
         """The parts' standard deviations."""
-        parts: tuple[Any, ...] = self.parts
-        return united([part.std for part in parts])
+        return united([told(part, "std") for part in self.parts])
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
         """Returns the ends of the parts' central intervals."""
-        parts: tuple[Any, ...] = self.parts
-        ends = [part.interval(level) for part in parts]
+        ends = [told(part, "interval")(level) for part in self.parts]
         return united([low for low, _ in ends]), united([high for _, high in ends])
 
     def sample(self, key: RandomKey) -> Params:
