@@ -112,7 +112,7 @@ def test_bits_that_meet_nothing_leave_in_closed_form() -> None:
     nothing = lamu.families.Point({"network": {}, "likelihood": {}})
     posterior = lamu.Posterior(graph, nothing, {}, Sampled(), jax.random.key(0))
     y = np.array([0.5, -1.0])
-    np.testing.assert_allclose(posterior.local({"y": y})["b"].mean, [[0.3, 0.6]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(posterior.predict({"y": y}).mean["b"], [[0.3, 0.6]] * 2, rtol=1e-6)
     np.testing.assert_allclose(posterior.log_prob({"y": y}), norm.logpdf(y), rtol=1e-6)
     rows = np.asarray(latent.generate(posterior, 2000, jax.random.key(0))["b"])
     np.testing.assert_allclose(rows.mean(0), [0.3, 0.6], atol=5 * np.sqrt(0.25 / 2000))
