@@ -354,7 +354,8 @@ def test_what_cannot_be() -> None:
         lost.init(jax.random.key(0), batch)
     with pytest.raises(ValueError, match=r"latents=\(\) has no layer"):
         models.DeepLatentGaussian((), 64)
-    posterior = lamu.Posterior(graph, lamu.families.Point({}), {}, Sampled(), jax.random.key(0))
+    point = lamu.families.Point(graph.init(jax.random.key(0), batch)[0])
+    posterior = lamu.Posterior(graph, point, {}, Sampled(), jax.random.key(0))
     with pytest.raises(ValueError, match="n=0 draws nothing"):
         latent.generate(posterior, 0, jax.random.key(0))
     with pytest.raises(ValueError, match="the rows have no missing entry"):

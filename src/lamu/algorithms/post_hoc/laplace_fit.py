@@ -31,7 +31,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
 from lamu.record import record
-from lamu.typing import Array, Belief, Data, Numeric, OperatorTree, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Belief, Data, Numeric, OperatorTree, Params, PyTree, RandomKey, Rows, State
 
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_at_once"]
 
@@ -58,7 +58,7 @@ class LaplaceFit:
     likelihood: Numeric  # \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows
     # How much of it is due to the residuals, \(p \sum_i w_i r_{ik}^2 / 2\sigma_k^2\), `[outputs]`; zeros where the
     # likelihood is not quadratic.
-    misfit: Array
+    misfit: Rows
     observed: Numeric  # how many numbers were observed of each output, \(p \sum_i w_i\)
     spectrum: PyTree = None  # eigenvalues of the curvature; None where they are not kept
 
