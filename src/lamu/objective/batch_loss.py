@@ -29,8 +29,9 @@ class Gradient:
         network_state: the network's new state.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> from lamu.objective import Gradient
-        >>> Gradient(value=1.0, coordinates={}, rest={}, network_state={}).value
+        >>> float(Gradient(value=jnp.array(1.0), coordinates={}, rest={}, network_state={}).value)
         1.0
     """
 
