@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (91_710, 74_000),
+    "lines": (91_712, 74_000),
     "files": (373, 330),
     "lines of code": (43_793, 36_000),
     "lines of code, core": (30_281, 25_000),

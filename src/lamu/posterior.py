@@ -143,6 +143,8 @@ class Posterior:
     def local(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.
 
+        A variable that is not observed and that no other one depends on is not among them: `predict` tells it.
+
         Args:
             rows: data, arrays by name.
             samples: draws of a belief that has no closed form.
