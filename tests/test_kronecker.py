@@ -38,6 +38,7 @@ from lamu.operators import (
     leading,
 )
 from lamu.operators.kronecker import Expand, Reduce
+from lamu.operators.subspace_iteration import leading_eigenpairs
 from lamu.priors import Normal
 
 RNG = np.random.default_rng(0)
@@ -336,6 +337,91 @@ def test_leading_eigenvectors_are_those_of_the_factors() -> None:
     np.testing.assert_allclose(found.diagonal(like).sum(), whole.diagonal(like).sum(), rtol=1e-10)
     narrow: Any = KroneckerFactored(rank=1).from_diagonal({"kernel": jnp.ones((2, 2))}).used
     assert narrow.blocks["kernel"].eigenvalues.shape == (1, 1)
+
+
+SPECTRA = {
+    "geometric": 0.9 ** np.arange(60.0),
+    "power": (1 + np.arange(60.0)) ** -1.5,
+    "few directions": np.r_[np.linspace(2.0, 1.0, 5), np.full(55, 1e-4)],
+    "fewer rows than columns": np.r_[0.9 ** np.arange(9.0), np.zeros(51)],
+}
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_eigenvectors_that_are_followed_stay_those_of_a_factor_that_moves(name: str, dtype: Any) -> None:
+    """A factor turns and is averaged, as a factor of K-FAC is: after every move the pairs kept are those of eigh.
+
+    Eigenvalues to 1e-3 of the largest one, the matrix that they make to 2e-2 of it, beside what eigh keeps of the same
+    rank: the last pair kept mixes with the first one left out, which has nine tenths of its eigenvalue. Directions of
+    eigenvalues above half of the largest to 1e-4.
+    """
+    rank, width = 10, 60
+    rng = np.random.default_rng(1)
+    turn = rng.normal(size=(width, width))
+    turn = jax.scipy.linalg.expm(jnp.asarray(0.01 * (turn - turn.T)))
+    basis = np.linalg.qr(rng.normal(size=(width, width)))[0]
+    find = jax.jit(leading_eigenpairs, static_argnums=1)
+    factor, near = np.zeros((width, width)), None
+    for move in range(12):
+        factor += (1.0 if move == 0 else 0.2) * ((basis * SPECTRA[name]) @ basis.T - factor)
+        basis = np.asarray(turn) @ basis
+        values, near = find(jnp.asarray(factor, dtype), rank, near)
+        exact, vectors = np.linalg.eigh(np.asarray(jnp.asarray(factor, dtype), float))
+        exact, vectors = exact[-rank:], vectors[:, -rank:]
+        np.testing.assert_allclose(near.T @ near, np.eye(rank), atol=3e-6)
+    largest = exact[-1]
+    np.testing.assert_allclose(values, exact, atol=1e-3 * largest)
+    near = np.asarray(near)
+    made, best = (near * np.asarray(values)) @ near.T, (vectors * exact) @ vectors.T
+    assert np.linalg.norm(made - best, 2) < 2e-2 * largest
+    clear = exact > 0.5 * largest
+    np.testing.assert_allclose(np.linalg.norm(near.T @ vectors[:, clear], axis=0), 1.0, atol=1e-4)
+
+
+def test_factors_of_zeros_keep_independent_directions() -> None:
+    """From which the next search finds what has come."""
+    values, basis = leading_eigenpairs(jnp.zeros((60, 60)), 10)
+    assert values.tolist() == [0.0] * 10
+    np.testing.assert_allclose(basis.T @ basis, np.eye(10), atol=1e-12)
+    spectrum = 0.5 ** np.arange(60.0)
+    found, _ = leading_eigenpairs(jnp.diag(jnp.asarray(spectrum)), 10, basis)
+    np.testing.assert_allclose(found[::-1], spectrum[:10], rtol=1e-4)
+
+
+def test_noisy_kfac_ends_where_it_ends_with_whole_decompositions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same draws and batches, the eigenvectors followed or taken anew by eigh: one posterior.
+
+    A convex loss, whose paths meet again; inputs of a spectrum that falls, of which a third is kept.
+    """
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(300, 40)) * 0.8 ** np.arange(40.0)
+    y = (x[:, :3] @ rng.normal(size=(3, 3)) + 0.3 * rng.normal(size=(300, 3))).argmax(axis=1)
+    objective = Objective(lamu.Model(Linear(), Categorical(3), Normal(1.0)), 300)
+    algorithm = noisy_kfac(rank=12, factor_update_period=2, inverse_update_period=4)
+
+    def ended() -> Gaussian:
+        parts = jnp.asarray(x.reshape(3, 100, 40)), jnp.asarray(y.reshape(3, 100))
+        at = lambda t: Batch.of(*(part[t % 3] for part in parts))
+        step = lambda state, t: (
+            algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, at(t), objective)[0],
+            0,
+        )
+        state = algorithm.init(jax.random.key(0), objective, Batch.of(x[:100], y[:100]))
+        state = jax.jit(lambda state: jax.lax.scan(step, state, jnp.arange(300))[0])(state)
+        return algorithm.posterior(jax.random.key(2), state, objective, None, None).belief.factors["network"]
+
+    def by_eigh(matrix: Any, rank: int, near: Any = None) -> Any:
+        values, vectors = jnp.linalg.eigh(matrix)
+        return jnp.maximum(values[-rank:], 0), vectors[:, -rank:]
+
+    followed = ended()
+    monkeypatch.setattr("lamu.operators.kronecker.leading_eigenpairs", by_eigh)
+    exact = ended()
+    means = [tree.ravel(q.mean)[0] for q in (followed, exact)]
+    variances = [tree.ravel(q.precision.variance(q.mean))[0] for q in (followed, exact)]
+    np.testing.assert_allclose((means[0] - means[1]) / jnp.sqrt(variances[1]), 0.0, atol=1e-3)
+    np.testing.assert_allclose(variances[0], variances[1], rtol=1e-3)
 
 
 def steps(algorithm, network, x, y, start, count: int = 6, key: int = 1):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal, Eigenbasis, Scalar
 from lamu.operators.interface import Operator, layer_shapes
+from lamu.operators.subspace_iteration import leading_eigenpairs
 from lamu.record import record, static
 from lamu.typing import Array, Number, OperatorTree, Params, PyTree, RandomKey
 
@@ -82,7 +85,7 @@ class StaleFactors(Operator):
         moves = self.moves + 1
         young = (moves < every) & ((moves & (moves - 1)) == 0)
         due = young | (moves % every == 0)
-        factor = lambda: _factored(fresh, self.rank)
+        factor = lambda: _factored(fresh, self.rank, self.used)
         used = factor() if every == 1 else jax.lax.cond(due, factor, lambda: self.used)
         return StaleFactors(used, fresh, moves, self.rank)
 
@@ -126,8 +129,8 @@ class StaleFactors(Operator):
         return self.used.is_positive(like) & jnp.all(jnp.stack(finite))
 
 
-def _factored(operator: OperatorTree, rank: int | None) -> OperatorTree:
-    return operator.factored() if rank is None else operator.leading(rank)
+def _factored(operator: OperatorTree, rank: int | None, near: OperatorTree = None) -> OperatorTree:
+    return operator.factored() if rank is None else operator.leading(rank, near)
 
 
 @record
@@ -279,9 +282,9 @@ class KroneckerEigen(Eigenbasis):
 
     def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
         """Returns f(S) v, by four products of small matrices."""
-        matrix, unravel = as_matrix(v, self.eigenvalues.shape)
-        rotated = between(self.input_basis.T, matrix, self.output_basis)
-        return unravel(between(self.input_basis, function(self.eigenvalues) * rotated, self.output_basis.T))
+        rows = Rows(v, self.eigenvalues.shape)
+        rotated = rows.rotated(self.input_basis, self.output_basis)
+        return rows.back(self.input_basis, function(self.eigenvalues) * rotated, self.output_basis)
 
     def diagonal_of(self, function: Callable[[Array], Array], like: Params) -> Params:
         diagonal = between(self.input_basis**2, function(self.eigenvalues), (self.output_basis**2).T)
@@ -289,8 +292,9 @@ class KroneckerEigen(Eigenbasis):
 
     def sample(self, key: RandomKey, like: Params) -> Params:
         """Returns a draw from N(0, S⁻¹): a normal one in the eigenbasis, at half the price of the symmetric root."""
-        noise, unravel = as_matrix(tree.normal(key, like), self.eigenvalues.shape)
-        return unravel(between(self.input_basis, jax.lax.rsqrt(self.eigenvalues) * noise, self.output_basis.T))
+        noise = as_matrix(tree.normal(key, like), self.eigenvalues.shape)[0]
+        rows = Rows(like, self.eigenvalues.shape)
+        return rows.back(self.input_basis, jax.lax.rsqrt(self.eigenvalues) * noise, self.output_basis)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other), without the matrix of the other where that is a Kronecker product or a diagonal."""
@@ -337,6 +341,43 @@ def as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array
     return vector.reshape(shape[0], shape[1]), lambda matrix: unravel(jnp.ravel(matrix))
 
 
+class Rows:
+    """A vector of the space as a matrix `[in, out]`, in the blocks of rows that its leaves are."""
+
+    # A kernel and its bias need not be copied into one matrix, and out of it again, to be multiplied: on a processor
+    # the copies cost more than the thin products.
+
+    def __init__(self, v: Params, shape: tuple[int, ...]) -> None:
+        """Finds the blocks; one, which is a copy, where a leaf is no whole number of rows."""
+        leaves, structure = jax.tree.flatten(v)
+        self.blocks: list[Array]
+        rows, size = shape
+        if any(leaf.size % size for leaf in leaves) or sum(leaf.size for leaf in leaves) != rows * size:
+            matrix, unravel = as_matrix(v, shape)
+            self.blocks, self._unravel = [matrix], lambda blocks: unravel(blocks[0])
+            return
+        own = lambda blocks: [block.reshape(leaf.shape) for block, leaf in zip(blocks, leaves, strict=True)]
+        self.blocks = [leaf.reshape(-1, size) for leaf in leaves]
+        self._unravel = lambda blocks: jax.tree.unflatten(structure, own(blocks))
+
+    def rotated(self, left: Array, right: Array) -> Array:
+        """Returns Lᵀ V R."""
+        parts = self._parts(left)
+        inner = [jnp.matmul(part.T, block, precision=_EXACT) for part, block in zip(parts, self.blocks, strict=True)]
+        return jnp.matmul(reduce(jnp.add, inner), right, precision=_EXACT)
+
+    def back(self, left: Array, middle: Array, right: Array, factor: Number | None = None) -> Params:
+        """Returns L M Rᵀ, plus a factor times V where one is given, as a vector of the space."""
+        found = [between(part, middle, right.T) for part in self._parts(left)]
+        if factor is not None:
+            found = [factor * block + each for block, each in zip(self.blocks, found, strict=True)]
+        return self._unravel(found)
+
+    def _parts(self, left: Array) -> list[Array]:
+        ends = np.cumsum([block.shape[0] for block in self.blocks])
+        return jnp.split(left, ends[:-1])
+
+
 def _eigh(factor: Array) -> tuple[Array, Array]:
     """The eigenvalues and eigenvectors of a factor."""
     # A factor of a few examples is singular, and rounding then makes some of its eigenvalues slightly negative. Times
@@ -375,9 +416,9 @@ class KroneckerLeading(Eigenbasis):
 
     def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
         values, rest = function(self.eigenvalues), function(self.rest)
-        matrix, unravel = as_matrix(v, (self.input_basis.shape[0], self.output_basis.shape[0]))
-        inner = between(self.input_basis.T, matrix, self.output_basis)
-        return unravel(rest * matrix + between(self.input_basis, (values - rest) * inner, self.output_basis.T))
+        rows = Rows(v, (self.input_basis.shape[0], self.output_basis.shape[0]))
+        inner = rows.rotated(self.input_basis, self.output_basis)
+        return rows.back(self.input_basis, (values - rest) * inner, self.output_basis, rest)
 
     def diagonal_of(self, function: Callable[[Array], Array], like: Params) -> Params:
         values, rest = function(self.eigenvalues), function(self.rest)
@@ -411,18 +452,21 @@ class KroneckerLeading(Eigenbasis):
         return super().is_positive(like) & (self.rest > 0)
 
 
-def leading(operator: Kronecker, rank: int) -> KroneckerEigen | KroneckerLeading:
+def leading(
+    operator: Kronecker, rank: int, near: KroneckerEigen | KroneckerLeading | None = None
+) -> KroneckerEigen | KroneckerLeading:
     r"""Returns a Kronecker product with the leading `rank` eigenvectors of each factor, factored.
 
     All other eigenvalues become their mean, so that the trace stays. The operator itself where no factor is wider than
-    the rank. The eigenvectors are found in the range of \(A^3 \Omega\), with a fixed random Ω of `rank` columns, for a
-    few products and no decomposition of a matrix wider than the rank: closely, where the spectrum falls.
+    the rank. The eigenvectors are found by subspace iteration, for a few products and no decomposition of a matrix much
+    wider than the rank: closely, where the spectrum falls.
 
     Args:
         operator: the product, of positive semi-definite factors.
         rank: how many eigenvectors of each factor, one or more.
+        near: what this returned of factors of a little earlier, where the search begins; random columns where None.
 
-    Source: Halko, Martinsson & Tropp (2011), algorithm 4.4.
+    Source: Rutishauser (1970); Halko, Martinsson & Tropp (2011), algorithm 4.4.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -433,24 +477,14 @@ def leading(operator: Kronecker, rank: int) -> KroneckerEigen | KroneckerLeading
     factors = (operator.input_factor, operator.output_factor)
     if all(factor.shape[0] <= rank for factor in factors):
         return operator.factored()
-    (inputs, first), (outputs, second) = (_leading(factor, rank) for factor in factors)
+    bases = (None, None) if near is None else (near.input_basis, near.output_basis)
+    pairs = [leading_eigenpairs(factor, rank, basis) for factor, basis in zip(factors, bases, strict=True)]
+    (inputs, first), (outputs, second) = pairs
     shift = tree.cast(operator.shift, inputs)
     eigenvalues = inputs[:, None] * outputs[None, :]
     others = factors[0].shape[0] * factors[1].shape[0] - eigenvalues.size
     left = jnp.maximum(jnp.trace(factors[0]) * jnp.trace(factors[1]) - jnp.sum(eigenvalues), 0) / others
     return KroneckerLeading(first, second, eigenvalues + shift, left + shift)
-
-
-def _leading(factor: Array, rank: int) -> tuple[Array, Array]:
-    """The leading eigenvalues and eigenvectors; Rayleigh and Ritz's in the range of a few products."""
-    basis = jnp.eye(factor.shape[0], dtype=factor.dtype)
-    if factor.shape[0] > rank:
-        basis = jax.random.normal(jax.random.key(0), (factor.shape[0], rank), factor.dtype)
-        for _ in range(3):
-            basis = jnp.linalg.qr(jnp.matmul(factor, basis, precision=_EXACT))[0]
-    small = between(basis.T, factor, basis)
-    values, rotation = jnp.linalg.eigh((small + small.T) / 2)
-    return jnp.maximum(values, 0), jnp.matmul(basis, rotation, precision=_EXACT)
 
 
 # Layers are told from the tree alone: a pair `{"bias", "kernel"}` is one, and so is any other leaf of two axes or more;
@@ -480,11 +514,18 @@ class KroneckerBlocks(BlockDiagonal):
         added = self.add_diagonal(other.values) if isinstance(other, Diagonal) else super().add(other)
         return KroneckerBlocks(added.blocks)
 
-    def leading(self, rank: int) -> BlockDiagonal:
-        """Returns the operator factored, with no more than `rank` eigenvectors of each factor (see `leading`)."""
-        return BlockDiagonal(
-            self._map(lambda block: leading(block, rank) if isinstance(block, Kronecker) else block.factored())
-        )
+    def leading(self, rank: int, near: BlockDiagonal | None = None) -> BlockDiagonal:
+        """Returns the operator factored, with no more than `rank` eigenvectors of each factor (see `leading`).
+
+        Args:
+            rank: how many.
+            near: what this returned of factors of a little earlier.
+        """
+
+        def of(block: Operator, near: Any = None) -> Operator:
+            return leading(block, rank, near) if isinstance(block, Kronecker) else block.factored()
+
+        return BlockDiagonal(self._map(of) if near is None else self._map(of, near.blocks))
 
 
 @record

@@ -131,7 +131,7 @@ def noisy_kfac(
 
     Cost: one draw, one gradient and eight products with a few eigenvectors a step; every `factor_update_period`
     steps a second backward pass, without the gradients of the weights, and a product for each factor; every
-    `factor_update_period * inverse_update_period` steps the eigenvectors.
+    `factor_update_period * inverse_update_period` steps the eigenvectors, from those of before.
 
     Departures from the rule: the factors are averaged apart, and taken every so many steps; directions and draws are
     made with older factors, wide layers by their leading eigenvectors; momentum with bias correction; two rates;

@@ -28,6 +28,7 @@ from lamu.objective.curvature.reader.per_example_squares import (
     Slabs,
     Stacked,
 )
+from lamu.operators.subspace_iteration import iterated
 from lamu.typing import Array, Inputs, Params, PyTree
 
 __all__ = ["GradientMatrix", "gradient_matrix", "leading_eigenvectors"]
@@ -121,15 +122,11 @@ def leading_eigenvectors(matrix: Array, count: int) -> Array:
     # be a little more than the best that could be.
     n = matrix.shape[0]
     count, width = min(count, n), 2 * count + 4
-    exact = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
     if n <= 32 or 2 * width > n:
         return jnp.linalg.eigh(matrix)[1][:, ::-1][:, :count]
     # A cosine transform's first columns are as good a start as random ones, and need no key.
     angles = (jnp.arange(n, dtype=matrix.dtype)[:, None] + 0.5) * jnp.arange(width, dtype=matrix.dtype)[None]
-    space = jnp.linalg.qr(exact(matrix, jnp.cos(angles * (math.pi / n))))[0]
-    space = jax.lax.fori_loop(0, 8, lambda _, space: jnp.linalg.qr(exact(matrix, space))[0], space)
-    rotation = jnp.linalg.eigh(exact(space.T, exact(matrix, space)))[1]
-    return exact(space, rotation[:, ::-1][:, :count])
+    return iterated(matrix, jnp.cos(angles * (math.pi / n)), 9)[1][:, ::-1][:, :count]
 
 
 def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: Array) -> Part:
