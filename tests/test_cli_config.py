@@ -105,8 +105,10 @@ def test_the_plan_counts_the_fits_that_are_made(monkeypatch):
     fit_folds(model, (x, y), library.algorithms.adam(1e-2), folds=2, epochs=1)
     assert len(made) == fits_of(150, 2, learned=True) == 6
     assert plan(model, library.algorithms.adam(1e-2), 150, 2, None, 1).startswith("6 fits (2 folds, 3 scales")
-    assert plan(model, library.algorithms.ivon(), 150, 0, None, None).startswith(
-        "up to 11 fits (temperatures and scales"
+    # Five fifths of few rows judge seven temperatures; of many rows one fifth judges these, and the scales with them.
+    assert plan(model, library.algorithms.ivon(), 150, 0, None, None).startswith("up to 36 fits (temperatures), the")
+    assert plan(model, library.algorithms.ivon(), 5000, 0, None, None).startswith(
+        "up to 17 fits (temperatures and scales"
     )
     assert plan(model, library.algorithms.laplace(), 150, 0, 1.0, 5) == "one fit of 5 epochs at most"
     assert plan(model, library.mcmc.hmc(), 150, 0, None, None) == "one fit"

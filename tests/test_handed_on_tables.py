@@ -6,6 +6,7 @@ Training is a recorder that returns made-up densities, so that every later figur
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,6 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import lamu
-from lamu import validation_choice
 from lamu.cli import learning, main, training, worker
 from lamu.cli.learning import Candidates, Learned, Runs, way_of
 from lamu.cli.request import Request, learning_rows
@@ -329,23 +329,22 @@ def test_runs_over_folds_are_at_the_temperature_that_was_asked(asked: float | No
 
 @pytest.mark.parametrize("asked", [None, 0.3])
 def test_a_single_run_is_at_the_temperature_that_rows_chose(asked: float | None, monkeypatch: Any) -> None:
-    answer = SimpleNamespace(posterior=POINT.posterior, fit=POINT, scales={0.5: 1.0, 1.0: 0.8})
-    choose, recorder = Recorder((0.03, {1.0: 2.0, 0.03: 1.5})), Recorder(answer)
-    monkeypatch.setattr(validation_choice, "choose_temperature", choose)
+    tried = {1.0: 2.0, 0.03: 1.5}
+    chosen = 0.03 if asked is None else asked
+    posterior = replace(POINT.posterior, temperature=chosen)
+    answer = SimpleNamespace(posterior=posterior, fit=POINT, scales={0.5: 1.0, 1.0: 0.8}, temperatures=tried)
+    choose, recorder = Recorder(answer), Recorder(answer)
+    monkeypatch.setattr(learning, "fit_temperature", choose)
     monkeypatch.setattr(learning, "fit_prior_scale", recorder)
     loop = {"batch_size": 9, "validation": 0.1}
     runs = Runs(Request("t.csv", temperature=asked), MODEL, IVON, "ivon", N, 0, loop)
     learned = runs.learn(*BATCH, 23, {"checkpoint": "place", "max_memory": "1GB"})
-    ((given, options),) = recorder.calls
-    assert (given[0] is MODEL, given[2] is IVON) == (True, True)
-    handed = {"batch_size": 9, "checkpoint": "place", "max_memory": "1GB"}
-    chosen = 0.03 if asked is None else asked
-    assert options == handed | {"seed": 23, "temperature": chosen, "validation": 0.1}
-    assert len(choose.calls) == (asked is None)
-    for (model, data, algorithm), compared in choose.calls:
-        assert (model is MODEL, algorithm is IVON) == (True, True)
-        assert [part is whole for part, whole in zip(data, BATCH, strict=True)] == [True, True]
-        assert compared == handed | {"seed": 23}
+    assert (len(choose.calls), len(recorder.calls)) == ((1, 0) if asked is None else (0, 1))
+    (((model, data, algorithm), options),) = choose.calls + recorder.calls
+    assert (model is MODEL, algorithm is IVON) == (True, True)
+    assert [part is whole for part, whole in zip(data, BATCH, strict=True)] == [True, True]
+    handed = {"batch_size": 9, "checkpoint": "place", "max_memory": "1GB", "seed": 23}
+    assert options == handed | ({} if asked is None else {"temperature": asked})
     assert learned.temperature == chosen
     assert learned.temperatures == ({1.0: 2.0, 0.03: 1.5} if asked is None else {})
     assert learned.scales == answer.scales

@@ -20,7 +20,7 @@ from lamu import memory
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.algorithms.optimisers import adam
 from lamu.choose import all_of, choose
-from lamu.data.arrays import Arrays
+from lamu.data.arrays import Arrays, folds_of
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
@@ -212,28 +212,6 @@ def epochs_of(rows: int | float) -> int:
         200
     """
     return min(max(math.ceil(_STEPS / math.ceil(rows / _BATCH)), _FEWEST_EPOCHS), _MOST_EPOCHS)
-
-
-def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.ndarray]:
-    """Returns the rows of each fold, of sizes that differ by one at most, classes spread evenly where asked.
-
-    Args:
-        y: targets `[N]` or `[N, outputs]`.
-        folds: K.
-        seed: of the shuffle.
-        stratify: whether the rows of a class go to the folds in turn.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.folds import folds_of
-        >>> labels = np.array([0, 0, 0, 1, 1, 1])
-        >>> [labels[part].tolist() for part in folds_of(labels, 3, seed=0, stratify=True)]
-        [[0, 1], [0, 1], [0, 1]]
-    """
-    order = np.random.default_rng(seed).permutation(len(y))
-    if stratify:
-        order = order[np.argsort(y[order], kind="stable")]
-    return [np.sort(order[k::folds]) for k in range(folds)]
 
 
 def _chosen(

@@ -22,7 +22,7 @@ from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
 from lamu.tabular.truncated import Truncated
 from lamu.typing import Inputs, Options, Targets
-from lamu.validation_choice import MOST_SCALES, TEMPERATURES, fit_prior_scale
+from lamu.validation_choice import fit_prior_scale, fit_temperature, most_fits
 
 __all__ = ["Candidates", "Chosen", "Learned", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
 
@@ -40,9 +40,7 @@ def plan(
         count = fits_of(rows, folds, learned)
         given = f"; {_GIVEN['scales of the prior']} gives it" if learned else ""
         return f"{count} fits ({folds} folds{', 3 scales of the prior' if learned else ''}){length}{given}"
-    alone = traits.length is not None or traits.batching == "once"
-    temperatures = len(TEMPERATURES) if temperature is None and model.has_classes and not alone else 0
-    scales = MOST_SCALES if learned and not alone and not traits.chooses_prior_scale else 0
+    temperatures, scales = most_fits(model, algorithm, rows, temperature)
     chosen = [name for name, number in zip(_GIVEN, (temperatures, scales), strict=True) if number]
     if not chosen:
         return f"one fit{length.replace(', each', '')}"
@@ -276,9 +274,12 @@ class Runs:
                 self.model, data, self.algorithm, folds=self.folds, seed=seed, temperature=temperature, **loop
             )
             return _of_runs(result, result.fits, temperature, tried)
-        temperature, tried = self.request.temperature_for(self.model, data, self.algorithm, seed, loop)
-        result = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
-        return _of_runs(result, (result.fit,), temperature, tried)
+        loop.pop("validation", None)  # each of the two sets aside what it needs
+        if (temperature := self.request.temperature) is not None:
+            given = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
+            return _of_runs(given, (given.fit,), temperature, {})
+        found = fit_temperature(self.model, data, self.algorithm, seed=seed, **loop)
+        return _of_runs(found, (found.fit,), float(found.posterior.temperature), found.temperatures)
 
 
 def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:

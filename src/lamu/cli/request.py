@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from lamu.cli.learning import Chosen
     from lamu.data import Encoding
     from lamu.data.table import Table
-    from lamu.model import Model
     from lamu.protocol import Algorithm
-    from lamu.typing import Data, Inputs, Targets
+    from lamu.typing import Inputs, Targets
 
 __all__ = ["FLAG", "OF_IMAGES", "Options", "Request", "learning_rows", "takes_request"]
 
@@ -165,17 +164,6 @@ class Request:
         if self.likelihood is not None:
             return Chosen(self.likelihood, "", {})
         return told_beside(encoding, y) if encoding.beside else choose(encoding, x, y, seed)
-
-    def temperature_for(
-        self, model: Model, data: Data, learner: Algorithm, seed: int, loop: Options
-    ) -> tuple[float, dict[float, float]]:
-        """Returns the temperature, and those that were tried with the loss of the rows set aside."""
-        from lamu.validation_choice import choose_temperature
-
-        if self.temperature is not None:
-            return self.temperature, {}
-        options = {name: value for name, value in loop.items() if name != "validation"}
-        return choose_temperature(model, data, learner, seed=seed, **options)
 
     def prediction(self) -> Options:
         """Returns the options of a prediction."""

@@ -21,7 +21,7 @@ from lamu.data.wording import listed, nearest
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 
-__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "split", "warn_of_scale"]
+__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "folds_of", "split", "warn_of_scale"]
 
 
 @record
@@ -392,6 +392,28 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
 
     train_rows, test_rows = train_test_split(np.arange(count), test_size=test, random_state=seed, stratify=classes)
     return np.sort(train_rows), np.sort(test_rows)
+
+
+def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.ndarray]:
+    """Returns the rows of each fold, of sizes that differ by one at most, classes spread evenly where asked.
+
+    Args:
+        y: targets `[N]` or `[N, outputs]`.
+        folds: K.
+        seed: of the shuffle.
+        stratify: whether the rows of a class go to the folds in turn.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.folds import folds_of
+        >>> labels = np.array([0, 0, 0, 1, 1, 1])
+        >>> [labels[part].tolist() for part in folds_of(labels, 3, seed=0, stratify=True)]
+        [[0, 1], [0, 1], [0, 1]]
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    if stratify:
+        order = order[np.argsort(y[order], kind="stable")]
+    return [np.sort(order[k::folds]) for k in range(folds)]
 
 
 def _parts(data: Data) -> Mapping[str, Any]:

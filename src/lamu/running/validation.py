@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.data.arrays import Arrays, split, warn_of_scale
+from lamu.data.arrays import Arrays, folds_of, split, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.data.mapped import require_room
 from lamu.data.stream import Stream
@@ -20,7 +20,16 @@ from lamu.supports import value_of
 from lamu.target import Target
 from lamu.typing import Array, Data, PyTree, RandomKey, State
 
-__all__ = ["Best", "posterior_nll", "room_for", "set_aside", "training_rows", "validation_nll"]
+__all__ = [
+    "Best",
+    "posterior_nll",
+    "room_for",
+    "row_losses",
+    "set_aside",
+    "set_aside_in_turn",
+    "training_rows",
+    "validation_nll",
+]
 
 
 def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | Stream:
@@ -65,6 +74,28 @@ def set_aside(rows: object, validation: object, model: Target, seed: int) -> tup
     return rows.take(kept), _counted(rows.take(held))
 
 
+def set_aside_in_turn(
+    rows: object, validation: object, model: Target, seed: int, share: float, fewest: int
+) -> list[tuple[Any, Arrays]]:
+    """Returns pairs of rows to learn from and rows that judge: one pair where validation is given.
+
+    Otherwise a share of the rows judges; where that is fewer than asked, as many further shares of the rest, each with
+    the rows outside of it to learn from, as there are.
+    """
+    if validation is not None or not isinstance(rows, Arrays):
+        learned, held = set_aside(rows, share if validation is None else validation, model, seed)
+        assert held is not None  # a share or rows were given
+        return [(learned, held)]
+    folds = min(round(1 / share), rows.count)
+    if folds < 2:
+        raise ValueError(f"{rows.count} row cannot be learned from and judge; give validation=(x, y), or more rows")
+    y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
+    parts = folds_of(y, folds, seed, stratify=y.ndim == 1 and model.has_classes)
+    judging = parts[: min(folds, -(-fewest // len(parts[-1])))]
+    everyone = np.arange(rows.count)
+    return [(rows.take(np.setdiff1d(everyone, part)), _counted(rows.take(part))) for part in judging]
+
+
 def _counted(held: Arrays) -> Arrays:
     """Returns rows to validate on; refuses those that together count nothing."""
     if not np.any(np.asarray(held.weight) > 0):
@@ -88,12 +119,14 @@ def validation_nll(algorithm: object, key: RandomKey, state: State, objective: O
 
 def posterior_nll(posterior: Any, held: Arrays, samples: int = _DRAWS) -> float:
     """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted."""
+    return float(np.average(row_losses(posterior, held, samples), weights=np.asarray(held.weight, float)))
+
+
+def row_losses(posterior: Any, held: Arrays, samples: int = _DRAWS) -> np.ndarray:
+    """Returns the negative log predictive density of each row under a posterior, in nats."""
     if posterior.model.predicts_missing:
-        log_prob = np.asarray(posterior.log_prob(held), float)
-    else:
-        pred = posterior.predict(held.x, samples=samples, offset=held.offset)
-        log_prob = np.asarray(pred.log_prob(held.y), float)
-    return -float(np.average(log_prob, weights=np.asarray(held.weight, float)))
+        return -np.asarray(posterior.log_prob(held), float)
+    return -np.asarray(posterior.predict(held.x, samples=samples, offset=held.offset).log_prob(held.y), float)
 
 
 @jax.jit
