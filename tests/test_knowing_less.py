@@ -56,18 +56,15 @@ def tables(tmp_path_factory):
 
 
 def predicted(tables, name, frame, capsys):
-    """What `lamu predict` writes, and what it says."""
+    """What `lamu predict` writes, with the width of each interval and whether it holds its target; and what it says."""
     folder, *_ = tables
-    frame.to_csv(folder / f"{name}.csv", index=False)
-    (folder / f"{name}_out.csv").unlink(missing_ok=True)
+    asked, out = (str(folder / f"{name}{end}.csv") for end in ("", "_out"))
+    frame.to_csv(asked, index=False)
     capsys.readouterr()
-    assert (
-        main(["predict", str(folder / "run"), str(folder / f"{name}.csv"), "--out", str(folder / f"{name}_out.csv")])
-        == 0
-    )
-    found = pd.read_csv(folder / f"{name}_out.csv")
-    covered = (found["lower"] <= frame["y"].to_numpy()) & (frame["y"].to_numpy() <= found["upper"])
-    return covered.mean(), (found["upper"] - found["lower"]).mean(), " ".join(capsys.readouterr().out.split())
+    assert main(["predict", str(folder / "run"), asked, "--out", out]) == 0
+    found, y = pd.read_csv(out), frame["y"].to_numpy()
+    found = found.assign(covered=found["lower"].le(y) & found["upper"].ge(y), width=found["upper"] - found["lower"])
+    return found, " ".join(capsys.readouterr().out.split())
 
 
 # The marginals of the model: a and b have the correlation .6, and both together the slope 1.5.
@@ -87,34 +84,32 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_intervals_of_the_command_line_are_as_wide_as_what_is_not_known(tables, name, capsys):
+def test_intervals_of_the_command_line_are_as_wide_as_what_is_not_known(tables, capsys):
+    """One file with the same rows again and again, of which less and less is known."""
     _, known, new = tables
-    frame = (new if "new" in name else known).copy()
-    frame[COLUMNS.get(name, [])] = None
-    coverage, width, said = predicted(tables, name.replace(" ", "_").replace(",", ""), frame, capsys)
-    exact = WIDTH * np.sqrt(EXACT[name])
-    assert 0.85 <= coverage <= 0.96, (coverage, width / exact)  # 200 rows have a standard error of .02
-    assert 0.85 * exact <= width <= 1.5 * exact
-    if "new" in name:
-        assert "each is predicted as a new draw from the 15 known values, with a wider interval" in said
-    if name in COLUMNS:
-        assert "by draws given the rest of their rows" in said
+    frame = pd.concat([new if "new" in name else known for name in EXACT], keys=EXACT)
+    for name, columns in COLUMNS.items():
+        frame.loc[name, columns] = None
+    found, said = predicted(tables, "rows", frame, capsys)
+    for name, part in found.set_index(frame.index).groupby(level=0):
+        exact = WIDTH * np.sqrt(EXACT[name])
+        coverage, width = part["covered"].mean(), part["width"].mean()
+        assert 0.85 <= coverage <= 0.96, (name, coverage, width / exact)  # 200 rows have a standard error of .02
+        assert 0.85 * exact <= width <= 1.5 * exact, name
+    assert "each is predicted as a new draw from the 15 known values, with a wider interval" in said
+    assert "by draws given the rest of their rows" in said
 
 
 def test_a_row_far_outside_is_not_predicted_more_narrowly(tables, capsys):
     _, known, _ = tables
-    inside = predicted(tables, "inside", known.iloc[:60], capsys)[1]
-    before = inside
+    parts = [known.iloc[:60]]
     for far in (5.0, 20.0, 100.0):
-        frame = known.iloc[:60].copy()
-        sign = np.where(np.arange(60) % 2, 1.0, -1.0)
-        frame["y"] += SLOPE * (far * sign - frame["a"])
-        frame["a"] = far * sign
-        coverage, width, _ = predicted(tables, f"far{far:g}", frame, capsys)
-        assert width >= before
-        before = width
-        assert coverage >= 0.85
+        moved = np.where(np.arange(60) % 2, far, -far)
+        parts.append(known.iloc[:60].assign(a=moved, y=lambda part, a=moved: part["y"] + SLOPE * (a - known["a"][:60])))
+    found, _ = predicted(tables, "far", pd.concat(parts), capsys)
+    widths, coverage = (found[name].to_numpy().reshape(4, 60).mean(axis=1) for name in ("width", "covered"))
+    assert np.all(np.diff(widths) >= 0)
+    assert np.all(coverage[1:] >= 0.85)
 
 
 def test_predictions_do_not_depend_on_blocks(tables, monkeypatch, capsys):
@@ -143,22 +138,28 @@ def sample(random, count):
     return x, x @ [1.0, -2.0, 0.5] + 0.3 * random.normal(size=count)
 
 
+def lacking(rows, *columns):
+    """The rows once for each set of columns, without these; one call is asked for all."""
+    asked = np.stack([rows] * len(columns))
+    for part, missing in zip(asked, columns, strict=True):
+        part[:, missing] = np.nan
+    return asked.reshape(-1, rows.shape[1])
+
+
 @pytest.mark.parametrize("holes", [0.0, 0.3])
 def test_an_estimator_covers_rows_that_lack_numbers(holes):
     random = np.random.default_rng(1)
     (x, y), (new, y_new) = sample(random, 400), sample(random, 500)
     regressor = linear(BayesianRegressor).fit(np.where(random.random(x.shape) < holes, np.nan, x), y)
+    intervals = regressor.predict_interval(asked := lacking(new, [], [0], [1], [0, 1, 2])).reshape(4, 500, 2)
     before = 0.0
-    for columns, variance in (([], 0.09), ([0], 1.09), ([1], 4.09), ([0, 1, 2], 5.34)):
-        asked = new.copy()
-        asked[:, columns] = np.nan
-        lower, upper = regressor.predict_interval(asked).T
+    for (lower, upper), variance in zip(intervals.transpose(0, 2, 1), (0.09, 1.09, 4.09, 5.34), strict=True):
         assert 0.85 <= np.mean((lower <= y_new) & (y_new <= upper)) <= 0.95 + 0.02 * bool(holes)
         width = (upper - lower).mean()
         assert width > before
         assert width == pytest.approx(WIDTH * np.sqrt(variance), rel=0.12 + holes)
         before = width
-    mean, std = regressor.predict(asked, return_std=True)  # all is missing: the marginal of the target
+    mean, std = regressor.predict(asked[-1:], return_std=True)  # all is missing: the marginal of the target
     assert (mean[0], std[0]) == pytest.approx((y.mean(), y.std()), abs=0.35)
 
 
@@ -166,16 +167,12 @@ def test_a_classifier_is_as_sure_as_it_is_right_where_a_number_is_missing():
     random = np.random.default_rng(2)
     draw = lambda count: (x := random.normal(size=(count, 3)), (x @ [1.0, -2.0, 0.5] > 0).astype(int))
     (x, y), (new, y_new) = draw(300), draw(600)
-    classifier = linear(BayesianClassifier).fit(x, y)
-    sure = []
-    for columns in ([], [0], [1], [0, 1, 2]):
-        asked = new.copy()
-        asked[:, columns] = np.nan
-        p = classifier.predict_proba(asked)
-        sure.append(p.max(axis=1).mean())
-        right = y_new.mean() if len(columns) == 3 else np.mean(p.argmax(axis=1) == y_new)
-        expected = p[:, 1].mean() if len(columns) == 3 else sure[-1]  # of a row of which nothing is known
-        assert right == pytest.approx(expected, abs=0.05)
+    asked = lacking(new, [], [0], [1], [0, 1, 2])
+    some, nothing = np.split(linear(BayesianClassifier).fit(x, y).predict_proba(asked).reshape(4, 600, 2), [3])
+    sure = [p.max(axis=1).mean() for p in (*some, *nothing)]
+    for p, expected in zip(some, sure, strict=False):
+        assert np.mean(p.argmax(axis=1) == y_new) == pytest.approx(expected, abs=0.05)
+    assert y_new.mean() == pytest.approx(nothing[..., 1].mean(), abs=0.05)
     assert sure == sorted(sure, reverse=True)
     assert sure[-1] < 0.6
 
