@@ -354,3 +354,15 @@ def test_expressions_in_files_of_earlier_versions_are_read() -> None:
     assert read.by == 2.0
     known = decode({"record": "graphs.Constant", "fields": {"value": 1.5}}, {})
     assert decode(encode(known, {}), {}).value == 1.5
+
+
+def test_fields_in_files_of_earlier_versions_are_read() -> None:
+    def program(m: graphs.Program) -> None:
+        with m.rows():
+            m.sample("y", graphs.Normal(m.sample("level", graphs.Normal(0.0, 1.0)), 1.0))
+
+    arrays: dict[str, np.ndarray] = {}
+    file = encode(lamu.Graph(program).sites[0], arrays)
+    del file["fields"]["supervised"]
+    file["fields"]["taught"] = True
+    assert decode(file, arrays).supervised

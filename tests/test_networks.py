@@ -26,7 +26,7 @@ from lamu.networks import (
     Standardised,
     Tokens,
     holds_convolutions,
-    loops_well,
+    scan_friendly,
 )
 from lamu.networks.convolutional import convolve
 from lamu.networks.wrapper import NetworkWrapper
@@ -315,8 +315,8 @@ def test_convolutions_loop_badly_on_a_cpu_alone(monkeypatch) -> None:
     network = Convolving(WRAPPED["plain"])
     for platform, well in (("cpu", False), ("gpu", True)):
         monkeypatch.setattr(jax, "default_backend", lambda platform=platform: platform)
-        assert loops_well(network, IMAGES, 2) == well
-        assert loops_well(ConvNet((2,)), IMAGES, 2)
+        assert scan_friendly(network, IMAGES, 2) == well
+        assert scan_friendly(ConvNet((2,)), IMAGES, 2)
 
 
 @for_each(

@@ -25,7 +25,7 @@ from lamu.data.precision import refuse_lost, unscaled
 from lamu.data.stream import Stream, read
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.likelihoods.dispersion import FixedDispersion
-from lamu.networks import Network, Standardised, loops_well
+from lamu.networks import Network, Standardised, scan_friendly
 from lamu.networks.interface import adapted, outputs
 from lamu.networks.output_range import output_range, require_scales
 from lamu.priors import Normal, Prior
@@ -361,7 +361,7 @@ class Model(Target):
 
     def scan_friendly(self, batch: Batch) -> bool:
         """Whether the network runs as fast in a compiled loop as step by step."""
-        return loops_well(self.network, batch.x, self.likelihood.outputs(batch.y))
+        return scan_friendly(self.network, batch.x, self.likelihood.outputs(batch.y))
 
     def unscaled_inputs(self, rows: Batch) -> str:
         """Returns a clause about inputs that no network was told the scale of; codes are of one scale already."""

@@ -53,13 +53,14 @@ class UnknownTypeError(ValueError):
 
 
 _TYPES: dict[str, type] = {}
-_MOVED = {  # names in files of earlier versions, and what the records are called now
+_MOVED = {  # names in files of earlier versions, and what the records and their fields are called now
     "algorithms.Conjugate": "algorithms.ConjugateBayes",
     "graphs.Constant": "graphs.KnownValue",
     "graphs.Positive": "graphs.PositiveNumbers",
     "graphs.Reciprocal": "graphs.Variances",
     "graphs.Scale": "graphs.ScaleProduct",
     "graphs.Scaled": "graphs.Multiple",
+    "graphs.GraphSite.taught": "supervised",
     "graphs.Site": "graphs.GraphSite",
     "networks.Exponential": "networks.LaplaceKernel",
     "networks._Opaque": "networks._OpaqueNetwork",
@@ -461,6 +462,7 @@ class _Reader:
 
     def _record(self, name: str, fields: dict[str, object]) -> Any:
         name = _MOVED.get(name, name)
+        fields = {_MOVED.get(f"{name}.{field}", field): item for field, item in fields.items()}
         build = self.known.get(name) or _registered(name) or _imported(name, self.trust)
         if build is None:
             raise UnknownTypeError(f"the type {name!r} is not known here; {_hint(name)}")

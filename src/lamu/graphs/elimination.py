@@ -142,13 +142,13 @@ class Local(ABC):
         given: the latents that must have values before this one leaves.
         counts: whether a row's bound depends on the training step.
         has_density: whether its belief has one, so that a chain can correct draws of it.
-        taught: whether it learns from rows that hold the latent's value, a category, in all of them, too.
+        supervised: whether it learns from rows that hold the latent's value, a category, in all of them, too.
         per_unit_kl: whether it says what each unit of its latent tells of a row (`unit_divergences`).
     """
 
     random: ClassVar[bool] = False
     has_density: ClassVar[bool] = True
-    taught: ClassVar[bool] = False
+    supervised: ClassVar[bool] = False
     per_unit_kl: ClassVar[bool] = False
     counts: bool | Any = False
     given: tuple[str, ...] | Any = ()

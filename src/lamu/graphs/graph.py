@@ -198,9 +198,9 @@ class Graph(GraphMessages):
         names = tuple(network.name for network in self.networks)
         whole = GraphPrior(self.shared, self.constraints or Constraints(), weights, names, self.frozen, self.given)
         object.__setattr__(self, "prior", whole)
-        taught = {name for name, local in (self.local or {}).items() if local.taught}
+        supervised = {name for name, local in (self.local or {}).items() if local.supervised}
         sites: Any = self.sites
-        object.__setattr__(self, "sites", tuple(replace(site, taught=site.name in taught) for site in sites))
+        object.__setattr__(self, "sites", tuple(replace(site, supervised=site.name in supervised) for site in sites))
         for name in self.local or {}:
             latents = [site.name for site in self.in_rows]
             if name not in latents:

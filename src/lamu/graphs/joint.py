@@ -81,7 +81,7 @@ class Row:
             raw[site.name] = value
             with lenient():
                 known[site.name] = in_dtype(site.factor.statistics(value), dtype)
-            if site.kind is Categories and (site.taught or (mask is not None and site.name in needed)):
+            if site.kind is Categories and (site.supervised or (mask is not None and site.name in needed)):
                 # A category that other variables need is a latent one, which the value ties down where it is there.
                 one_hot = known.pop(site.name).probabilities
                 free = jnp.zeros((), bool) if mask is None else ~mask

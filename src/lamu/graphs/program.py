@@ -168,7 +168,7 @@ class GraphSite:
     joint: bool = static(default=False)  # whether its numbers meet in a product, so that a belief keeps them together
     # Whether a local learns from the values of this category that rows hold, so that it stays a latent that those tie
     # down.
-    taught: bool = static(default=False)
+    supervised: bool = static(default=False)
 
     @property
     def kind(self) -> type[Statistics]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from lamu.networks.convolutional import ConvNet, DeconvNet, holds_convolutions, loops_well
+    from lamu.networks.convolutional import ConvNet, DeconvNet, holds_convolutions, scan_friendly
     from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise, draws_noise
     from lamu.networks.embedded import Embedded, OneHot, Tokens
     from lamu.networks.equinox import Equinox
@@ -67,7 +67,7 @@ __all__ = [
     "WideResNet",
     "draws_noise",
     "holds_convolutions",
-    "loops_well",
     "read_safetensors",
+    "scan_friendly",
     "write_safetensors",
 ]

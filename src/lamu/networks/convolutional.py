@@ -27,7 +27,7 @@ from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
-__all__ = ["ConvNet", "DeconvNet", "as_images", "convolve", "holds_convolutions", "loops_well"]
+__all__ = ["ConvNet", "DeconvNet", "as_images", "convolve", "holds_convolutions", "scan_friendly"]
 
 
 @once_a_shape
@@ -60,7 +60,7 @@ def holds_convolutions(network: Network, x: Inputs, outputs: int) -> bool:
     return any(name == "conv_general_dilated" for name in _primitives(jaxpr.jaxpr))
 
 
-def loops_well(network: Network, x: Inputs, outputs: int) -> bool:
+def scan_friendly(network: Network, x: Inputs, outputs: int) -> bool:
     """Whether a gradient of the network is fast inside a compiled loop, and under `vmap` over parameters.
 
     It is not where a CPU meets a convolution (8 to 25 times slower, as measured): such networks are run step by step,
@@ -73,8 +73,8 @@ def loops_well(network: Network, x: Inputs, outputs: int) -> bool:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.networks import MLP, loops_well
-        >>> loops_well(MLP((8,)), jnp.zeros((1, 3)), outputs=1)
+        >>> from lamu.networks import MLP, scan_friendly
+        >>> scan_friendly(MLP((8,)), jnp.zeros((1, 3)), outputs=1)
         True
     """
     return jax.default_backend() != "cpu" or not holds_convolutions(network, x, outputs)

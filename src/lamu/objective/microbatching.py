@@ -43,7 +43,7 @@ def parts_of(
 ) -> int:
     """Returns in how many parts to take the rows of a batch, so that what a gradient of one part holds fits a cache."""
     # One part for networks whose rows meet in training, that draw noise for all rows together, or that a compiled loop
-    # makes slow (`lamu.networks.loops_well`). Only shapes are traced, and nothing is where weights and rows are few.
+    # makes slow (`lamu.networks.scan_friendly`). Only shapes are traced, and nothing is where weights and rows are few.
     if not isinstance(model, Model):
         return 1
     network, room = model.network, _HELD.get(jax.default_backend(), _HELD_ELSEWHERE)

@@ -311,7 +311,7 @@ class Enumerated(EncoderLocal):
     given: tuple[str, ...] = static(default=())
 
     random: ClassVar[bool] = True
-    taught: ClassVar[bool] = True
+    supervised: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
