@@ -77,11 +77,9 @@ def set_aside(rows: object, validation: object, model: Target, seed: int) -> tup
 def set_aside_in_turn(
     rows: object, validation: object, model: Target, seed: int, share: float, fewest: int
 ) -> list[tuple[Any, Arrays]]:
-    """Returns pairs of rows to learn from and rows that judge: one pair where validation is given.
-
-    Otherwise a share of the rows judges; where that is fewer than asked, as many further shares of the rest, each with
-    the rows outside of it to learn from, as there are.
-    """
+    """Returns pairs of rows to learn from and rows that judge: one, or as many as it takes until enough rows judge."""
+    # Validation that is given is one pair. Otherwise a share of the rows judges, and where these are fewer than asked
+    # further shares of the rest, each with the rows outside of it to learn from.
     if validation is not None or not isinstance(rows, Arrays):
         learned, held = set_aside(rows, share if validation is None else validation, model, seed)
         assert held is not None  # a share or rows were given
