@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,13 +14,20 @@ from typing import Any
 __all__ = ["lazy_names"]
 
 
-def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, file: str, renamed: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns a package's `__getattr__` and `__dir__`: the names that its `if TYPE_CHECKING` block imports."""
+    # Names that were renamed work for one minor version under the old one, with a warning.
     # The block that type checkers read is the table: a name stands in it once. A fit then loads the modules that it
     # uses and not those of every family, likelihood and algorithm, which together take as long as JAX itself.
     modules: dict[str, str] = {}
 
     def find(name: str) -> Any:
+        if renamed is not None and name in renamed:
+            new = renamed[name]
+            warnings.warn(f"{package}.{name} is {package}.{new} now", DeprecationWarning, stacklevel=2)
+            return getattr(sys.modules[package], new)
         if not modules:
             tree = ast.parse(Path(file).read_text(encoding="utf-8"))
             blocks = [block for block in tree.body if isinstance(block, ast.If)]
