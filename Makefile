@@ -22,10 +22,10 @@ export LAMU_DATA := $(abspath ../shared/data)
 endif
 endif
 
-.PHONY: help setup demo test users examples complete laws stress lint docs bench clean
+.PHONY: help setup demo test users examples complete laws stress lint docs bench bench-quick clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## install Lamu and its tools into .venv
 
@@ -99,8 +99,13 @@ docs: $(READY) ## the site, into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
 	@echo "open site/index.html; its search needs a server: $(BIN)/python -m http.server -d site"
 
-bench: $(READY) ## Lamu beside its peers
-	@$(BIN)/python -m benchmarks
+# The peers' environment is made under .cache/peers. BENCH_ARGS passes arguments on: BENCH_ARGS="--rows nuts --again".
+BENCH_ARGS ?=
+bench: $(READY) ## Lamu's speed beside its peers: all rows, hours; goes on where it was interrupted
+	@$(BIN)/python -m benchmarks.speed $(BENCH_ARGS)
+
+bench-quick: $(READY) ## the quick rows of it, ten minutes on two quiet cores
+	@$(BIN)/python -m benchmarks.speed --quick --again $(BENCH_ARGS)
 
 clean: ## remove what the targets made, .venv included
 	rm -rf .venv .cache .pytest_cache .ruff_cache .import_linter_cache build dist site

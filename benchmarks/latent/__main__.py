@@ -2,9 +2,9 @@
 
     python -m benchmarks.latent                  all of it
     python -m benchmarks.latent --quick          shorter runs on fewer rows
-    python -m benchmarks.latent mnist speed      some of it
+    python -m benchmarks.latent mnist holes      some of it
 
-Parts: linear, mnist, layers, labels, swept, holes, coding, pinwheel, priors, few, chosen, drawing, speed. Images are
+Parts: linear, mnist, layers, labels, swept, holes, coding, pinwheel, priors, few, chosen, drawing. Images are
 read below the folder that `LAMU_DATA` names.
 """
 
@@ -24,7 +24,6 @@ from benchmarks.latent import (
     mnist,
     pinwheel,
     priors,
-    speed,
     swept,
 )
 
@@ -41,7 +40,6 @@ PARTS = {
     "few": few.main,
     "chosen": chosen.main,
     "drawing": drawing.main,
-    "speed": speed.main,
 }
 
 

@@ -1,0 +1,1 @@
+"""Lamu's sides that are commands of their own."""
