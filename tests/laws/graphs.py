@@ -8,6 +8,7 @@ any entry says nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -19,8 +20,11 @@ from scipy.special import digamma, gammaln, logsumexp
 import lamu
 from lamu import graphs
 from lamu.algorithms.closed_form.message_passing import bound, messages
-from lamu.families import Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart
+from lamu.families import Dirichlet, Gamma, Gaussian, MultivariateNormal, NormalGamma, NormalWishart
+from lamu.graphs.normal_factors import NormalFactor
 from lamu.objective import Objective
+from lamu.operators import Diagonal
+from lamu.record import record
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("graphs", "holes coupled")
@@ -98,6 +102,44 @@ def of_factors(data: Any, mu: Any, T: float) -> Any:
             np.einsum("nd,d,ni->di", seen * y, tau, z) / T,
             (-np.eye(2) / 2 - np.einsum("nd,d,nij->dij", seen, tau, zz) / 2) / T,
         ],
+    }
+
+
+# A regression whose level, slope and noise are each their regime's, of which some targets are missing.
+
+LEVEL_PRECISION, SLOPE = 0.5, MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 0.3], [0.3, 1.0]]))
+AT = rng.normal(size=(N, 2))
+TARGET = AT @ np.array([1.0, -0.5]) + rng.normal(size=N)
+TARGET[3] = np.nan
+
+
+def regimes(m: Any) -> None:
+    weight = m.sample("weight", WEIGHT)
+    height = m.sample("height", graphs.Normal(jnp.zeros(2), precision=LEVEL_PRECISION))
+    slope, noise = m.sample("slope", SLOPE, plate=2), m.sample("noise", NOISE, plate=2)
+    with m.rows():
+        z = m.sample("z", graphs.Categorical(weight))
+        m.sample("y", graphs.Normal(height[z] + m.data("x") @ slope[z], precision=noise[z]))
+
+
+def of_regimes(data: Any, mu: Any, T: float) -> Any:
+    """Bishop (2006), section 14.5.1, with a belief about every parameter and a noise for each regime."""
+    seen, x, mu = ~np.isnan(data["y"])[:, None], data["x"], jax.tree.map(np.asarray, mu)
+    y, tau = np.where(seen, data["y"][:, None], 0.0), mu["noise"].value
+    c, line = mu["height"].first, x @ mu["slope"].first.T
+    square = np.einsum("ni,kij,nj->nk", x, mu["slope"].outer, x) + 2.0 * c * line + mu["height"].second
+    error = y**2 - 2.0 * y * (c + line) + square
+    energy = mu["weight"].log + seen * (mu["noise"].log - np.log(2.0 * np.pi) - tau * error) / 2
+    r = np.exp(energy / T - logsumexp(energy / T, axis=1, keepdims=True))
+    s = r * seen
+    return {
+        "weight": [(np.asarray(WEIGHT.concentration) - 1 + r.sum(0)) / T],
+        "height": [(s * tau * (y - line)).sum(0) / T, -(LEVEL_PRECISION + (s * tau).sum(0)) / 2 / T],
+        "slope": [
+            np.einsum("nk,ni->ki", s * tau * (y - c), x) / T,
+            -(np.asarray(SLOPE.precision) + np.einsum("nk,ni,nj->kij", s * tau, x, x)) / 2 / T,
+        ],
+        "noise": [(1.0 + s.sum(0) / 2) / T, (-1.5 - (s * error).sum(0) / 2) / T],
     }
 
 
@@ -228,6 +270,24 @@ ROWS = {
         update=of_factors,
         mute=("noise", "W"),
     ),
+    "regimes": row(
+        "graphs",
+        "regimes",
+        Gradients(),
+        "holes",
+        graph=lamu.Graph(regimes),
+        data={"x": AT, "y": TARGET},
+        beliefs={
+            "weight": Dirichlet(jnp.array([3.0, 2.0])),
+            "height": Gaussian(jnp.array([0.4, -0.3]), Diagonal(jnp.array([2.0, 5.0]))),
+            "slope": MultivariateNormal(
+                jnp.array([[1.0, 0.2], [-0.5, 0.7]]), jnp.stack([2.0 * jnp.eye(2), jnp.eye(2)])
+            ),
+            "noise": Gamma(jnp.array([2.0, 3.0]), jnp.array([2.0, 1.0])),
+        },
+        update=of_regimes,
+        mute=("height", "slope", "noise"),
+    ),
     "markov": row(
         "graphs",
         "markov",
@@ -305,7 +365,8 @@ def a_minibatch_stands_for_all_rows(row: Row) -> None:
 @law("graphs", when="holes")
 def missing_entries_say_nothing(row: Row) -> None:
     """Rows without any entry change no message to what is said of entries."""
-    data = {"y": np.concatenate([row.extras["data"]["y"], np.full_like(row.extras["data"]["y"][:2], np.nan)])}
+    beside = lambda name, part: np.full_like(part[:2], np.nan) if name == "y" else part[:2]
+    data = {name: np.concatenate([part, beside(name, part)]) for name, part in row.extras["data"].items()}
     longer, names = found(row, data, N + 2), row.extras["mute"]
     close({name: longer[name] for name in names}, {name: found(row)[name] for name in names})
 
@@ -358,6 +419,22 @@ class FilledIn(Gradients):
         return super().of(graph, jax.tree.map(np.nan_to_num, data), *args)
 
 
+@record
+class Apart(NormalFactor):
+    """The statistics of each argument averaged over the category by itself, as if none picked in two of them."""
+
+    def mixed_over(self, holes: bool = False) -> frozenset[str]:
+        return frozenset()
+
+
+class ArgumentsApart(Gradients):
+    def graph(self, graph: Any) -> Any:
+        apart = lambda factor: Apart(factor.mean, factor.precision) if isinstance(factor, NormalFactor) else factor
+        return lamu.Graph(
+            tuple(dataclasses.replace(site, factor=apart(site.factor)) for site in graph.sites), columns=graph.columns
+        )
+
+
 class Tempered(Gradients):
     def of(self, graph: Any, data: Any, size: int, T: float, *args: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf / T, super().of(graph, data, size, 1.0, *args))
@@ -377,6 +454,8 @@ twin(ROWS["mixture"], "a batch stands for itself", "a_minibatch_stands_for_all_r
 twin(ROWS["topics"], "a batch stands for itself", "a_minibatch_stands_for_all_rows", OfTheBatch())
 twin(ROWS["factors"], "missing entries are zeros", f"{hand} missing_entries_say_nothing", FilledIn())
 twin(ROWS["chain"], "missing entries are zeros", f"{hand} missing_entries_say_nothing", FilledIn())
-for name in ("mixture", "markov", "topics"):
+twin(ROWS["regimes"], "missing entries are zeros", f"{hand} missing_entries_say_nothing", FilledIn())
+twin(ROWS["regimes"], "arguments averaged apart", hand, ArgumentsApart())
+for name in ("mixture", "markov", "topics", "regimes"):
     twin(ROWS[name], "a tempered entropy", "a_temperature_leaves_the_entropy_of_latents", Tempered())
 twin(ROWS["topics"], "latents that iterate once", f"{hand} latents_that_meet_are_settled", Once())

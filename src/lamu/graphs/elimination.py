@@ -345,7 +345,7 @@ def _require_closed(row: Row) -> None:
             )
     for site in row.sites:
         called = frozenset().union(*(call.names for call in applications(site.factor)))
-        open_to = latents & (called if site.factor.exact else site.factor.names)
+        open_to = latents & (called if site.factor.exact else site.factor.names - site.factor.mixed_over())
         if open_to:
             name = sorted(open_to)[0]
             raise TypeError(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.graphs.expressions import Environment, Expression, KnownValue, common_shape, lifted
+from lamu.graphs.expressions import Environment, Expression, KnownValue, common_shape, lifted, repeated_picks
 from lamu.graphs.statistics import Categories, States, Statistics, kind_of
 from lamu.record import record
 from lamu.supports import Support
@@ -39,6 +39,7 @@ class Factor(ABC):
             they start at draws.
         first_concentration: the least concentration of the draws of shares that such members start from.
         support: the values that data of x may have; None for any.
+        by_entry: whether `entry_densities` gives the log density of every entry of x.
     """
 
     kind: type[Statistics] | Any
@@ -50,6 +51,7 @@ class Factor(ABC):
     exchangeable: ClassVar[bool] = False
     first_concentration: ClassVar[float] = 0.0
     support: Support | Any = None
+    by_entry: ClassVar[bool] = False
 
     @property
     def neutral(self) -> Any:
@@ -78,6 +80,40 @@ class Factor(ABC):
             at: the statistics of the arguments.
             observed: whether each entry is there, of the shape of x; None where all are.
         """
+
+    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+        """Returns the log densities of the entries of x, whose sum is `log_density`, of a factor that is `by_entry`.
+
+        Args:
+            x: the statistics of x.
+            at: the statistics of the arguments.
+            observed: whether each entry is there; None where all are.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no densities of its entries")
+
+    def mixed_over(self, holes: bool = False) -> frozenset[str]:
+        """Returns the categories in which the log density is affine as an average over them alone.
+
+        Those that several arguments pick by, and all of a factor that is not affine in what they pick.
+
+        Args:
+            holes: whether entries of x are missing.
+        """
+        del holes
+        arguments = tuple(self.arguments.values())
+        if self.affine:
+            return repeated_picks(arguments)
+        picks = {name: axes for part in arguments for name, axes in part.picks.items()}
+        return frozenset(name for name, axes in picks.items() if self.by_entry or not axes)
+
+    def mixed_log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+        """Returns the log density, averaged over the categories of `mixed_over`. Arguments as of `log_density`."""
+        names = self.mixed_over(observed is not None)
+        if not names:
+            return self.log_density(x, at, observed)
+        series = any(at.statistics[name].probabilities.ndim > 1 for name in names if name in at.statistics)
+        density = self.entry_densities if series else self.log_density
+        return jnp.sum(averaged(lambda at: density(x, at, observed), names, at))
 
     def at_values(self) -> Factor:
         """Returns the factor for arguments whose values are known, at T(θ)."""
@@ -161,12 +197,17 @@ class Factor(ABC):
 
 
 def averaged(function: Callable[[Environment], Any], names: frozenset[str], at: Environment) -> Any:
-    """Returns the average of arrays over the category, or series of them, that they depend on, if there is one."""
-    name = next((n for n in sorted(names) if isinstance(at.statistics.get(n), Categories | States)), None)
+    """Returns the average of arrays over the categories, or series of them, that they depend on, if there are any."""
+    known = at.statistics
+    name = next((n for n in sorted(names) if isinstance(known.get(n), Categories | States)), None)
     if name is None:
         return function(at)
-    kind, p = type(at.statistics[name]), at.statistics[name].probabilities
-    of_value = lambda one_hot: function(at.having({name: kind.of(jnp.broadcast_to(one_hot, p.shape))}))
+    kind, p = type(known[name]), known[name].probabilities
+    others = names - {name}
+
+    def of_value(one_hot: Array) -> Any:
+        return averaged(function, others, at.having({name: kind.of(jnp.broadcast_to(one_hot, p.shape))}))
+
     weights = jnp.moveaxis(p, -1, 0)
     fitted = lambda leaf: weights.reshape(*weights.shape, *[1] * (leaf.ndim - weights.ndim))
     values = jax.vmap(of_value)(jnp.eye(p.shape[-1], dtype=p.dtype))

@@ -30,7 +30,7 @@ def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[s
     """Returns the sum of the log densities of some sites in nats."""
     known = observed or {}
     with lenient():  # the arguments of a factor broadcast as NumPy's do
-        terms = [site.factor.log_density(at.statistics[site.name], at, known.get(site.name)) for site in sites]
+        terms = [site.factor.mixed_log_density(at.statistics[site.name], at, known.get(site.name)) for site in sites]
     return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
 
 
@@ -107,7 +107,8 @@ class Row:
                 return True
             meeting = names & {site.name, *site.factor.names}
             called = any(names & call.names for call in applications(site.factor))
-            if len(meeting) > 1 or called or (meeting - {site.name} and not site.factor.affine):
+            open_to = meeting - {site.name} - site.factor.mixed_over()
+            if len(meeting) > 1 or called or (open_to and not site.factor.affine):
                 return True
         return False
 

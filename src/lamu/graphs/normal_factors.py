@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment, Expression, KnownValue, ScaleProduct, lifted
-from lamu.graphs.factor import Factor, argument, averaged, summed
+from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import (
     Located,
     LocatedVectors,
@@ -42,8 +42,8 @@ def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
        - \tfrac12 E\tau \,\big(E x^2 - 2\, E x\, E m + E m^2\big) \]
 
     Args:
-        mean: m: numbers, `W @ z`, sums of them, a member picked by a category; or a variable with a `NormalGamma`
-            belief, which is mean and precision at once.
+        mean: m: numbers, `W @ z`, sums of them, a member picked by a category, which may pick the precision too; or a
+            variable with a `NormalGamma` belief, which is mean and precision at once.
         precision: τ: positive numbers, or a variable with a `Gamma` belief.
         scale: in the place of the precision, \(\tau = 1/s^2\): positive numbers, or `HalfCauchy` variables and their
             products.
@@ -91,6 +91,14 @@ class NormalFactor(Factor):
     precision: Expression
 
     kind = Numbers
+    by_entry = True
+
+    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+        precision = self.precision.of_kind(PositiveNumbers, at)
+        square = jax.grad(lambda weight: self.mean.quadratic(weight, at))(jnp.zeros_like(x.first))
+        away = x.second - 2.0 * x.first * self.mean.first(at) + square
+        values = (precision.log - math.log(2.0 * math.pi) - precision.value * away) / 2.0
+        return values if observed is None else jnp.where(observed, values, jnp.zeros_like(values))
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log density; x may be `Numbers` or `Vectors`.
@@ -181,6 +189,7 @@ class OfVectors(Factor):
 
     kind = Vectors
     fills = True
+    by_entry = True
 
     @abstractmethod
     def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
@@ -188,13 +197,18 @@ class OfVectors(Factor):
 
     @abstractmethod
     def _complete(self, x: Inputs, at: Environment) -> Array:
-        """Returns the log density of vectors without holes."""
+        """Returns the log density of vectors without holes, of every vector."""
+
+    def mixed_over(self, holes: bool = False) -> frozenset[str]:
+        # What holes leave is no longer affine in the statistics that a category picks.
+        picked = (name for part in self.arguments.values() for name in part.picks)
+        return frozenset(picked) if holes else super().mixed_over()
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        if observed is None:
-            return self._complete(x, at)
-        values = averaged(lambda at: self._marginal(x.first, at, observed), self.names, at)
-        return jnp.sum(values)
+        return jnp.sum(self.entry_densities(x, at, observed))
+
+    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+        return self._complete(x, at) if observed is None else self._marginal(x.first, at, observed)
 
     def _marginal(self, x: Array, at: Environment, observed: Array) -> Array:
         """Returns the log density of the entries that are there, of every vector; zero where there are none."""
@@ -271,10 +285,8 @@ class MultivariateNormalFactor(OfVectors):
         precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
         cross = x.first[..., :, None] * mean.first[..., None, :]
         both = cross + jnp.swapaxes(cross, -1, -2)  # symmetric, so that the message to Λ is
-        square = jnp.sum(precision.matrix * (x.outer - both + mean.outer))
-        members = math.prod(jnp.shape(x.first)[:-1])
-        logdet = jnp.sum(jnp.broadcast_to(precision.logdet, jnp.shape(x.first)[:-1]))
-        return (logdet - members * x.first.shape[-1] * math.log(2.0 * math.pi) - square) / 2.0
+        square = jnp.sum(precision.matrix * (x.outer - both + mean.outer), axis=(-2, -1))
+        return (precision.logdet - x.first.shape[-1] * math.log(2.0 * math.pi) - square) / 2.0
 
 
 @record
@@ -297,6 +309,5 @@ class LocatedMultivariateNormal(OfVectors):
 
     def _complete(self, x: Inputs, at: Environment) -> Array:
         of = self.of.of_kind(LocatedVectors, at)
-        square = jnp.sum(of.precision * x.outer) - 2.0 * jnp.sum(of.first * x.first) + jnp.sum(of.second)
-        size = math.prod(jnp.shape(x.first))
-        return (jnp.sum(of.logdet) - size * math.log(2.0 * math.pi) - square) / 2.0
+        square = jnp.sum(of.precision * x.outer, axis=(-2, -1)) - 2.0 * jnp.sum(of.first * x.first, axis=-1)
+        return (of.logdet - x.first.shape[-1] * math.log(2.0 * math.pi) - square - of.second) / 2.0

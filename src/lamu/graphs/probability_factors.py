@@ -110,12 +110,16 @@ class BernoulliLogitsFactor(Factor):
     kind = Bits
     support = TwoClasses()
     affine = False
+    by_entry = True
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+        return jnp.sum(self.entry_densities(x, at, observed))
+
+    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability at a known f, or its bound.
         mean, square = self._moments(at)
-        value = jnp.asarray(x.value, mean.dtype)
-        return summed((value - 0.5) * mean - _log_two_cosh(square), observed)
+        values = (jnp.asarray(x.value, mean.dtype) - 0.5) * mean - _log_two_cosh(square)
+        return values if observed is None else jnp.where(observed, values, jnp.zeros_like(values))
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         # Returns p and p(1 − p), with f's variance by MacKay's \(p \approx \sigma(m / \sqrt{1 + \pi s^2/8})\).

@@ -252,6 +252,7 @@ class Program:
         _require_independent(name, distribution)
         site = GraphSite(name, distribution, axes, self._in_rows)
         self._require_in_order(site)
+        _require_entries(site)
         variable = Variable(name, site.kind.__name__, site.shape)
         self._sites.append(site)
         return variable
@@ -385,6 +386,20 @@ def _refuse_of_rows(name: str) -> None:
         )
 
 
+def _require_entries(site: GraphSite) -> None:
+    """Raises a ValueError for a series or a plate of categories in several arguments that entries do not follow."""
+    repeated = site.factor.mixed_over()
+    picks = {name: axes for part in site.factor.arguments.values() for name, axes in part.picks.items()}
+    for name in sorted(repeated):
+        axes = picks[name]
+        if axes and (not site.factor.by_entry or (site.shape is not None and site.shape[: len(axes)] != axes)):
+            raise ValueError(
+                f"several arguments of {site.name!r} pick by {name!r}, which has {axes} categories in a row, and "
+                f"{site.name!r} has no entries for each of them; give it the same leading axes, or a variable that is "
+                "all of its arguments, for instance one with a NormalGamma belief"
+            )
+
+
 def _instead(family: str) -> str:
     if family in _FACTORS:
         return f"give it a factor, for instance graphs.{_FACTORS[family]}"
@@ -398,8 +413,10 @@ def _require_independent(name: str, factor: Factor) -> None:
         key: argument.names - frozenset().union(*(call.names for call in applications(argument)))
         for key, argument in factor.arguments.items()
     }
+    # Given a category that picks on both sides they are apart, and the density is an average over it.
+    picks = {key: frozenset(argument.picks) for key, argument in factor.arguments.items()}
     for (left, a), (right, b) in itertools.combinations(statistics.items(), 2):
-        both = a & b
+        both = a & b - (picks[left] & picks[right])
         if both:
             raise ValueError(
                 f"the {left} and the {right} of {name!r} both depend on {', '.join(sorted(both))}, and a closed form "

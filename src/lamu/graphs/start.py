@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -223,7 +224,12 @@ def first_beliefs(
         rows = jax.vmap(one, in_axes=(None, 0, 0, 0))(statistics, batch.y, order, keys)
         return (batch.total(rows) + log_joint(shared, Environment(statistics))) / temperature
 
-    return updated(F, statistics, blocks, {site.name: site.kind for site in shared})
+    beliefs = updated(F, statistics, blocks, {site.name: site.kind for site in shared})
+    # No message of theirs tells the members apart that a category picks, and at one mean all stay alike.
+    open_to = [site.factor for site in in_rows if not site.factor.exact and site.factor.mixed_over()]
+    apart = frozenset().union(*(factor.names for factor in open_to)) & set(beliefs)
+    moved = {name: statistics[name] for name in sorted(apart) if isinstance(statistics[name], Numbers | Vectors)}
+    return beliefs | {name: replace(beliefs[name], mean=part.first) for name, part in moved.items()}
 
 
 def _priors(

@@ -19,6 +19,7 @@ from lamu.graphs.expressions.interface import (
     Variable,
     common_shape,
     lifted,
+    repeated_picks,
 )
 from lamu.graphs.expressions.members import Indexed, Sliced
 from lamu.graphs.expressions.products import Multiple, ScaleProduct, StickBreaking, Sum, Times
@@ -39,4 +40,5 @@ __all__ = [
     "Variable",
     "common_shape",
     "lifted",
+    "repeated_picks",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -13,7 +14,17 @@ from lamu.graphs.statistics import KINDS, Numbers, Series, Statistics, Vectors
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Environment", "Expression", "Input", "KnownValue", "Value", "Variable", "common_shape", "lifted"]
+__all__ = [
+    "Environment",
+    "Expression",
+    "Input",
+    "KnownValue",
+    "Value",
+    "Variable",
+    "common_shape",
+    "lifted",
+    "repeated_picks",
+]
 
 
 S = TypeVar("S", bound=Statistics)
@@ -51,6 +62,16 @@ class Expression:
     def names(self) -> frozenset[str]:
         """The variables that it depends on."""
         return frozenset().union(*(part.names for part in self.parts))
+
+    @property
+    def picks(self) -> dict[str, tuple[int, ...]]:
+        """The categories that pick members, and the axes of each before that of its values."""
+        return {name: axes for part in self.parts for name, axes in part.picks.items()}
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        """The categories that pick in several of its parts, given each value of which alone it has closed forms."""
+        return repeated_picks(self.parts)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -197,6 +218,14 @@ class Input(Value):
 
     def first(self, at: Environment) -> Array:
         return at.inputs[self.name]
+
+
+def repeated_picks(parts: Iterable[Expression]) -> frozenset[str]:
+    """Returns the categories that pick in several of some expressions, or several times in one."""
+    parts = tuple(parts)
+    counts = Counter(name for part in parts for name in part.picks)
+    several = frozenset(name for name, count in counts.items() if count > 1)
+    return several.union(*(part.repeated for part in parts))
 
 
 def common_shape(parts: Iterable[Any]) -> tuple[int, ...] | None:

@@ -50,6 +50,16 @@ class Indexed(Expression):
             return None if self.of.shape is None or isinstance(self.by, Variable) else self.of.shape[1:]
         return (*self.by.shape[:-1], *self.of.shape[1:])
 
+    @property
+    def picks(self) -> dict[str, tuple[int, ...]]:
+        by = {self.by.name: (self.by.size or ())[:-1]} if isinstance(self.by, Variable) else {}
+        return {**self.of.picks, **by}
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        again = {self.by.name} & set(self.of.picks) if isinstance(self.by, Variable) else set()
+        return self.of.repeated | again
+
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns those of the plate; a member of one vector is a number.
         return _without_vectors(self.of.kinds()) if self.of.shape and len(self.of.shape) == 1 else self.of.kinds()

@@ -27,7 +27,7 @@ class Times(Expression):
     right: Expression  # z `[K]`
 
     def __post_init__(self) -> None:
-        both = self.left.names & self.right.names
+        both = _on_both(self.left, self.right)
         if both:
             raise ValueError(
                 f"both sides of @ depend on {', '.join(sorted(both))}, whose product with itself has no closed form; "
@@ -87,7 +87,7 @@ class Sum(Expression):
     right: Expression  # b
 
     def __post_init__(self) -> None:
-        both = self.left.names & self.right.names
+        both = _on_both(self.left, self.right)
         if both:
             raise ValueError(
                 f"both sides of + depend on {', '.join(sorted(both))}, so that they are not independent; write the "
@@ -160,6 +160,11 @@ class Multiple(Expression):
         return self.of.quadratic(weight * self.by.first(at) ** 2, at)
 
 
+def _on_both(left: Expression, right: Expression) -> frozenset[str]:
+    """Returns the variables on both sides of an operator, without categories: given each value the sides are apart."""
+    return (left.names & right.names) - (set(left.picks) & set(right.picks))
+
+
 def _require_numbers(side: Expression, sign: str) -> None:
     """Raises a TypeError for variables of which sums and multiples have no closed form."""
     if side.kinds() and not {Numbers, Statistics} & set(side.kinds()):
@@ -224,7 +229,7 @@ class ScaleProduct(Expression):
 
     def __mul__(self, other: Any) -> ScaleProduct:
         if isinstance(other, ScaleProduct):
-            both = self.names & other.names
+            both = _on_both(self, other)
             if both:
                 raise ValueError(
                     f"both scales depend on {', '.join(sorted(both))}; multiply independent ones, each of them once"
