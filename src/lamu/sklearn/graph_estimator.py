@@ -203,13 +203,13 @@ class GaussianMixture(StandardisedEstimator):
        q(\pi)\, q(m, \Sigma)\, \textstyle\prod_i q(z_i) \approx p(\pi, m, \Sigma, z \mid x) \]
 
     On rows of unit scale the priors are Dirichlet(a) for the weights, and normal–Wishart of mean 0, count 1, as many
-    degrees of freedom as columns, and the unit matrix, for each component. Columns are standardised within, and every
-    attribute and density is in their own units.
+    degrees of freedom as columns, and the unit matrix, for each component. NaN is a missing entry, in `fit` and
+    everywhere, and integrated out; a row may miss all of them. Columns are standardised within, and every attribute and
+    density is in their own units.
 
     Args:
         n_components: how many at most; a small `weight_concentration_prior` lets those die that the rows do not need.
-        covariance_type: "full" or "diag", one for each component, or "tied", one for all. With "diag" NaN is a missing
-            entry.
+        covariance_type: "full" or "diag", one for each component, or "tied", one for all.
         weight_concentration_prior: a, for each component.
         n_init: how many random starts; the one with the best bound is kept.
         max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
@@ -253,7 +253,7 @@ class GaussianMixture(StandardisedEstimator):
         """Learns from rows.
 
         Args:
-            X: rows `[rows, columns]`.
+            X: rows `[rows, columns]`; NaN is a missing entry.
             y: ignored.
 
         Raises:
@@ -318,7 +318,7 @@ class GaussianMixture(StandardisedEstimator):
 
     @property
     def _allows_nan(self) -> bool:
-        return self.covariance_type == "diag"
+        return True
 
 
 class TopicModel(_Components, GraphEstimator):
