@@ -22,6 +22,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array, DTypeLike, RandomKey
 
-__all__ = ["bits", "normal"]
+__all__ = ["bits", "normal", "normals"]
 
 _FIRST = (16, 0x21F0AAAD, 15, 0xD35A2D97, 15)
 _SECOND = (16, 0x7FEB352D, 15, 0x846CA68B, 16)
@@ -60,12 +61,33 @@ def bits(key: RandomKey, size: int) -> Array:
 def normal(key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike | None = None) -> Array:
     """Returns independent standard normal numbers."""
     dtype = jnp.result_type(float) if dtype is None else jnp.dtype(dtype)
-    words = _words(key, math.prod(shape))
-    if dtype == jnp.float64:
-        # Words under a second key are the lower half of the mantissa.
-        words = jnp.concatenate([words, _words(jax.random.fold_in(jax.random.clone(key), _LOW), 0)])
+    return _drawn(_words_of(key, dtype == jnp.float64, math.prod(shape)), shape, dtype)
+
+
+def normals(key: RandomKey, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DTypeLike]) -> list[Array]:
+    """Returns `normal` of each of as many keys as `jax.random.split` makes, their words mixed side by side."""
+    keys, size = jax.random.split(key, len(shapes)), max(map(math.prod, shapes))
+    precise = any(dtype == jnp.float64 for dtype in dtypes)
+    of = partial(_words_of, precise=precise, size=size)
+    # Threefry is a loop of small operations on a processor, which cost a step of a small network one loop a leaf. Of
+    # other keys a batch has other words than each key alone.
+    together = jax.random.key_impl(key) == "threefry2x32"
+    words = jax.vmap(of)(keys) if together else jnp.stack([of(keys[i]) for i in range(len(shapes))])
+    return [_drawn(words[i], shape, dtype) for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))]
+
+
+def _drawn(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     wide = dtype if dtype == jnp.float64 else jnp.dtype(jnp.float32)
-    return _apart(words, tuple(shape), wide).astype(dtype)
+    return _apart(words if dtype == jnp.float64 else words[:2], tuple(shape), wide).astype(dtype)
+
+
+def _words_of(key: RandomKey, precise: bool, size: int) -> Array:
+    """Returns the words of a draw, four of them for numbers of two words."""
+    words = _words(key, size)
+    if not precise:
+        return words
+    # Words under a second key are the lower half of the mantissa.
+    return jnp.concatenate([words, _words(jax.random.fold_in(jax.random.clone(key), _LOW), 0)])
 
 
 def _words(key: RandomKey, size: int) -> Array:

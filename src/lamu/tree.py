@@ -212,9 +212,11 @@ def normal(key: RandomKey, like: Params) -> Params:
         >>> tree.normal(jax.random.key(0), {"w": jnp.zeros((2, 3))})["w"].shape
         (2, 3)
     """
-    return jax.tree.map(
-        lambda k, x: fast_random.normal(k, jnp.shape(x), jnp.result_type(x)), keys_like(key, like), like
-    )
+    leaves, structure = jax.tree.flatten(like)
+    if not leaves:
+        return like
+    shapes, dtypes = [jnp.shape(x) for x in leaves], [jnp.result_type(x) for x in leaves]
+    return structure.unflatten(fast_random.normals(key, shapes, dtypes))
 
 
 def map_with_path(function: Callable[..., object], a: PyTree, *rest: PyTree) -> PyTree:
