@@ -15,7 +15,7 @@ from lamu.operators.interface import Operator, Structure
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["Diagonal", "Eigenbasis", "Scalar", "Scaled"]
+__all__ = ["Diagonal", "Eigenbasis", "Scalar", "Scaled", "inverse_square_root"]
 
 
 @record
@@ -107,6 +107,13 @@ class Scalar(Structure):
         return jnp.asarray(self.value > 0)
 
 
+def inverse_square_root(values: Array) -> Array:
+    """Returns 1 / √s, NaN below zero."""
+    # XLA for CPUs does not vectorise a loop that is a root and products alone: it takes six times as long. With a
+    # constant in it, here that of the comparison, it does.
+    return jnp.where(values >= 0, jax.lax.rsqrt(values), jnp.nan)
+
+
 def _weighted_squares(jacobian: Params, weight: Array) -> Params:
     """The diagonal of the sum over the batch of Jᵀ W J."""
     of_leaf = lambda leaf: jnp.einsum("bk...,bkl,bl...->...", leaf, weight.astype(leaf.dtype), leaf)
@@ -179,7 +186,7 @@ class Diagonal(Structure):
 
     def inverse_root(self, z: Params) -> Params:
         """Returns z / √s."""
-        return jax.tree.map(lambda s, leaf: leaf * jax.lax.rsqrt(s), self.values, z)
+        return jax.tree.map(lambda s, leaf: leaf * inverse_square_root(s), self.values, z)
 
     def factored(self) -> Diagonal:
         """Returns itself: there is nothing to factor."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.operators.diagonal import Diagonal, Scaled
+from lamu.operators.diagonal import Diagonal, Scaled, inverse_square_root
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree
@@ -224,7 +224,7 @@ class LowRankEigen(Operator):
 
         It is \(I - W\, \mathrm{diag}(1 / (s (1 + s)))\, W^\top\) with \(s = \sqrt{1 + \lambda}\), for a λ of zero too.
         """
-        scaled = jax.tree.map(lambda leaf, d: leaf * jax.lax.rsqrt(d), z, self.values)
+        scaled = jax.tree.map(lambda leaf, d: leaf * inverse_square_root(d), z, self.values)
         s = jnp.sqrt(1 + self.eigenvalues)
         correction = _combine(self.root, _products(self.root, scaled) / (s * (1 + s)))
         return jax.tree.map(lambda x, c, d: x - c / d, scaled, correction, self.values)

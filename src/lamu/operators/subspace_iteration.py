@@ -6,8 +6,8 @@
 # With w columns the pair of eigenvalue \(\theta_k\) converges by the factor \(\theta_{w+1} / \theta_k\) an iteration,
 # from wherever it starts: columns near the leading eigenvectors, which an older matrix had, need one or two iterations.
 # The shift τ is of the order of rounding, and keeps the columns independent where A has a smaller rank than there are
-# columns. LAPACK's factorisation of a tall matrix is not used: from a few hundred rows on its threads wait for each
-# other in a busy loop, which on a machine with other work costs hundreds of times the factorisation.
+# columns. LAPACK's factorisation is used of small matrices alone: of others its threads wait for each other in a busy
+# loop, which on a machine with other work costs hundreds of times the factorisation.
 #
 # Source: Rutishauser (1970); Halko, Martinsson & Tropp (2011), algorithm 4.4. Twice is enough: Giraud et al. (2005).
 
@@ -23,13 +23,16 @@ __all__ = ["COLUMNS_TO_SPARE", "iterated", "leading_eigenpairs", "orthonormal"]
 
 COLUMNS_TO_SPARE = 8  # beside those that are kept; Halko et al. (2011) take 5 to 10
 _COLD, _WARM = 3, 2  # iterations from random columns, and from known ones
+_ONE_THREAD = 9000  # numbers of a matrix that OpenBLAS multiplies with a vector by one thread, a few less
 
 # Accelerators shorten the factors of a float32 product unless told not to.
 _EXACT = jax.lax.Precision.HIGHEST
 
 
 def orthonormal(columns: Array) -> Array:
-    """Returns orthonormal columns of the same spans, first to last, by Gram and Schmidt's process, done twice."""
+    """Returns orthonormal columns of the same spans, first to last; of large matrices by Gram and Schmidt, twice."""
+    if columns.size <= _ONE_THREAD:
+        return jnp.linalg.qr(columns)[0]
     rows = columns.T
     # Of a column of zeros zeros remain.
     least = jnp.finfo(columns.dtype).tiny
