@@ -48,29 +48,45 @@ class Training:
     """
 
     def __init__(self) -> None:
-        self.calls: dict[str, Any] = {}
+        self.calls: dict[str, Any] = {}  # by the group and its number
+        self.parts: list[np.ndarray] = []  # the rows of each fold
         random = np.random.default_rng(1)
         self.densities = {name: random.normal(-2.0, 0.7, (9, FOLDS, STRETCHES, N)) for name in ("small", "large")}
         self.densities["small"][2] -= 8.0  # a candidate that will have no weight
 
+    def folds(self, *of: Any) -> list[np.ndarray]:
+        self.parts = folds_of(*of[:3], **({"stratify": of[3]} if len(of) > 3 else {}))
+        return self.parts
+
     def __call__(self, model: Any, members: Any, rows: Any, batch: Any, *rest: Any) -> TrainedPath:
-        large = "hidden" in members.params["network"]
+        name = "large" if "hidden" in members.params["network"] else "small"
         count = len(members.params["network"]["linear"]["bias"])
-        self.calls["large" if large else "small"] = (model, members, rows, batch, rest)
-        table = self.densities["large" if large else "small"].reshape(-1, STRETCHES, N)
-        found = np.stack([table[m][:, np.asarray(rows.held)[m % FOLDS]] for m in range(count)])
+        folds = [next(k for k, part in enumerate(self.parts) if held[0] in part) for held in np.asarray(rows.held)]
+        group = candidates_for(varying=False, kernels=True)[name == "large"]
+        first = next(c for c, each in enumerate(group) if _is_prior_of(each, model.network, members.prior))
+        who = [(first + m // len(folds), folds[m % len(folds)]) for m in range(count)]
+        self.calls[f"{name} {who[0]}"] = (model, members, rows, batch, who)
+        table = self.densities[name]
+        found = np.stack([table[c, k][:, np.asarray(rows.held)[m % len(folds)]] for m, (c, k) in enumerate(who)])
         along = lambda leaf: np.broadcast_to(np.asarray(leaf)[:, None], (len(leaf), STRETCHES, *leaf.shape[1:]))
         params = jax.tree.map(along, members.params)
         bias = params["network"]["linear"]["bias"]
-        tag = 100.0 * np.arange(count)[:, None] + np.arange(STRETCHES) + (1000.0 if large else 0.0)
+        numbers = np.array([c * FOLDS + k for c, k in who])
+        tag = 100.0 * numbers[:, None] + np.arange(STRETCHES) + (1000.0 if name == "large" else 0.0)
         params["network"]["linear"]["bias"] = np.broadcast_to(tag[..., None], bias.shape).astype(bias.dtype)
         return TrainedPath(params, found)
+
+
+def _is_prior_of(candidate: Any, network: Any, prior: Any, member: int = 0) -> bool:
+    pairs = zip(jax.tree.leaves(prior), jax.tree.leaves(candidate.prior(network)), strict=True)
+    return all(np.allclose(given[member], expected) for given, expected in pairs)
 
 
 @pytest.fixture
 def trained(monkeypatch: Any) -> Training:
     found = Training()
     monkeypatch.setattr(stacked_fit, "train", found)
+    monkeypatch.setattr(stacked_fit, "folds_of", lambda *of, stratify: found.folds(*of, stratify))
     return found
 
 
@@ -91,28 +107,26 @@ def test_members_learn_from_the_other_folds_and_their_own_judges_them(
     judges = judges_of(COUNTS, 5, False, 6 if few else N)
     assert [len(each) for each in judges] == [6 if few else 8] * FOLDS
     groups = dict(zip(("small", "large"), candidates_for(varying=False, kernels=True), strict=True))
-    for name, (model, members, rows, batch, _) in trained.calls.items():
-        for k, part in enumerate(parts):
-            assert set(rows.order[k].ravel().tolist()) == set(range(N)) - set(part.tolist())
-            expected = order_of(np.setdiff1d(np.arange(N), part), 30, 6, 5 + k)
-            np.testing.assert_array_equal(rows.order[k], expected)
-            assert sorted(set(rows.held[k].tolist())) == judges[k].tolist()
-            assert rows.held[k][: len(judges[k])].tolist() == judges[k].tolist()
-        assert len({order.tobytes() for order in np.argsort(rows.order.reshape(FOLDS, -1), axis=1)}) == FOLDS
-        assert rows.data_size.tolist() == [16.0] * FOLDS
+    starts: dict[int, np.ndarray] = {}
+    for call, (model, members, rows, batch, who) in trained.calls.items():
+        name, folds = call.split()[0], [k for _, k in who[: len(rows.order)]]
+        for at, k in enumerate(folds):
+            assert set(rows.order[at].ravel().tolist()) == set(range(N)) - set(parts[k].tolist())
+            expected = order_of(np.setdiff1d(np.arange(N), parts[k]), 30, 6, 5 + k)
+            np.testing.assert_array_equal(rows.order[at], expected)
+            assert sorted(set(rows.held[at].tolist())) == judges[k].tolist()
+            assert rows.held[at][: len(judges[k])].tolist() == judges[k].tolist()
+        assert rows.data_size.tolist() == [16.0] * len(folds)
         np.testing.assert_array_equal(np.asarray(batch.y)[:N], COUNTS)
         np.testing.assert_allclose(np.asarray(batch.weight)[:N], WEIGHT)
-        starts = members.params["network"]
-        for c, candidate in enumerate(groups[name]):
-            own = slice(c * FOLDS, (c + 1) * FOLDS)
-            prior = jax.tree.leaves(candidate.prior(model.network))
-            for given, expected in zip(jax.tree.leaves(members.prior), prior, strict=True):
-                np.testing.assert_allclose(given[own], np.broadcast_to(expected, (FOLDS, *np.shape(expected))))
-            same = jax.tree.map(lambda leaf, own=own: np.asarray(leaf[own]) - np.asarray(leaf[:FOLDS]), starts)
-            assert all(not leaf.any() for leaf in jax.tree.leaves(same))  # a fold's start is that of every candidate
-        if name == "large":
-            (kernel,) = [leaf for leaf in jax.tree.leaves(starts["hidden"]) if leaf.ndim == 3][:1]
-            assert len({np.asarray(kernel[k]).tobytes() for k in range(FOLDS)}) == FOLDS
+        for m, (c, k) in enumerate(who):
+            assert _is_prior_of(groups[name][c], model.network, members.prior, m)
+            if name == "large":  # a fold's start is that of every candidate
+                kernel = np.asarray(members.params["network"]["hidden"]["smooth"][m])
+                np.testing.assert_array_equal(starts.setdefault(k, kernel), kernel)
+    assert len({start.tobytes() for start in starts.values()}) == FOLDS
+    members = [each for call, (*_, who) in trained.calls.items() if call.startswith("large") for each in who]
+    assert sorted(members) == [(c, k) for c in range(3) for k in range(FOLDS)]
     _require_mixture(found, trained, groups, judges)
 
 
@@ -152,7 +166,7 @@ def test_the_seed_is_of_folds_orders_starts_and_predictions(trained: Training) -
         found[seed] = lamu.fit_table(X, COUNTS, Poisson(), folds=FOLDS, steps=30, seed=seed)
         seen[seed] = {name: call[1:3] for name, call in trained.calls.items()}
     for name in ("small", "large"):
-        (members, rows), (others, other_rows) = seen[5][name], seen[6][name]
+        (members, rows), (others, other_rows) = (seen[seed][f"{name} (0, 0)"] for seed in (5, 6))
         assert not np.array_equal(rows.order, other_rows.order)
         assert not np.array_equal(rows.held, other_rows.held)
         pairs = zip(jax.tree.leaves(members.params["network"]), jax.tree.leaves(others.params["network"]), strict=True)

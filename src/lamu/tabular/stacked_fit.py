@@ -10,11 +10,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -22,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamu import memory
+from lamu import memory, tree
 from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
@@ -38,8 +35,10 @@ from lamu.running.checkpoints import Checkpoints, described, of_part, rows_descr
 from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, constant_of, sharpened
+from lamu.tabular.race import going_on
 from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import TRACING, FoldRows, Members, Path, Stretches, order_of, rows_padded, train
+from lamu.tabular.trainings import stretches_kept, trainings
 from lamu.tabular.truncated import Truncated, untruncated_weight
 from lamu.typing import Array, Inputs, Params, Targets
 
@@ -71,7 +70,8 @@ class StackedFit:
     Attributes:
         posterior: the mixture.
         weights: the weight of each candidate by its name; they sum to one.
-        nll: each candidate's negative log density of the rows that its members have not seen, in nats a row.
+        nll: each candidate's negative log density of the rows that its members have not seen, in nats a row; of one
+            that stopped after its first fold, of that fold.
         stacked_nll: that of the mixture, at weights that were chosen by the same rows, before the factor of the noise
             or of the logits.
         folds: how many there were.
@@ -114,11 +114,12 @@ def fit_table(
     layers of 64 beside the linear path, and such networks that read the pieces, too, beside the additive path, under
     priors of two scales. Where the likelihood is `Gaussian()`, it becomes `HeteroscedasticGaussian()`: linear and
     additive candidates come with a constant noise and with one that depends on the row, the others with the latter.
-    All members of an architecture take `steps` gradients of 128 rows (of 256, from 131,072 rows on) in one compiled
-    program. Where a fold has more than 20,000 / K rows, a random sample of so many judges its members, so that memory
-    grows by the rows alone: a copy of them, and the numbers of those of every step. At last one factor, by held-out
-    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes. Where all targets are positive, the
-    noise is truncated at zero, with the probability that held-out rows give to that.
+    Members take `steps` gradients of 128 rows (of 256, from 131,072 rows on), all smaller ones in one compiled program.
+    Networks that read the pieces train on the first fold before the others: one without which the mixture predicts that
+    fold's rows as well, for sure, stops there. Where a fold has more than 20,000 / K rows, a random sample of so many
+    judges its members, so that memory grows by the rows alone: a copy of them, and the numbers of those of every step.
+    At last one factor, by held-out rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes.
+    Where all targets are positive, the noise is truncated at zero, with the probability that held-out rows give to it.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -193,7 +194,6 @@ def fit_table(
         raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
     settings = {"likelihood": described(likelihood), "levels": levels, "folds": folds, "steps": steps, "seed": seed}
     run = {} if checkpoint is None else {"rows": rows_described(rows), **{k: str(v) for k, v in settings.items()}}
-    kept = [_stretches(of_part(checkpoint, part), run, resume) for part in ("small", "networks")]
     likelihood, means = _scaled(likelihood, np.asarray(rows.y), np.asarray(rows.weight, float))
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
     _require_room(rows, folds, steps)
@@ -203,15 +203,25 @@ def fit_table(
     ahead = numbers <= _ENCODED and numbers * full.mask.dtype.itemsize <= memory.limit() // 2
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
     hidden, hidden_training, smooth = network, full, None
+    plain, plain_training = network, full
     if ahead:
         hidden, readings = network.encode(full.x)
         hidden_training = replace(full, x=readings)
+        # Products with the pieces would be most of the operations, also where their weights stay at zero.
+        plain = replace(hidden, columns=replace(hidden.columns, piece_count=0))
+        plain_training = replace(full, x=np.asarray(readings)[:, : columns.smooth_width])
         if count <= _KERNEL_ROWS:
-            smooth = np.asarray(readings)[:count, : columns.smooth_width]
+            smooth = plain_training.x[:count]
     small, large = candidates_for(varying=means is not None, kernels=smooth is not None)
+    without, costly = ([each for each in large if each.pieces is pieces] for pieces in (False, True))
+    fits = {"small": len(small) * folds, "networks": len(without) * folds}
+    fits |= {_part(each, k): 1 for each in costly for k in range(folds)}
+    kept = {part: stretches_kept(of_part(checkpoint, part), run, resume) for part in fits}
     kinds = f"{len(small) * folds} smaller models and {len(large) * folds} networks"
-    with Progress(steps, progress, kinds) as bar, _threads(kept, bar) as start:
-        networks = start(1, table.plan(hidden, hidden_training, large))  # the longest, which needs no kernel
+    with Progress(steps, progress, kinds) as bar, trainings(_learn, kept, fits, steps, bar) as threads:
+        pieces = {each: table.plan(hidden, hidden_training, [each]) for each in costly}
+        opening = threads.start({_part(each, 0): plan.member(0) for each, plan in pieces.items()})
+        networks = threads.start({"networks": table.plan(plain, plain_training, without)} if without else {})
         kernel = None if smooth is None else _kernel(smooth, rows, likelihood)
         flat, training = replace(network, widths=(), kernel=kernel), hidden_training
         with TRACING:
@@ -219,12 +229,25 @@ def fit_table(
                 flat, readings = flat.encode(full.x)
                 training = replace(full, x=readings)
             plan = table.plan(flat, training, small)
-        paths = start(0, plan).result(), networks.result()
-    found: list[_Found] = []
-    for candidates, path in zip((small, large), paths, strict=True):
-        company = found[0].log_density if found else None
-        found += [table.stopped(each, path, c, company) for c, each in enumerate(candidates)]
-    densities = np.stack([each.log_density for each in found], axis=1)
+        others = threads.start({"small": plan})
+        paths = dict(zip(small, others.result()[0].split(len(small)), strict=True))
+        paths |= dict(
+            zip(without, [part for path in networks.result() for part in path.split(len(without))], strict=True)
+        )
+        opened = dict(zip(costly, opening.result(), strict=True))
+        first = replace(table, judges=table.judges[:1])
+        judged = first.found({**{each: path.split(folds)[0] for each, path in paths.items()}, **opened})
+        of_costly = range(len(paths), len(judged))
+        going = [judged[each].candidate for each in going_on(_stacked(judged), of_costly, first.counts, _PULL)]
+        threads.leave_out(_part(each, k) for each in costly if each not in going for k in range(1, folds))
+        rest = {
+            each: [threads.start({_part(each, k): pieces[each].member(k)}) for k in range(1, folds)] for each in going
+        }
+        for each, futures in rest.items():
+            paths[each] = Path.joined([opened[each], *(future.result()[0] for future in futures)])
+    found = table.found({each: paths[each] for each in (*small, *large) if each in paths})
+    stopped = [each for each in judged if each.candidate not in paths]
+    densities = _stacked(found)
     weights = stacking_weights(densities, _PULL, table.counts)
     kept = weights >= _NEGLIGIBLE
     weights = np.where(kept, weights, 0.0) / weights[kept].sum()
@@ -249,8 +272,10 @@ def fit_table(
     posterior = Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
     return StackedFit(
         posterior,
-        {each.candidate.name: float(weight) for each, weight in zip(found, weights, strict=True)},
-        {each.candidate.name: -mean(each.log_density) for each in found},
+        {each.candidate.name: weight for each, weight in zip(found, weights.tolist(), strict=True)}
+        | {each.candidate.name: 0.0 for each in stopped},
+        {each.candidate.name: -mean(each.log_density) for each in found}
+        | {each.candidate.name: -float(np.average(each.log_density, weights=first.counts)) for each in stopped},
         nll,
         folds,
         steps,
@@ -271,7 +296,7 @@ def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
     steps = _steps_for(count, folds)
     fits, steps = (small + large) * folds, steps - steps % _STRETCHES
     kinds = f"{small} linear, additive and kernel models and {large} networks"
-    return f"{fits} fits of {steps:,} steps each: {kinds}, over {folds} folds"
+    return f"{fits} fits at most of {steps:,} steps each: {kinds}, over {folds} folds"
 
 
 def _varies(likelihood: Likelihood) -> bool:
@@ -298,6 +323,24 @@ class _Plan:
     members: Members  # every candidate over all folds
     rows: FoldRows  # which rows each fold learns from, and which judge it
     batch: Batch  # all rows
+
+    def member(self, number: int) -> _Plan:
+        """Returns the plan of one member, where there is one a fold."""
+        of = lambda tree: jax.tree.map(lambda leaf: leaf[number : number + 1], tree)
+        return replace(self, members=of(self.members), rows=of(self.rows))
+
+
+def _learn(plan: _Plan, count: Callable[[int], None], kept: Stretches) -> Path:
+    return train(plan.model, plan.members, plan.rows, plan.batch, _STRETCHES, _RATE, count, kept)
+
+
+def _part(candidate: Candidate, fold: int) -> str:
+    """Returns the name of a member's checkpoints."""
+    return f"{candidate.name.replace(', ', '-').replace(' ', '-')}-{fold}"
+
+
+def _stacked(found: Sequence[_Found]) -> np.ndarray:
+    return np.stack([each.log_density for each in found], axis=1)
 
 
 @dataclass(frozen=True)
@@ -358,19 +401,24 @@ class _Table:
         ]
         return _Plan(model, jax.tree.map(lambda *leaves: np.concatenate(leaves), *members), self.rows, batch)
 
-    def stopped(self, candidate: Candidate, path: Path, number: int, company: np.ndarray | None) -> _Found:
+    def found(self, paths: Mapping[Candidate, Path]) -> list[_Found]:
+        """Returns candidates where they stop, the linear one first, which is the company of networks."""
+        found: list[_Found] = []
+        for candidate, path in paths.items():
+            found.append(self.stopped(candidate, path, found[0].log_density if candidate.hidden and found else None))
+        return found
+
+    def stopped(self, candidate: Candidate, path: Path, company: np.ndarray | None) -> _Found:
         """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
         # It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
         # weight, it is judged as it is used.
-        first, folds = number * len(self.judges), len(self.judges)
-        of_folds = [path.log_density[first + k, :, : len(judges)] for k, judges in enumerate(self.judges)]
+        of_folds = [path.log_density[k, :, : len(judges)] for k, judges in enumerate(self.judges)]
         found = judged = np.concatenate(of_folds, axis=1)
         if company is not None:
             judged = np.logaddexp(np.log1p(-_COMPANY) + found, np.log(_COMPANY) + company)
         mean = np.average(judged, axis=1, weights=self.counts)
         best = int(np.argmax(np.nan_to_num(mean, nan=-np.inf, neginf=-np.inf)))
-        params = jax.tree.map(lambda leaf: leaf[first : first + folds, best], path.params)
-        return _Found(candidate, params, found[best])
+        return _Found(candidate, jax.tree.map(lambda leaf: leaf[:, best], path.params), found[best])
 
     def outputs(self, network: TableNetwork, members: Params, batch: Batch) -> np.ndarray:
         """Returns the outputs of every member at all rows that judge, `[candidates, folds, rows, outputs]`."""
@@ -390,46 +438,6 @@ def _starts(model: Model, seeds: Array, batch: Batch) -> Params:
 
 def _for_each(folds: int, tree: object) -> Any:
     return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (folds, *leaf.shape)), tree)
-
-
-def _stretches(checkpoint: Any, run: Mapping[str, str], resume: bool) -> Stretches:
-    """Returns the checkpoints of an architecture; refuses those that are there if they are not to be used."""
-    keeper = checkpoint if checkpoint is None or isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
-    found = Stretches(keeper, run)
-    if found.exist and not resume and keeper is not None:
-        raise ValueError(
-            f"there are checkpoints in {str(keeper.folder)!r} already, which would be overwritten; go on from them "
-            "with resume=True, or choose another folder"
-        )
-    return found
-
-
-@contextmanager
-def _threads(kept: Sequence[Stretches], bar: Progress) -> Iterator[Callable[[int, _Plan], Future[Path]]]:
-    """Yields what starts a plan's training in a thread of its own, so that none waits for another's compilation."""
-    # An error inside the block, an interruption too, ends every training after its stretch.
-    done, stopped = [0] * len(kept), threading.Event()
-    wide = jax.dtypes.canonicalize_dtype(float) == np.float64
-    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-
-    def learn(index: int, plan: _Plan) -> Path:
-        def count(steps: int) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-            done[index] = steps
-            bar.update(min(done))
-
-        # A thread inherits neither the precision nor the device of the block that starts it.
-        with jax.enable_x64(wide), jax.default_device(device):
-            of = plan.model, plan.members, plan.rows, plan.batch
-            return train(*of, _STRETCHES, _RATE, count, kept[index])
-
-    with ThreadPoolExecutor(len(kept)) as pool:
-        try:
-            yield lambda index, plan: pool.submit(learn, index, plan)
-        except BaseException:
-            stopped.set()  # the pool waits for its threads
-            raise
 
 
 def _require_room(rows: Arrays, folds: int, steps: int) -> None:
@@ -484,10 +492,17 @@ def _with_noise(likelihood: Scaled, outputs: np.ndarray, judging: tuple[np.ndarr
 
 
 def _completed(params: Params, like: Params) -> Params:
-    folds = len(params["network"]["linear"]["bias"])
-    zeros = lambda part: jax.tree.map(lambda leaf: np.zeros((folds, *leaf.shape), leaf.dtype), part)
-    network = {name: params["network"].get(name, zeros(part)) for name, part in like["network"].items()}
-    return {**params, "network": network}
+    own, folds = tree.by_path(params["network"]), len(params["network"]["linear"]["bias"])
+
+    def leaf(path: str, whole: Any) -> Any:
+        known = own.get(path)
+        return (
+            known
+            if known is not None and known.shape[1:] == whole.shape
+            else np.zeros((folds, *whole.shape), whole.dtype)
+        )
+
+    return {**params, "network": tree.map_with_path(leaf, like["network"])}
 
 
 def _scaled(likelihood: Likelihood, y: np.ndarray, counts: np.ndarray) -> tuple[Likelihood, int | None]:

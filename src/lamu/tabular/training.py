@@ -114,6 +114,18 @@ class Path:
     params: Params  # the averaged weights after every stretch, leaves `[members, stretches, ...]`
     log_density: np.ndarray  # of the rows that judge, `[members, stretches, held]`, in nats
 
+    def split(self, parts: int) -> list[Path]:
+        """Returns the paths of equally many members each."""
+        size = len(self.log_density) // parts
+        of = lambda tree, number: jax.tree.map(lambda leaf: leaf[number * size : (number + 1) * size], tree)
+        return [Path(of(self.params, number), of(self.log_density, number)) for number in range(parts)]
+
+    @classmethod
+    def joined(cls, paths: Sequence[Path]) -> Path:
+        """Returns the path of the members of all."""
+        params, log_density = zip(*((path.params, path.log_density) for path in paths), strict=True)
+        return cls(jax.tree.map(lambda *leaves: np.concatenate(leaves), *params), np.concatenate(log_density))
+
 
 @record
 class _Length:
