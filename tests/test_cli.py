@@ -126,6 +126,18 @@ def test_verify_exits_with_one_if_any_check_fails(lamu, monkeypatch):
     assert_refused(lamu("verify", "chek0"), "did you mean 'check0'?")
 
 
+def test_a_quick_verification_runs_a_row_of_each_kind(lamu, monkeypatch):
+    from lamu_verification import checks, latent_checks, likelihood_checks
+    from lamu_verification.command import QUICK
+
+    assert set(QUICK) <= {*checks(), *likelihood_checks(), *latent_checks()}
+    checks_of(monkeypatch, [1e-2])  # a row that would fail
+    assert lamu("verify", "--quick", "--json").code == 0
+    monkeypatch.setattr("lamu_verification.command.QUICK", ("check0",))
+    assert lamu("verify", "--quick").code == 1
+    assert_refused(lamu("verify", "check0", "--quick"), "leave one of the two out")
+
+
 def test_a_check_that_breaks_has_failed(lamu, monkeypatch):
     def broken():
         raise RuntimeError("no reference here")

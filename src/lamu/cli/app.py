@@ -344,13 +344,14 @@ def _verify(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A check, or likelihoods, or latent; all if left out.")
     ] = None,
+    quick: Annotated[bool, typer.Option("--quick", metavar=FLAG, help="A row of each kind, in a minute.")] = False,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
     """Check the algorithms against independent references, on this machine."""
     from lamu.cli.listing import verify
 
-    if not verify(name, as_json):
+    if not verify(name, as_json, quick):
         raise typer.Exit(1)
 
 

@@ -144,7 +144,7 @@ def show_algorithm(name: str, as_json: bool = False) -> None:
     show_table(name, ("choice", "value"), rows)
 
 
-def verify(name: str | None = None, as_json: bool = False) -> bool:
+def verify(name: str | None = None, as_json: bool = False, quick: bool = False) -> bool:
     """Runs the checks of algorithms against independent references, and prints how far each is off."""
     try:
         from lamu_verification import verify
@@ -154,4 +154,4 @@ def verify(name: str | None = None, as_json: bool = False) -> bool:
         raise ImportError(
             'the references of `lamu verify` are not installed; run pip install "lamu[verify]"'
         ) from error
-    return verify(name, as_json)
+    return verify(name, as_json, quick)
