@@ -47,7 +47,9 @@ def draw(ranks: Mapping[str, float], sets: int, file: Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 0.9 + 0.32 * len(names)), layout="constrained")
     axes.errorbar(values, range(len(names)), xerr=difference / 2, fmt="o", color="#1f4e79", elinewidth=2)
     axes.set_yticks(range(len(names)), [f"{name}  {value:.1f}" for name, value in ranks.items()])
-    axes.set_xlabel(f"mean rank over {sets} sets, 1 is best; half the critical difference {difference:.1f} to each side")
+    axes.set_xlabel(
+        f"mean rank over {sets} sets, 1 is best; half the critical difference {difference:.1f} to each side"
+    )
     axes.invert_yaxis()
     axes.spines[["right", "top"]].set_visible(False)
     figure.savefig(file, dpi=150)

@@ -29,8 +29,9 @@ seconds by all units), with the 10 % and 90 % quantiles of the bootstrap over ro
 waits; processor time counts all threads. JAX's persistent cache of compiled programs is off, except where a row says
 that it is filled. PyTorch and JAX have processes of their own. `.cache/bench/results.json` has all figures.
 
-A dagger (†) marks what is not to be trusted: the peer's threads wait for each other while they spin (OpenMP), and other
-work took more than a fifth of a core meanwhile, beside which such a peer slows down by up to thirty times.
+A dagger (†), and a hollow point in the picture, marks what is not to be trusted: the peer's threads wait for each other
+while they spin (OpenMP), and other work took more than a fifth of a core meanwhile, beside which such a peer slows down
+by up to thirty times.
 """
 
 
@@ -59,6 +60,11 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(rows)
 
 
+def doubtful(told: dict[str, Any]) -> bool:
+    """Returns whether the peer's threads spin, and other work held them up."""
+    return bool(told.get("spins")) and (told.get("others") or 0.0) > BUSY
+
+
 def ratios(rows: Sequence[dict[str, Any]]) -> str:
     lines = []
     for told in rows:
@@ -68,7 +74,7 @@ def ratios(rows: Sequence[dict[str, Any]]) -> str:
         for index, each in enumerate(told.get("ratios", ())):
             mine = len({other["ours"] for other in told["ratios"]})
             name = each["theirs"] if mine == 1 else f"{each['theirs']} ({each['ours']})"
-            if told.get("spins") and (told.get("others") or 0.0) > BUSY:
+            if doubtful(told):
                 name += " †"
             lines.append(
                 [
@@ -156,13 +162,17 @@ def picture(rows: Sequence[dict[str, Any]], path: Path) -> None:
     if not found:
         return
     figure, axis = pyplot.subplots(figsize=(8, 0.6 + 0.26 * len(found)))
-    for place, (_, each) in enumerate(reversed(found)):
+    for place, (row, each) in enumerate(reversed(found)):
+        style = {"markersize": 4, "markerfacecolor": "white"} if doubtful(row) else {"markersize": 4}
         for clock, colour, shift in (("processor_mean", "tab:blue", 0.12), ("wall_mean", "tab:orange", -0.12)):
             told = each[clock]
-            axis.plot(told["value"], place + shift, "o", color=colour, markersize=4)
+            axis.plot(told["value"], place + shift, "o", color=colour, **style)
             if not math.isnan(told["lower"]):
                 axis.plot([told["lower"], told["upper"]], [place + shift] * 2, color=colour, linewidth=1.5)
-    names = [f"{told['name']} / {each['theirs']}" for told, each in reversed(found)]
+    names = []
+    for told, each in reversed(found):
+        mine = len({other["ours"] for other in told["ratios"]})
+        names.append(f"{told['name']} / {each['theirs']}" + (f" ({each['ours']})" if mine > 1 else ""))
     axis.set_yticks(range(len(found)), names, fontsize=7)
     axis.set_xscale("log")
     axis.axvline(1.0, color="black", linewidth=0.8)

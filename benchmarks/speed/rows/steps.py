@@ -104,32 +104,44 @@ def race(name: str, peer: str, problem: Problem, rounds: int = ROUNDS) -> Race:
     return Race((problem.lamu(name, algorithm, state),), (problem.optax(peer, layers),), "step", same, rounds)
 
 
-@row("ivon_128", "IVON step, MLP 784-256-256-10, batch 128")
+DRAW = "Beside the gradient a step draws a normal number for each weight, and keeps one array more than Adam."
+SQUARES = "A step squares the gradient of every single row, one product of matrices more a layer; SGD has no state."
+
+
+@row("ivon_128", "IVON step, MLP 784-256-256-10, batch 128", why=DRAW)
 def ivon_128(quick: bool) -> Race:
     return race("ivon", "adam", Problem(128))
 
 
-@row("ivon_512", "IVON step, batch 512")
+@row("ivon_512", "IVON step, batch 512", why=DRAW)
 def ivon_512(quick: bool) -> Race:
     return race("ivon", "adam", Problem(512))
 
 
-@row("vogn_128", "VOGN step, batch 128")
+@row("vogn_128", "VOGN step, batch 128", why=f"{SQUARES} VOGN draws its weights besides.")
 def vogn_128(quick: bool) -> Race:
     return race("vogn", "sgd", Problem(128))
 
 
-@row("ogn_128", "OGN step, batch 128")
+@row("ogn_128", "OGN step, batch 128", why=SQUARES)
 def ogn_128(quick: bool) -> Race:
     return race("ogn", "sgd", Problem(128))
 
 
-@row("slang_128", "SLANG step, batch 128")
+@row(
+    "slang_128",
+    "SLANG step, batch 128",
+    why="A step makes the gradient of every row, and decomposes a low-rank matrix of as many columns as weights.",
+)
 def slang_128(quick: bool) -> Race:
     return race("slang", "sgd", Problem(128))
 
 
-@row("noisy_kfac_128", "noisy K-FAC step, batch 128")
+@row(
+    "noisy_kfac_128",
+    "noisy K-FAC step, batch 128",
+    why="A step draws weights by two factors a layer, and now and then decomposes them (the first has 785 rows).",
+)
 def noisy_kfac_128(quick: bool) -> Race:
     return race("noisy_kfac", "sgd", Problem(128))
 
