@@ -41,10 +41,9 @@ def main() -> int:
     if given.list:
         print("\n".join(f"{name:28}{entry.title}" for name, entry in known.items()))
         return 0
+    begins = lambda name: not given.rows or any(name.startswith(start) for start in given.rows)
     chosen = [
-        name
-        for name, entry in known.items()
-        if (any(name.startswith(start) for start in given.rows) if given.rows else entry.quick or not given.quick)
+        name for name, entry in known.items() if begins(name) and (entry.quick or not given.quick or name in given.rows)
     ]
     folder = given.out / ("quick" if given.quick else "full")
     folder.mkdir(parents=True, exist_ok=True)

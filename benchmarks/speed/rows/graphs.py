@@ -36,7 +36,7 @@ def swept(graph: Any, data: Any, sweeps: int = SWEEPS) -> Side:
         for _ in range(sweeps):
             held[0], _ = jax.block_until_ready(step(key, held[0], batch, objective))
 
-    return here("lamu", call, sweeps)
+    return here("lamu", call, sweeps, (step, (key, state, batch, objective)))
 
 
 def difference(one: Side, many: Side, iterations: int) -> Side:
