@@ -85,10 +85,14 @@ def posterior_of(case: str, structure: Any, rule: Any = None, curvature: Any = N
     return lamu.fit(model_of(case), data, algorithm, epochs=0).posterior
 
 
-def without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ggn_blocks, "features", lambda *_: None)
-    monkeypatch.setattr(tangents, "features_of", lambda *_: None)
-    jax.clear_caches()
+def without_reading(case: str, monkeypatch: pytest.MonkeyPatch) -> list:
+    """Has the head of a case read no more, and returns a list that fills as it is asked for."""
+    asked: list = []
+    monkeypatch.setattr(ggn_blocks, "features", lambda *_: asked.append("features"))
+    monkeypatch.setattr(tangents, "features_of", lambda *_: asked.append("features_of"))
+    function, head = HEADS[case]
+    monkeypatch.setitem(HEADS, case, (lambda theta, x: function(theta, x), head))  # another one: traced anew
+    return asked
 
 
 def read_head(case: str) -> Any:
@@ -124,12 +128,13 @@ def test_it_is_the_posterior_of_the_jacobians(case: str, structure: Any, monkeyp
     rule = LinearisedMarginal()
     ours = posterior_of(case, structure, rule)
     pred = ours.predict(IMAGES)
-    without_reading(monkeypatch)
+    asked = without_reading(case, monkeypatch)
     theirs = posterior_of(case, structure, rule)
     own, other = (each.belief.factors["network"] for each in (ours, theirs))
     np.testing.assert_allclose(own.precision.dense(own.mean), other.precision.dense(other.mean), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(ours.convergence.residual, theirs.convergence.residual, rtol=1e-9)
     expected = theirs.predict(IMAGES)
+    assert set(asked) == {"features", "features_of"}
     np.testing.assert_allclose(pred.mean, expected.mean, rtol=1e-9)
     np.testing.assert_allclose(pred.log_prob(CLASSES), expected.log_prob(CLASSES), rtol=1e-9)
 
@@ -137,8 +142,9 @@ def test_it_is_the_posterior_of_the_jacobians(case: str, structure: Any, monkeyp
 @pytest.mark.filterwarnings("ignore::lamu.Unconverged")
 def test_draws_of_a_map_keep_the_correlation_between_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = posterior_of("windows", Dense, Linearised()).predict(IMAGES)
-    without_reading(monkeypatch)
+    asked = without_reading("windows", monkeypatch)
     theirs = posterior_of("windows", Dense, Linearised()).predict(IMAGES)
+    assert set(asked) == {"features", "features_of"}
     np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-9)
 
 
@@ -146,8 +152,9 @@ def test_draws_of_a_map_keep_the_correlation_between_pixels(monkeypatch: pytest.
 def test_labels_drawn_for_a_row_are_read_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient of a row with drawn labels is one vector: its pixels must not be taken for independent rows."""
     ours = posterior_of("pixels", Dense, curvature=SampledGaussNewton(2))
-    without_reading(monkeypatch)
+    asked = without_reading("pixels", monkeypatch)
     theirs = posterior_of("pixels", Dense, curvature=SampledGaussNewton(2))
+    assert "features" in asked
     own, other = (each.belief.factors["network"] for each in (ours, theirs))
     np.testing.assert_allclose(own.precision.dense(own.mean), other.precision.dense(other.mean), rtol=1e-9)
 

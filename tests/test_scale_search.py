@@ -182,14 +182,3 @@ def test_what_stays_is_computed_once() -> None:
     prepared = hoisted.prepared(jnp.ones(3))
     assert [float(hoisted(prepared, [number])[0]) for number in (1.0, 2.0, 3.0)] == [3.0, 6.0, 9.0]
     assert len(calls) == 1
-
-
-def test_a_posterior_after_the_fact_is_a_few_programs() -> None:
-    """Every program is compiled, which takes longer than running it."""
-    compiled: list[str] = []
-    listen = lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
-    model, (x, y) = trained(Categorical(3), CLASSES)
-    jax.clear_caches()
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    lamu.fit(model, (x[:43], y[:43]), last_layer(), epochs=0, validation=(X[50:67], CLASSES[50:67]))
-    assert 5 < len(compiled) < 40
