@@ -86,7 +86,7 @@ def look_for_reused_keys_where_keys_are() -> None:
 
 
 look_for_reused_keys_where_keys_are()
-if not os.environ.get("LAMU_COMPILE_ALL"):
+if not os.environ.get("LAMU_COMPILE_ALL"):  # for what must be compiled as users do
     small_programs.install()
 
 collect_ignore = ["as_users_run"]  # which runs without this file (`make users`)
@@ -115,6 +115,7 @@ GENERATORS: dict[str, list[tuple[np.random.Generator, dict]]] = {}
 
 def pytest_collection_finish(session) -> None:
     """Remembers where every test file's own generators stand, before any test has drawn from them."""
+    gc.freeze()  # what was imported and collected stays, and is looked through no more
     for module in {item.module for item in session.items if hasattr(item, "module")}:
         own = [value for value in vars(module).values() if isinstance(value, np.random.Generator)]
         GENERATORS[module.__name__] = [(generator, generator.bit_generator.state) for generator in own]

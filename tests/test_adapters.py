@@ -16,7 +16,7 @@ from flax import nnx
 
 import lamu
 from lamu.algorithms import adam, deep_ensemble, dropout, ivon, kfac, laplace, last_layer, mc_dropout, noisy_kfac, vogn
-from lamu.mcmc import nuts
+from lamu.mcmc import hmc
 from lamu.networks import NNX, ConvNet, Equinox, Evaluated, GroupNorm, Linen, Tokens, draws_noise
 from lamu.objective.curvature.reader import squares_and_gradient
 from tests.modules_of_others import (
@@ -210,7 +210,7 @@ def test_dropout_beside_statistics_is_kept_where_a_module_tells_the_two_apart(na
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_sampler_takes_them(name: str) -> None:
-    sampler = nuts(chains=2, warmup=8, draws=4)
+    sampler = hmc(chains=2, warmup=0, draws=4, path_length=0.1, step_size=0.02)
     posterior = lamu.fit(model(PLAIN[name]), (X, Y), sampler, progress=False).posterior
     assert all(leaf.shape[:2] == (2, 4) for leaf in jax.tree.leaves(posterior.samples["network"]))
     assert posterior.predict(X).mean.shape == (10, 3)
