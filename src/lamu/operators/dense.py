@@ -93,6 +93,9 @@ class Dense(Structure):
         """Returns the Cholesky factor, an operator too."""
         return Cholesky(jnp.linalg.cholesky((self.matrix + self.matrix.T) / 2))
 
+    def for_features(self) -> Cholesky:
+        return self.factored().for_features()
+
     def logdet(self, like: Params) -> Array:
         return _logdet(self.matrix)
 
@@ -166,6 +169,12 @@ class Cholesky(Operator):
     def factored(self) -> Cholesky:
         return self
 
+    def for_features(self) -> Cholesky:
+        return self if self.root.shape[0] > _MOST_INVERTED else _InverseCholesky(self.root, self._inverse().T)
+
+    def _inverse(self) -> Array:
+        return solve_triangular(self.root, jnp.eye(self.root.shape[0], dtype=self.root.dtype), lower=True)
+
     def solve(self, v: Params) -> Params:
         """Returns S⁻¹ v, by two triangular solves."""
         vector, unravel = tree.ravel(v)
@@ -183,8 +192,7 @@ class Cholesky(Operator):
         return tree.ravel(like)[1](jnp.sum(self.root**2, axis=1))
 
     def variance(self, like: Params) -> Params:
-        inverse = solve_triangular(self.root, jnp.eye(self.root.shape[0], dtype=self.root.dtype), lower=True)
-        return tree.ravel(like)[1](jnp.sum(inverse**2, axis=0))
+        return tree.ravel(like)[1](jnp.sum(self._inverse() ** 2, axis=0))
 
     def dense(self, like: Params) -> Array:
         """Returns L Lᵀ."""
@@ -206,9 +214,7 @@ class Cholesky(Operator):
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
         rows, width = features.shape
         if rows > width:  # the factor's inverse first: then all that the rows take is a product
-            size = self.root.shape[0]
-            inverse = solve_triangular(self.root, jnp.eye(size, dtype=features.dtype), lower=True)
-            by_output = inverse.reshape(size, width, outputs)
+            by_output = self._inverse().reshape(-1, width, outputs)
             white = jnp.einsum("ni,dik->ndk", features, by_output, precision=_EXACT)
             return _squared(white, marginal)
         eye = jnp.eye(outputs, dtype=features.dtype)
@@ -219,6 +225,31 @@ class Cholesky(Operator):
     def is_positive(self, like: Params) -> Array:
         """Returns whether the factor exists: where it does not, it is NaN."""
         return jnp.all(jnp.diagonal(self.root) > 0)
+
+
+_MOST_INVERTED = 2048  # weights whose inverse factor is held too: 16 MiB of 32 bits
+
+
+@record
+class _InverseCholesky(Cholesky):
+    """The same with L⁻ᵀ held: then all that the covariance of a row's outputs takes is a product."""
+
+    transposed: Array
+
+    def for_features(self) -> Cholesky:
+        return self
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
+        if features.shape[0] > features.shape[1]:
+            return super().feature_covariance(features, outputs, marginal)
+        by_output = self.transposed.reshape(features.shape[1], outputs, -1)  # read once, as it lies
+        white = jnp.einsum("ni,ikd->nkd", features, by_output, precision=_EXACT)
+        if marginal:
+            return jnp.sum(white**2, axis=2)
+        return jnp.einsum("nkd,nld->nkl", white, white, precision=_EXACT)
+
+    def _inverse(self) -> Array:
+        return self.transposed.T
 
 
 @jax.custom_jvp

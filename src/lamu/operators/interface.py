@@ -179,6 +179,10 @@ class Operator(Protocol):
 
         return jax.vmap(of_row)(jacobian)
 
+    def for_features(self) -> Operator:
+        """Returns an equal operator, factored, whose covariances of features are cheap to repeat."""
+        return self.factored()
+
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
         r"""Returns the same for a last layer, \(J = \phi^\top \otimes I\), or None where the Jacobian is needed.
 

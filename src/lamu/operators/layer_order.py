@@ -65,6 +65,9 @@ class LayerOrder(Operator):
         # Returns the operator with its factors made.
         return self._with(self.base.factored())
 
+    def for_features(self) -> LayerOrder:
+        return self._with(self.base.for_features())
+
     def solve(self, v: Params) -> Params:
         return self._on(self.base.solve, v)
 
