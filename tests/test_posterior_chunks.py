@@ -23,8 +23,8 @@ from lamu.predictives import (
     Prepared,
     Sampled,
     Weighted,
-    lazy,
     linearised,
+    padding,
     sampled,
 )
 from lamu.predictives import lazy as chunking
@@ -75,7 +75,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
         return counted
 
     monkeypatch.setattr(memory, "budget", lambda: 0)
-    monkeypatch.setattr(lazy, "MOST", ROWS)
+    monkeypatch.setattr(padding, "MOST", ROWS)
     monkeypatch.setattr(chunking, "room_for", lambda *_: ROWS)  # which a budget of nothing would make one
     monkeypatch.setattr(sampled, "_outputs", counting(sampled._outputs, 3))
     monkeypatch.setattr(linearised, "_tangent", counting(linearised._tangent, 4))

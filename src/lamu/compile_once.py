@@ -18,7 +18,7 @@ from jax.extend.core import get_opaque_trace_state
 
 from lamu.typing import Array, RandomKey
 
-__all__ = ["CompiledOnce", "compiled_once", "once_a_shape", "row_keys", "subkey"]
+__all__ = ["CompiledOnce", "compiled_once", "is_traced", "once_a_shape", "row_keys", "subkey"]
 
 Answer = TypeVar("Answer")
 
@@ -35,7 +35,7 @@ class CompiledOnce:
 
     def __call__(self, *arguments: Any) -> Any:
         """Returns what the function returns; inside another compiled function it is a part of that."""
-        return self._function(*arguments) if _is_traced() else self._compiled(*arguments)
+        return self._function(*arguments) if is_traced() else self._compiled(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         """Has what a jitted function has: `trace`, `lower`, `eval_shape`."""
@@ -53,7 +53,7 @@ def compiled_once(over_rows: bool = False, static_argnums: Any = ()) -> Callable
     return lambda function: CompiledOnce(function, _OVER_ROWS if over_rows else _QUICK, static_argnums)
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
     """Whether this is called while a function is traced, where XLA's options have no place."""
     return get_opaque_trace_state() != _outside()
 

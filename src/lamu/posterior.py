@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, predictives, store, tree
+from lamu.compile_once import is_traced
 from lamu.convergence import Convergence
 from lamu.data.wording import elsewhere
 from lamu.dtype_policy import all_digits
@@ -24,6 +25,8 @@ from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
 from lamu.objective import Objective
 from lamu.predictives import Predictive, PredictiveRule, Sampled
+from lamu.predictives.lazy import predictive
+from lamu.predictives.padding import Opened, opened
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
@@ -128,17 +131,39 @@ class Posterior:
 
                 x, trials = with_trials(x, self.model.likelihood)
             x = self.model.inputs(x)
-            # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
-            key = jax.random.clone(self.key) if key is None else key
             if offset is not None:
                 offset = _checked_offset(offset, x)
-            rule = self.rule
-            if self.model.predicts_missing:
-                from lamu.predictives.graph import GraphRule  # here: only a graph does
+            ready = self._prepared(samples) if key is None else None
+            if ready is not None:
+                pred = predictive(ready, x, offset)
+            else:
+                rule = self.rule
+                if self.model.predicts_missing:
+                    from lamu.predictives.graph import GraphRule  # here: only a graph does
 
-                rule = GraphRule()
-            pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
+                    rule = GraphRule()
+                key = self._again() if key is None else key
+                pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
             return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
+
+    def _again(self) -> RandomKey:
+        # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
+        return jax.random.clone(self.key)
+
+    def _prepared(self, samples: int) -> Opened | None:
+        """Returns what the rule prepares with the posterior's own key, which small preparations are kept of."""
+        if self.model.predicts_missing or type(self.rule).predict is not PredictiveRule.predict or is_traced():
+            return None
+        question = samples, memory.budget(), jnp.result_type(float)
+        kept = vars(self).setdefault("_kept", _Kept())
+        if question in kept:
+            return kept[question]
+        prepared = self.rule.prepare(self.model, self.belief, self.network_state, samples, self._again())
+        ready = opened(prepared)
+        if ready is not None and memory.bytes_of(ready.leaves) <= memory.budget():
+            kept.clear()  # the latest is enough
+            kept[question] = ready
+        return ready
 
     def local(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.
@@ -153,7 +178,7 @@ class Posterior:
         Raises:
             TypeError: for a model that is no graph.
         """
-        key = jax.random.clone(self.key) if key is None else key
+        key = self._again() if key is None else key
         return self.model.local_beliefs(self.belief, self.model.rows(rows), samples, key)
 
     def log_prob(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> Any:
@@ -173,7 +198,7 @@ class Posterior:
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
-        key = jax.random.clone(self.key) if key is None else key
+        key = self._again() if key is None else key
         return self.model.row_log_prob(self.belief, self.model.rows(rows).full(), samples, key)
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
@@ -241,6 +266,13 @@ class Posterior:
         arrays: dict[str, np.ndarray] = {}
         content = encode(self, arrays, "posterior")
         return store.write(path, content, arrays)
+
+
+class _Kept(dict[Any, Opened]):
+    """What a posterior prepared, which is no part of its copies."""
+
+    def __reduce__(self) -> Any:
+        return _Kept, ()
 
 
 def _checked_offset(offset: object, x: Inputs) -> Any:

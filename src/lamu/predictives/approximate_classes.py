@@ -15,16 +15,18 @@ from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsRule, TangentOutputs, standard_normals
+from lamu.predictives.padding import RowWise, compiled_answers
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.wrapper import at_positions
 from lamu.record import record, static
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.target import Target
-from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey, Rows, State, Targets
 
 __all__ = ["ClassProbabilities", "LaplaceBridge", "Probit"]
 
 
+@compiled_answers(log_probabilities=0, expected_entropy=0)
 @record
 class ClassProbabilities(Predictive):
     r"""\(p(y^* = k)\) for every row, and the entropy that is expected once the parameters are known.
@@ -183,13 +185,16 @@ class LaplaceBridge(PredictiveRule):
 
 
 @record
-class _Shrunk:
+class _Shrunk(RowWise):
     of: TangentOutputs
     temperature: Number
 
     @property
     def support(self) -> Support:
         return self.of.model.likelihood.support
+
+    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
+        return self.of.room(x)
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         likelihood: Any = self.of.model.likelihood
@@ -200,12 +205,15 @@ class _Shrunk:
 
 
 @record
-class _Bridged:
+class _Bridged(RowWise):
     of: TangentOutputs
 
     @property
     def support(self) -> Support:
         return self.of.model.likelihood.support
+
+    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
+        return self.of.room(x)
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         likelihood: Any = self.of.model.likelihood

@@ -17,16 +17,18 @@ from lamu.likelihoods import Likelihood
 from lamu.observations import student_cdf
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks
+from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks, room_for
+from lamu.predictives.padding import RowWise, compiled_answers
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Real, Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey, Rows, State, Targets
 
 __all__ = ["GaussianPredictive", "StudentPredictive", "StudentRule"]
 
 
+@compiled_answers(centre=0, covariance=0, noise=0)
 @record
 class GaussianPredictive(Predictive):
     r"""\(y^* \sim N(\mathrm{centre}, \mathrm{covariance})\), the noise included.
@@ -152,7 +154,7 @@ class StudentRule(PredictiveRule):
 
 
 @record
-class _Head:
+class _Head(RowWise):
     model: Target
     belief: LinearNormalGamma
     network_state: State
@@ -160,6 +162,9 @@ class _Head:
     @property
     def support(self) -> Support:
         return Real()
+
+    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
+        return room_for(_outputs, (self.model, self.belief, self.network_state), (x,))
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         parts = (self.model, self.belief, self.network_state)
@@ -179,6 +184,7 @@ def _outputs(model: Target, belief: LinearNormalGamma, network_state: State, x: 
     return f, belief.spread(phi)
 
 
+@compiled_answers(centre=0, width=0, freedom=0, share=0)
 @record
 class StudentPredictive(Predictive):
     r"""\(y^* = \mathrm{centre} + \mathrm{width} \cdot t\), t of Student's distribution, outputs independent.
@@ -238,8 +244,9 @@ class StudentPredictive(Predictive):
 
     def _quantile(self, probability: Number) -> Array:
         # By doubling and bisection: there need not be a variance.
-        z = _lower_quantile(self.freedom, jnp.asarray(min(probability, 1 - probability), self.freedom.dtype))
-        return self.centre + self.width * (z if probability < 0.5 else -z)
+        tail = jnp.minimum(probability, 1 - probability)
+        z = _lower_quantile(self.freedom, jnp.asarray(tail, self.freedom.dtype))
+        return self.centre + self.width * jnp.where(probability < 0.5, z, -z)
 
     def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws, independent between rows."""

@@ -19,7 +19,7 @@ from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Belief, Inputs, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Inputs, Number, RandomKey, Rows, State, Targets
 
 __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 
@@ -191,7 +191,7 @@ class DrawnRows(Predictive):
         # Raises a TypeError: each variable has its own.
         raise TypeError(f"rows of {', '.join(self.variables)} have no one support; ask variables[name]")
 
-    def quantile(self, probability: float) -> Targets:
+    def quantile(self, probability: Number) -> Targets:
         # Returns the quantiles of every entry by name.
         return self._asked(lambda part: part.quantile(probability), jnp.asarray)
 
@@ -293,7 +293,7 @@ class Completed(Predictive):
     def epistemic(self) -> Any:
         return self.drawn.epistemic
 
-    def quantile(self, probability: float) -> Any:
+    def quantile(self, probability: Number) -> Any:
         return self.drawn.quantile(probability)
 
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:

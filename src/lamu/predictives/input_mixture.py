@@ -197,7 +197,7 @@ class CompletedRows(ByChunks):
         parts = [part.sample(jax.random.fold_in(key, at.start), n, first + at.start) for at, part in self.chunks()]
         return jnp.concatenate(parts, axis=1)
 
-    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> PyTree:
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: Number) -> PyTree:
         y = jax.tree.map(np.asarray, y)
         cut = lambda at: () if y is None else (jax.tree.map(lambda leaf: leaf[at], y),)
         parts = [answer(part, question, *cut(at), **options) for at, part in self.chunks()]

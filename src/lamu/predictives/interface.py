@@ -162,10 +162,14 @@ class Predictive(ABC):
         if self.support.has_classes:
             raise TypeError("classes have no interval; use prediction_set(level)")
         level = _probability(level)
-        ends = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        return self._central((1 - level) / 2, (1 + level) / 2, level)
+
+    def _central(self, lower: Any, upper: Any, level: Number) -> tuple[Array, Array]:
+        """Returns the quantiles at the ends of an interval, those of whole numbers moved inwards."""
+        ends = self.quantile(lower), self.quantile(upper)
         return self._narrowed(ends, level) if self.support.discrete else ends
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each target, by bisection of the distribution function (regression).
 
         It is the smallest y of the support with P(Y ≤ y) ≥ probability: a whole number of whole numbers, and exactly
@@ -206,11 +210,14 @@ class Predictive(ABC):
         """
         if not self.support.has_classes:
             raise TypeError("a regression has no classes; use interval(level)")
+        return self._set(_probability(level))
+
+    def _set(self, level: Number) -> Array:
         probabilities = self.probabilities
         order = jnp.argsort(-probabilities, axis=-1)
         sorted_probabilities = jnp.take_along_axis(probabilities, order, axis=-1)
         before = jnp.cumsum(sorted_probabilities, axis=-1) - sorted_probabilities
-        return jnp.take_along_axis(before < _probability(level), jnp.argsort(order, axis=-1), axis=-1)
+        return jnp.take_along_axis(before < level, jnp.argsort(order, axis=-1), axis=-1)
 
     def decide(self, utility: object, key: RandomKey | None = None, samples: int = 256) -> Array:
         """Returns the action of greatest expected utility for each target, `[N]` of integers.
@@ -294,7 +301,7 @@ def jackknife(deviations: Any) -> float:
     return float(np.sqrt(sum((len(group) - 1) / len(group) * np.sum(group**2) for group in parts)))
 
 
-def _probability(level: float) -> float:
-    if not 0 < level < 1:
+def _probability(level: Any) -> Any:
+    if not isinstance(level, Tracer) and not 0 < level < 1:
         raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
     return level

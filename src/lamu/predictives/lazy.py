@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from lamu import memory
 from lamu.compile_once import once_a_shape
+from lamu.predictives import padding
 from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws
 from lamu.record import record, static
 from lamu.supports import Support
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 
-MOST = 4096  # rows at a time: more are no faster
 _AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
 
 
@@ -72,7 +72,7 @@ def room_for(function: Callable[..., object], parts: tuple[object, ...], x: tupl
     count = _count(x)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
         return count
-    most = min(count, MOST)
+    most = min(count, padding.MOST)
     taken = _taken(function, parts, _some_rows(x, most))
     return most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
 
@@ -115,14 +115,20 @@ def _padded(leaf: Array, rows: int) -> Array:
     return jnp.concatenate([leaf, jnp.broadcast_to(leaf[-1:], (rows - leaf.shape[0], *leaf.shape[1:]))])
 
 
-def predictive(prepared: Prepared, x: Rows, offset: Rows | None) -> Predictive:
+def predictive(prepared: Prepared | padding.Opened, x: Rows, offset: Rows | None) -> Predictive:
     """Returns the predictive of all rows: in memory where `lamu.memory.budget()` has room for it, else deferred."""
+    ready = prepared if isinstance(prepared, padding.Opened) else None
+    whole: Any = prepared if ready is None else ready.prepared
     if isinstance(x, Tracer):  # inside a compiled function, whose caller chose how many rows it sees
-        return prepared.at(x, offset)
-    row = max(_bytes(prepared, x, offset, 2) - _bytes(prepared, x, offset, 1), 1)
+        return whole.at(x, offset)
+    ready = padding.opened(whole) if ready is None else ready
+    found = None if ready is None else padding.padded(ready, x, offset)
+    if isinstance(found, Predictive):
+        return found
+    row = found or max(_bytes(whole, x, offset, 2) - _bytes(whole, x, offset, 1), 1)
     if row * x.shape[0] <= memory.budget():
-        return prepared.at(x, offset)
-    return Deferred(prepared, x, offset, rows=max(1, min(memory.budget() // row, MOST)))
+        return whole.at(x, offset)
+    return Deferred(whole, x, offset, rows=max(1, min(memory.budget() // row, padding.MOST)))
 
 
 class ByChunks(Predictive):
@@ -130,7 +136,7 @@ class ByChunks(Predictive):
 
     deferred = True
 
-    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> PyTree:
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: Number) -> PyTree:
         """Returns what `answer` returns of every chunk, put together; targets are cut as the rows are."""
         raise NotImplementedError
 
@@ -160,7 +166,7 @@ class ByChunks(Predictive):
     def cdf(self, y: Targets) -> Array:
         return self.ask("cdf", y)
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         return self.ask("quantile", probability=probability)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
@@ -172,7 +178,7 @@ class ByChunks(Predictive):
         return self.ask("moments")
 
 
-def answer(part: Predictive, question: str, *targets: Targets, **options: float) -> PyTree:
+def answer(part: Predictive, question: str, *targets: Targets, **options: Number) -> PyTree:
     """Returns what a member of a predictive gives, by its name; of "moments" mean, variance and both uncertainties."""
     if question == "moments":
         return {name: getattr(part, name) for name in ("mean", "variance", "aleatoric", "epistemic")}
@@ -268,7 +274,7 @@ class Deferred(ByChunks):
 
         return self._each(best, self._numbers(0))
 
-    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: float) -> PyTree:
+    def ask(self, question: str, y: Targets = None, axis: int = 0, **options: Number) -> PyTree:
         targets = () if y is None else (self._column(y),)
         return self._each(lambda part, *y: _answer(part, question, *y, **options), *targets, axis=axis)
 

@@ -8,8 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import tree
+from lamu.compile_once import compiled_once
 from lamu.data.batch import with_offset
 from lamu.families import Gamma, Gaussian, Product
 from lamu.families.matrix_normal import NoiseScale
@@ -19,13 +21,14 @@ from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import in_chunks
 from lamu.predictives.mixture import MixturePredictive
+from lamu.predictives.padding import RowWise
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import DrawnOutputs, require_room
-from lamu.predictives.tangent import bytes_of_a_row, tangent
+from lamu.predictives.tangent import bytes_of_a_row, may_be_head, tangent
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, DTypeLike, Params, RandomKey, Rows, State
+from lamu.typing import Array, Belief, DTypeLike, Params, PyTree, RandomKey, Rows, State
 
 __all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentDraws", "TangentOutputs"]
 
@@ -125,16 +128,22 @@ class TangentOutputs:
     # What is believed of the precision of the noise, one number an output; None where it is a point.
     noise: Gamma | None = None
 
+    def room(self, x: PyTree) -> int:
+        """Returns how many rows there is room for at a time; those of a compiled function its caller chose."""
+        if isinstance(x, Tracer):
+            return x.shape[0]
+        size = bytes_of_a_row(self.model, self.weights, self.dispersion, self.network_state, x, self.marginal)
+        return int(np.clip(budget() // max(size, 1), 1, _MOST_ROWS))
+
     def normal(self, x: Rows, offset: Rows | None) -> tuple[Array, Array]:
         """Returns mean `[N, K]` and covariance `[N, K, K]`, or variances `[N, K]` where there is no more to know."""
         parts = (self.model, self.weights, self.dispersion, self.network_state)
-        rows = int(np.clip(budget() // max(bytes_of_a_row(*parts, x, self.marginal), 1), 1, _MOST_ROWS))
-        mean, spread = in_chunks(lambda rows: _tangent(*parts, rows, self.marginal), x, rows=rows)
+        mean, spread = in_chunks(lambda rows: _tangent(*parts, rows, self.marginal), x, rows=self.room(x))
         return with_offset(mean, None if offset is None else jnp.asarray(offset)), spread
 
 
 @record
-class _Tangent:
+class _Tangent(RowWise):
     """Normal outputs, with the likelihood put upon them."""
 
     of: TangentOutputs
@@ -142,6 +151,9 @@ class _Tangent:
     @property
     def support(self) -> Support:
         return self.of.model.likelihood.support
+
+    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
+        return self.of.room(x)
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         of = self.of
@@ -209,8 +221,10 @@ def _tangent(
     return tangent(model, weights, dispersion, network_state, x, marginal)
 
 
+@compiled_once()
 def _ready(weights: Gaussian) -> Gaussian:
-    return Gaussian(weights.mean, weights.precision.factored())
+    precision = weights.precision
+    return Gaussian(weights.mean, precision.for_features() if may_be_head(weights.mean) else precision.factored())
 
 
 def _root(covariance: Array) -> Array:

@@ -17,6 +17,7 @@ from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, quantile_in_support
 from lamu.predictives.lazy import draw_in_chunks
+from lamu.predictives.padding import compiled_answers
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Number, Params, RandomKey, Targets
@@ -89,7 +90,7 @@ class AveragedPredictive(Predictive):
     def cdf(self, y: Targets) -> Array:
         return self.average(self.each(lambda part, y: part.cdf(y), y))
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each target, by bisection between the components' smallest and largest."""
         room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
         least, most = self.outermost(self.each(lambda part, _: part.quantile(probability)))
@@ -131,6 +132,7 @@ def compiled(pred: AveragedPredictive, name: str, *arguments: object) -> Array:
     return member.__get__(pred)(*arguments) if callable(member) else member.__get__(pred)
 
 
+@compiled_answers(f=1)
 @record
 class MixturePredictive(AveragedPredictive):
     r"""\(p(y^*) = \sum_s w_s\, p(y^* \mid f_s)\), over draws of the outputs, quadrature nodes, or one point.
@@ -199,7 +201,7 @@ class MixturePredictive(AveragedPredictive):
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
         return compiled(self, "cdf", jax.tree.map(jnp.asarray, y))
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each target, by bisection: there are no quantiles of the components."""
         return Predictive.quantile(self, probability)
 

@@ -25,12 +25,13 @@ from lamu.networks import MLP, Standardised
 from lamu.operators import Diagonal
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Prepared
-from lamu.predictives.lazy import in_memory_chunks
+from lamu.predictives.lazy import in_memory_chunks, room_for
+from lamu.predictives.padding import RowWise
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, Params, RandomKey, Rows, State
+from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Rows, State
 
 __all__ = ["Propagated", "moments", "rectified", "require_rectifiers"]
 
@@ -115,7 +116,7 @@ class Propagated(PredictiveRule):
 
 
 @record
-class _Moments:
+class _Moments(RowWise):
     """Independent normal weights, with the dispersion that goes with them."""
 
     model: Target
@@ -125,6 +126,9 @@ class _Moments:
     @property
     def support(self) -> Support:
         return self.model.likelihood.support
+
+    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
+        return room_for(_outputs, (self.model, self.weights), (x,))
 
     def at(self, x: Rows, offset: Rows | None) -> GaussianPredictive:
         mean, variance = in_memory_chunks(_outputs, (self.model, self.weights), (x,))

@@ -15,19 +15,20 @@ from lamu.compile_once import once_a_shape
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
 from lamu.predictives.interface import Prepared
-from lamu.predictives.lazy import in_memory_chunks
+from lamu.predictives.lazy import in_memory_chunks, room_for
 from lamu.predictives.mixture import MixturePredictive
+from lamu.predictives.padding import RowWise
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, Params, RandomKey, Rows, State
+from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Rows, State
 
 __all__ = ["DrawnOutputs", "OwnStatistics", "Sampled", "settled_state"]
 
 
 @record
-class DrawnOutputs:
+class DrawnOutputs(RowWise):
     """The average of the likelihood over the outputs of draws."""
 
     model: Target  # what is predicted with
@@ -43,6 +44,9 @@ class DrawnOutputs:
     def support(self) -> Support:
         """The likelihood's support."""
         return self.model.likelihood.support
+
+    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
+        return room_for(self.outputs, (self.model, *self.draws), (x, offset))
 
     def at(self, x: Rows, offset: Rows | None) -> MixturePredictive:
         """Returns the predictive of these rows."""

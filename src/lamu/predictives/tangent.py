@@ -34,9 +34,9 @@ from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.target import Target
-from lamu.typing import Array, Params, Rows, State
+from lamu.typing import Array, Params, PyTree, State
 
-__all__ = ["bytes_of_a_row", "tangent"]
+__all__ = ["bytes_of_a_row", "may_be_head", "tangent"]
 
 _EXACT = jax.lax.Precision.HIGHEST
 
@@ -51,7 +51,7 @@ def tangent(
 
     precision, mean = weights.precision, weights.mean
     layered = _is_layered(precision, mean)
-    if layered or _may_be_head(mean):
+    if layered or may_be_head(mean):
         read = linearise(outputs, mean, x)
         head = features_of(read, mean, _positions(model))
         if head is not None:
@@ -90,7 +90,7 @@ def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, laye
 
 @once_a_shape
 def bytes_of_a_row(
-    model: Target, weights: Gaussian, dispersion: Params, network_state: State, x: Rows, marginal: bool = False
+    model: Target, weights: Gaussian, dispersion: Params, network_state: State, x: PyTree, marginal: bool = False
 ) -> int:
     """Returns about how much memory one row takes in `tangent`."""
     params = {"network": weights.mean, "likelihood": dispersion}
@@ -130,7 +130,7 @@ def _positions(model: Target) -> int:
     return model.likelihood.n_positions if isinstance(model, Model) else 1
 
 
-def _may_be_head(mean: Params) -> bool:
+def may_be_head(mean: Params) -> bool:
     """Whether the leaves may be one layer: then it is worth while to look."""
     return len(jax.tree.leaves(mean)) <= 2
 

@@ -91,7 +91,7 @@ class Weighted(AveragedPredictive):
             for group in part
         )
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         if self.rows_at_once:
             return jnp.concatenate([piece.quantile(probability) for _, piece in self.chunks()])
         return super().quantile(probability)

@@ -63,7 +63,7 @@ class PredictiveWrapper(Predictive):
     def cdf(self, y: Targets) -> Array:
         return self.arranged(self.base.cdf(self.target_rows(y)))
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         return self.arranged(self.base.quantile(probability))
 
     def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
@@ -150,7 +150,7 @@ class RescaledPredictive(PredictiveWrapper):
         units = self._log_units(y)[None]
         return tuple(group - units for group in super().left_out(y))
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each target, from the base's."""
         return self.forward(self.base.quantile(probability))
 
@@ -338,7 +338,7 @@ class OfTrials(PredictiveWrapper):
         # At its trials, and above, a row's distribution function is one.
         return super().cdf(jnp.broadcast_to(value_of(y), jnp.shape(self.trials)))
 
-    def quantile(self, probability: float) -> Array:
+    def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each row, a whole number."""
         if not self.deferred:
             return Predictive.quantile(self, probability)

@@ -1,0 +1,303 @@
+"""Predictions of padded rows: one compiled call for any number of rows, of a few programs."""
+
+# A prediction is a program of the preparation and the rows, and a program is of one shape. Rows are therefore padded to
+# a ladder of sizes by repeating the last one, and what is answered is cut to the rows that were asked for. No row sees
+# another one, so that nothing changes but the rounding of products, whose order of summation is the shape's.
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer, eval_context
+
+from lamu import memory
+from lamu.compile_once import is_traced
+from lamu.predictives.interface import Predictive
+from lamu.typing import Array, PyTree, Rows
+
+__all__ = ["MOST", "Opened", "RowWise", "block", "compiled_answers", "ladder", "opened", "padded"]
+
+MOST = 4096  # rows at a time: more are no faster
+_KNOWN = 256  # sizes that are remembered
+_FEW = 64  # rows up to which every second size is a power of two; above, every fourth
+
+_Class = TypeVar("_Class", bound=type[Predictive])
+
+
+def ladder(count: int) -> int:
+    """Returns the next of 1, 2, 3, 4, 6, 8, 12, ..., 64, 80, 96, 112, 128, 160, ...: a quarter of few rows more."""
+    return -(-count // _step(count - 1)) * _step(count - 1)
+
+
+def block(count: int, most: int) -> int:
+    """Returns how many rows each block of so many has: a size of the ladder, and at most `most`."""
+    most = most // _step(most) * _step(most)
+    return ladder(-(-count // -(-count // most)))
+
+
+def _step(below: int) -> int:
+    """Returns how far the sizes around a number are apart."""
+    power = 1 << below.bit_length()
+    return max(1, power // (4 if power <= _FEW else 8))
+
+
+class RowWise:
+    """Base class of preparations whose `at` JAX can trace, and of which each row depends on itself alone."""
+
+    def at(self, x: Rows, offset: Rows | None) -> Predictive:
+        """Returns the predictive of these rows, in memory."""
+        raise NotImplementedError
+
+    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
+        """Returns how many of so many rows there is room for at a time, by shapes alone."""
+        return rows
+
+
+class _Layout:
+    """How arrays make a preparation: equal where structures are, so that these share their programs."""
+
+    def __init__(self, structure: Any) -> None:
+        self.structure, self._hash = structure, hash(structure)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Layout) and self.structure == other.structure)
+
+
+class Opened(NamedTuple):
+    """A preparation as its arrays and its form, with the sizes that are known for rows of a shape."""
+
+    prepared: Any
+    leaves: list[Any]
+    form: Any
+    sizes: dict[Any, Any]
+
+
+class _Size(NamedTuple):
+    """What is known of a number of rows: how many there is room for at a time, and what each takes in memory."""
+
+    room: int
+    bytes_of_a_row: int
+
+
+def opened(prepared: Any) -> Opened | None:
+    """Returns a preparation of which there are programs; None for another one."""
+    if not isinstance(prepared, RowWise) or is_traced():
+        return None
+    leaves, structure = jax.tree.flatten(prepared)
+    if not all(hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float) for leaf in leaves):
+        return None
+    leaves = [jax.device_put(leaf) if isinstance(leaf, np.ndarray) else jnp.asarray(leaf) for leaf in leaves]
+    try:
+        return Opened(prepared, leaves, _Layout(structure), {})
+    except TypeError:  # an object of somebody's own, which cannot be told from another
+        return None
+
+
+def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | None:
+    """Returns the predictive of rows; the bytes of a row where all do not fit in memory; None without a program."""
+    count, found = x.shape[0], _size(ready, x, offset)
+    if found is None:
+        return None
+    if found.bytes_of_a_row * count > memory.budget():
+        return found.bytes_of_a_row
+    size = count if _is_spread(x) else block(count, min(found.room, MOST))
+    parts, means = [], []
+    for rows in _cut((x, offset), count, size):
+        part, mean = _predicted(ready.leaves, *rows, form=ready.form)
+        parts.append(part)
+        means.append(mean)
+    return _backed(_Padded(parts, count, size, {"mean": means}, {}))
+
+
+@functools.partial(jax.jit, static_argnames="form")
+def _predicted(leaves: list[Any], x: Array, offset: Array | None, form: Any) -> tuple[Any, Array]:
+    """The predictive, and its mean, which is asked for most often."""
+    pred = form.structure.unflatten(leaves).at(x, offset)
+    return pred, pred.mean
+
+
+def _size(ready: Opened, x: Rows, offset: Rows | None) -> _Size | None:
+    kind = lambda leaf: (leaf.shape[1:], leaf.dtype)
+    rows = x.shape[0] if _is_spread(x) else block(x.shape[0], MOST)
+    question = rows, *map(kind, (x,) if offset is None else (x, offset)), memory.budget(), jnp.result_type(float)
+    if question not in ready.sizes:
+        if len(ready.sizes) >= _KNOWN:
+            ready.sizes.clear()
+        ready.sizes[question] = _found_size(ready, x, offset, rows)
+    return ready.sizes[question]
+
+
+def _found_size(ready: Opened, x: Rows, offset: Rows | None, rows: int) -> _Size | None:
+    room = ready.prepared.room(*_shapes((x, offset), rows), rows)
+    rows = rows if _is_spread(x) else block(rows, min(room, rows))
+    part = jax.eval_shape(functools.partial(_predicted, form=ready.form), ready.leaves, *_shapes((x, offset), rows))[0]
+    if type(part) not in _ROW_FIELDS:
+        return None
+    of_rows = [getattr(part, name) for name in _ROW_FIELDS[type(part)]]
+    return _Size(room, max(memory.bytes_of(of_rows) // rows, 1))
+
+
+def _is_spread(x: Rows) -> bool:
+    """Whether rows lie on several devices, from which padding would gather them."""
+    return isinstance(x, jax.Array) and len(x.sharding.device_set) > 1
+
+
+def _shapes(rows: PyTree, count: int) -> PyTree:
+    kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), kind(leaf)), rows)
+
+
+def _cut(rows: PyTree, count: int, size: int) -> Iterator[PyTree]:
+    """Yields blocks of rows, all of one size; the last one repeats its last row."""
+    if count == size:
+        yield rows
+        return
+    rows = jax.tree.map(np.asarray, rows)
+    for start in range(0, count, size):
+        missing = max(0, start + size - count)
+        yield jax.tree.map(lambda leaf: _filled(leaf[start : start + size], missing), rows)  # noqa: B023  (at once)
+
+
+def _filled(leaf: np.ndarray, missing: int) -> np.ndarray:
+    return np.concatenate([leaf, np.repeat(leaf[-1:], missing, axis=0)]) if missing else leaf
+
+
+class _Padded(NamedTuple):
+    """The blocks of padded rows behind a predictive: asked by programs, of which answers are kept."""
+
+    parts: list[Any]
+    total: int
+    size: int
+    found: dict[str, list[Any]]  # answers of blocks
+    answers: dict[str, Any]  # put together
+
+    def joined(self, blocks: list[Any], axis: int) -> Any:
+        """Returns what the blocks answer as one, without the rows that fill them."""
+        if self.total == self.size:
+            return blocks[0]
+        return jax.tree.map(lambda *leaves: _joined(leaves, self.total, axis), *blocks)
+
+    def ask(self, question: str, arguments: tuple[Any, ...], axis: int, columns: PyTree = None) -> Any:
+        """Returns the answer to a question of the blocks; columns are cut as the rows are."""
+        cut = [()] * len(self.parts) if columns is None else list(_cut((columns,), self.total, self.size))
+        blocks = [_answer(part, question, *rows, *arguments) for part, rows in zip(self.parts, cut, strict=True)]
+        return self.joined(blocks, axis)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _answer(part: Predictive, question: str, *arguments: Any) -> PyTree:
+    if question == "moments":
+        return {name: getattr(part, name) for name in _MOMENTS}
+    member = getattr(part, question)
+    return member(*arguments) if callable(member) else member
+
+
+def _joined(leaves: tuple[Array, ...], count: int, axis: int) -> Array:
+    host = [np.asarray(leaf) for leaf in leaves]
+    whole = host[0] if len(host) == 1 else np.concatenate(host, axis=axis)
+    return jax.device_put(whole[(slice(None),) * axis + (slice(0, count),)])  # `jnp.asarray` compiles for each shape
+
+
+def _backed(rows: _Padded) -> Predictive:
+    """Returns the predictive of the rows that were asked for; the arrays of its rows are made when they are read."""
+    first = rows.parts[0]
+    pred = object.__new__(type(first))
+    fields = _ROW_FIELDS[type(first)]
+    vars(pred).update({name: value for name, value in vars(first).items() if name not in fields})
+    vars(pred)["_padded"] = rows
+    return pred
+
+
+_MOMENTS = ("variance", "std", "aleatoric", "epistemic", "total")  # of one program
+_PROPERTIES = ("mean", "probabilities", *_MOMENTS)
+_OF_TARGETS = {"log_prob": 0, "cdf": 0, "left_out": 1}  # the axis of the rows in the answer
+_OF_NUMBERS = ("_quantile", "_central", "_set")
+
+
+_ROW_FIELDS: dict[type, dict[str, int]] = {}  # the axis of the rows in each array that has one
+
+
+def compiled_answers(**row_fields: int) -> Callable[[_Class], _Class]:
+    """Makes a predictive, a record of arrays, answer for padded rows by programs; given the axis of rows of each."""
+
+    def decorated(cls: _Class) -> _Class:
+        _ROW_FIELDS[cls] = row_fields
+        for name in _PROPERTIES:
+            plain: Any = inspect.getattr_static(cls, name)
+            setattr(cls, name, property(_answered(plain.fget, name)))
+        for name, axis in _OF_TARGETS.items():
+            setattr(cls, name, _of_targets(getattr(cls, name), name, axis))
+        for name in _OF_NUMBERS:
+            setattr(cls, name, _of_numbers(getattr(cls, name), name))
+        cls.__getattr__ = _row_field  # pyright: ignore[reportAttributeAccessIssue]
+        return cls
+
+    return decorated
+
+
+def _rows_behind(pred: Predictive) -> _Padded | None:
+    rows = vars(pred).get("_padded")
+    return None if rows is None or is_traced() else rows
+
+
+def _answered(plain: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    @functools.wraps(plain)
+    def answer(self: Any) -> Any:
+        rows = _rows_behind(self)
+        if rows is None:
+            return plain(self)
+        if name not in rows.answers:
+            if name in rows.found:
+                rows.answers[name] = rows.joined(rows.found[name], 0)
+            elif name in _MOMENTS:
+                rows.answers.update(rows.ask("moments", (), 0))
+            else:
+                rows.answers[name] = rows.ask(name, (), 0)
+        return rows.answers[name]
+
+    return answer
+
+
+def _of_targets(plain: Callable[..., Any], name: str, axis: int) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def answer(self: Any, y: Any) -> Any:
+        rows = _rows_behind(self)
+        if rows is None or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(y)):
+            return plain(self, y)
+        targets = jax.tree.map(np.asarray, y)
+        if any(leaf.shape[:1] != (rows.total,) for leaf in jax.tree.leaves(targets)):
+            return plain(self, y)  # broadcast, or refused
+        return rows.ask(name, (), axis, targets)
+
+    return answer
+
+
+def _of_numbers(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def answer(self: Any, *numbers: Any) -> Any:
+        rows = _rows_behind(self)
+        if rows is None or any(isinstance(number, Tracer) for number in numbers):
+            return plain(self, *numbers)
+        return rows.ask(name, numbers, 0)
+
+    return answer
+
+
+def _row_field(self: Any, name: str) -> Any:
+    """Returns an array of rows that is read for the first time."""
+    rows, fields = vars(self).get("_padded"), _ROW_FIELDS.get(type(self), {})
+    if rows is None or name not in fields:
+        return object.__getattribute__(self, name)  # which raises what it raised
+    with eval_context():
+        value = rows.joined([getattr(part, name) for part in rows.parts], fields[name])
+    vars(self)[name] = value
+    return value
