@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +34,32 @@ def test_predict_gives_the_test_rows_what_fit_wrote(fitted, task, lamu, tmp_path
     now = written.iloc[before["row"]].reset_index(drop=True)
     pd.testing.assert_frame_equal(now, before, check_dtype=False, rtol=1e-4, atol=1e-4)
     assert [path.name for path in tmp_path.iterdir()] == ["all.csv"]
+
+
+_PREDICT = """
+import json, sys
+from jax import monitoring
+from lamu.cli import main
+compiled = []
+monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **about: compiled.append(about.get("fun_name")) if "backend_compile" in event else None
+)
+code = main(sys.argv[1:])
+sys.stderr.write(json.dumps([code, sorted(sys.modules), compiled]))
+"""
+
+
+def test_predict_imports_nothing_of_training_and_compiles_few_programs(fitted, tmp_path):
+    pd.read_csv(fitted / "binary.csv").drop(columns="target").head(1).to_csv(tmp_path / "one.csv", index=False)
+    words = ["predict", str(fitted / "binary"), str(tmp_path / "one.csv"), "--json"]
+    ran = subprocess.run([sys.executable, "-c", _PREDICT, *words], capture_output=True, text=True, check=True)
+    code, modules, compiled = json.loads(ran.stderr)
+    assert code == 0
+    needless = {"optax", "scipy", "sklearn", "matplotlib", "numpyro", "lamu.loop", "lamu.algorithms", "lamu.tabular"}
+    assert not needless & set(modules)
+    # Of an array that is read none is a program; of the scores, and what is shown, few are.
+    assert compiled.count("jit(stage)") <= 1, compiled
+    assert len(compiled) <= 12, compiled
 
 
 def test_predict_prints_a_table_and_the_scores(fitted, lamu, tmp_path):

@@ -450,12 +450,12 @@ class _Reader:
             raise ValueError(f"the array {name!r} is missing")
         array = _as_declared(name, np.asarray(self.arrays[name]), node)
         if "key" in node:
-            return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=node["implementation"])
+            return jax.random.wrap_key_data(jax.device_put(array), impl=node["implementation"])
         if array.dtype.kind in "US":  # which JAX does not hold
             return array
         if finite and array.dtype.kind == "c":
             raise ValueError(f"{where} holds complex numbers")
-        found = jax.numpy.asarray(array)
+        found = jax.device_put(array)  # without a program for each shape, which `asarray` compiles
         if finite and jax.numpy.issubdtype(found.dtype, np.inexact) and not np.isfinite(array).all():
             raise ValueError(f"{where} holds NaN or infinity")
         return found
