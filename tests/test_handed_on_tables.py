@@ -262,7 +262,7 @@ TRUTH = 3.0 + RANDOM.uniform(size=40)
 def test_a_baseline_is_as_wide_as_its_errors_at_rows_that_it_has_not_seen(many: bool, monkeypatch: Any) -> None:
     if many:
         monkeypatch.setattr(peers, "_MANY_ROWS", 20)
-        monkeypatch.setattr(peers, "_FEW_ROWS", 8)
+        monkeypatch.setattr(peers, "_MOST_HELD", 5)
     LEARNED_ROWS.clear()
     monkeypatch.setattr(peers, "_pipeline", lambda *_: Memory())
     numbers = np.arange(40.0)[:, None]
@@ -271,7 +271,7 @@ def test_a_baseline_is_as_wide_as_its_errors_at_rows_that_it_has_not_seen(many: 
     np.testing.assert_allclose(pred.mean, TRUTH[30:] + 10.0, rtol=1e-6)
     assert LEARNED_ROWS[-1] == list(range(30))  # what predicts has all of them
     for learned in LEARNED_ROWS[:-1]:
-        assert len(learned) == (22 if many else 24)
+        assert len(learned) == (25 if many else 24)
     assert len(LEARNED_ROWS) == (2 if many else 6)
     counts = np.round(TRUTH * 20)
     told = peers.peer("boosting", "counts", numbers[:30], counts[:30], numbers[30:], (0,))

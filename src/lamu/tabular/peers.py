@@ -18,8 +18,8 @@ __all__ = ["PEERS", "peer", "quiet"]
 
 PEERS = ("linear", "boosting", "forest", "constant")
 _FOLDS = 5
-_FEW_ROWS = 20_000
-_MANY_ROWS = 100_000  # from here on one fold of 20,000 rows says how far predictions are off
+_MANY_ROWS = 20_000  # from here on one fifth of the rows, of 20,000 at most, says how far predictions are off
+_MOST_HELD = 20_000
 _LEAST = 0.1  # of the mean count: what a model that predicts less, or less than nothing, is raised to
 _LEAST_PROBABILITY = 1e-6  # a class that the training rows lack is not impossible
 _CONCENTRATIONS = np.geomspace(0.03, 1e4, 120)
@@ -38,17 +38,16 @@ def peer(
     name: str, kind: str, x: Inputs, y: Targets, x_new: object, levels: Sequence[int], classes: int = 0
 ) -> MixturePredictive:
     """Returns the prediction of one of scikit-learn's models, with a density where it predicts a number."""
-    # A number is Gaussian about the prediction with the spread of the residuals of five folds (from 100,000 rows on, of
-    # 20,000 rows that one further fit has not seen); a count is negative binomial about it, with the concentration that
-    # makes the held-out rows of five folds most probable. Probabilities are the model's, those of a forest with one
+    # A number is Gaussian about the prediction with the spread of the residuals of five folds (from 20,000 rows on, of
+    # a fifth of the rows that one further fit has not seen); a count is negative binomial about it, with the
+    # concentration that makes the same rows most probable. Probabilities are the model's, those of a forest with one
     # tree more that knows nothing, since a forest's may be zero.
     from threadpoolctl import threadpool_limits  # which scikit-learn needs, too
 
     x, y, x_new = np.asarray(x, float), np.asarray(y), np.asarray(x_new, float)
     model = _pipeline(name, kind, levels)
-    # Threads that wait for each other cost more than they save on a small table, much more where cores are shared.
-    threads = 1 if len(x) < _FEW_ROWS else None
-    with threadpool_limits(threads, "openmp"):
+    # Threads that wait for each other, beside a fit, cost more than they save: of 40,000 rows four times the processor.
+    with threadpool_limits(1, "openmp"):
         if kind in ("binary", "classes"):
             return _probabilities(name, model.fit(x, y), max(classes, 2), x_new)
         known, held = _held_out(model, x, y)
@@ -91,7 +90,8 @@ def _held_out(model: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.
     from sklearn.model_selection import KFold, cross_val_predict, train_test_split
 
     if len(y) >= _MANY_ROWS:
-        learned, judged, known, held = train_test_split(x, y, test_size=_FEW_ROWS, random_state=0)
+        size = min(len(y) // _FOLDS, _MOST_HELD)
+        learned, judged, known, held = train_test_split(x, y, test_size=size, random_state=0)
         return np.asarray(held), np.asarray(model.fit(learned, known).predict(judged))
     folds = KFold(min(_FOLDS, len(y)), shuffle=True, random_state=0)
     return y, np.asarray(cross_val_predict(model, x, y, cv=folds))
