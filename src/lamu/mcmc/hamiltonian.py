@@ -170,11 +170,15 @@ class NoUTurn(Kernel):
         from blackjax.mcmc.hmc import HMCState
 
         transition: Any = kernel.build_kernel()
-        parts: Any = chain.position, chain.log_density, chain.gradient
+        # As one vector: the kernel works leaf by leaf, and of a small target its operations, not its gradient, are what
+        # a transition costs.
+        vector, unravel = tree.ravel(chain.position)
+        parts: Any = vector, chain.log_density, tree.ravel(chain.gradient)[0]
+        of_vector = lambda vector: target(unravel(vector))
         with lenient():
             # As bare bits: the kernel selects between keys, which JAX's check for reused keys takes for a use.
-            state, info = transition(jax.random.key_data(key), HMCState(*parts), target, step_size, inverse_mass)
-        return Chain(state.position, state.logdensity, state.logdensity_grad), {
+            state, info = transition(jax.random.key_data(key), HMCState(*parts), of_vector, step_size, inverse_mass)
+        return Chain(unravel(state.position), state.logdensity, unravel(state.logdensity_grad)), {
             "acceptance": info.acceptance_rate,
             "energy": info.energy,
             "divergent": info.is_divergent,
