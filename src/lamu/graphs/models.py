@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from lamu.families import Beta, Dirichlet, Gamma, NormalGamma, NormalWishart, Wishart
 from lamu.families import MultivariateNormal as Vector
+from lamu.graphs.centred import CentredGraph
 from lamu.graphs.circuit import Circuit, levels
 from lamu.graphs.elimination import Coordinate
 from lamu.graphs.expressions import StickBreaking
@@ -414,8 +415,8 @@ def HiddenMarkov(states: int, steps: int) -> Graph:
 def StateSpace(steps: int) -> Graph:
     r"""Returns the local level model, \(x_{t+1} \sim N(x_t, 1/q)\), \(y_t \sim N(x_t, 1/r)\).
 
-    Data: `{"y": [N, steps]}`, one series a row about zero, NaN where missing or past its end. In float32 a level above
-    a hundred deviations leaves no digits for those of the steps: subtract it.
+    Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end. Each series may have a level of its
+    own: rows are centred within, exactly. The priors of q and r, Gamma(1, 0.1), are for steps and noise near one.
 
     Args:
         steps: the length of the longest series.
@@ -431,10 +432,10 @@ def StateSpace(steps: int) -> Graph:
     def program(m: Program) -> None:
         step, noise = m.sample("step", Gamma(1.0, 0.1)), m.sample("noise", Gamma(1.0, 0.1))
         with m.rows():
-            x = m.sample("x", GaussianChain(steps, jnp.eye(1), precision=step))
+            x = m.sample("x", GaussianChain(steps, jnp.eye(1), precision=step, first_mean=-m.data("origin")))
             m.sample("y", Normal(x @ jnp.ones(1), precision=noise))
 
-    return Graph(program)
+    return CentredGraph(program)
 
 
 @sized

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.expressions import Environment, Expression
+from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.factor import Factor, argument, one_hot
 from lamu.graphs.reading import associative
 from lamu.graphs.statistics import ParallelSeries, ParallelStates, PositiveNumbers, Precisions, Series, Simplex, States
@@ -40,7 +41,7 @@ def GaussianChain(
         transition: A `[d, d]`, known.
         precision: Q: positive numbers, one or `[d]`, or a variable with a `Gamma` belief; a matrix `[d, d]`, or a
             variable with a `Wishart` belief.
-        first_mean: m₁, a number or `[d]`.
+        first_mean: m₁, a number or `[d]`, known or of an input.
         first_precision: P₁, a number: small for a diffuse start.
         scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of several times the work, for
             accelerators (Särkkä & García-Fernández, 2021).
@@ -73,12 +74,22 @@ def GaussianChain(
     return GaussianChainFactor(
         jnp.asarray(A, floating),
         argument(precision, kind, "the precision of GaussianChain"),
-        jnp.broadcast_to(jnp.asarray(first_mean, floating), A.shape[:1]),
+        _known_mean(first_mean),
         jnp.asarray(first_precision, floating),
         steps,
         is_matrix,
         is_associative,
     )
+
+
+def _known_mean(first_mean: Any) -> Expression:
+    mean = lifted(first_mean)
+    if mean.names:
+        raise TypeError(
+            f"the first mean of GaussianChain is {', '.join(sorted(mean.names))}, and a closed form needs a known one; "
+            "give numbers, or an input of the row"
+        )
+    return mean
 
 
 @record
@@ -87,7 +98,7 @@ class GaussianChainFactor(Factor):
 
     transition: Array
     precision: Expression  # Q
-    first_mean: Array  # m₁
+    first_mean: Any  # m₁, an expression of inputs and numbers; an array in files of earlier versions
     first_precision: Array  # P₁
     steps: int = static()  # T
     is_matrix: bool = static()  # whether Q is a matrix, and not a diagonal
@@ -112,8 +123,11 @@ class GaussianChainFactor(Factor):
         before, after = jnp.sum(x.outer[:-1], axis=0), jnp.sum(x.outer[1:], axis=0)
         moved = A @ jnp.sum(x.cross, axis=0)
         scatter = after - moved - moved.T + A @ before @ A.T
+        # Of steps far smaller than the uncertainty of the level rounding may leave squares below zero.
+        below = jnp.diag(jnp.minimum(jnp.diagonal(scatter), 0.0))
+        scatter = scatter - jax.lax.stop_gradient(below)
         steps = (self.steps - 1) * (logdet - d * log2pi) - jnp.sum(Q * scatter)
-        m = self.first_mean
+        m = jnp.broadcast_to(lifted(self.first_mean).first(at), (d,))
         square = jnp.trace(x.outer[0]) - 2.0 * jnp.sum(m * x.first[0]) + jnp.sum(m**2)
         first = d * (jnp.log(self.first_precision) - log2pi) - self.first_precision * square
         return (steps + first) / 2.0
