@@ -50,6 +50,7 @@ def main() -> int:
     if not given.report:
         measure(chosen, folder, given.quick, given.again)
     found = [json.loads(path.read_text()) for name in known if (path := folder / f"{name}.json").is_file()]
+    found = [told | {"title": known[told["name"]].title, "why": known[told["name"]].why} for told in found]
     results = {"machine": json.loads((folder / "machine.json").read_text()), "rows": found}
     (given.out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False), encoding="utf-8")
     if not given.no_page:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Load", "counted", "floor", "machine", "measure_peaks"]
+__all__ = ["Load", "commit", "counted", "floor", "machine", "measure_peaks"]
 
 LIBRARIES = ("jax", "optax", "blackjax", "numpyro", "scikit-learn", "numpy")
 SIDE, REPEATS = 2048, 9
@@ -25,21 +25,21 @@ def machine() -> dict[str, Any]:
     if information.is_file():
         names = [line.split(":")[1] for line in information.read_text().splitlines() if line.startswith("model name")]
         model = names[0].strip() if names else model
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     return {
         "processor": model,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "versions": {name: metadata.version(name) for name in LIBRARIES if _installed(name)},
-        "commit": commit,
+        "commit": commit(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }
+
+
+def commit() -> str:
+    """Returns the commit of the code that is measured, "" outside of a repository."""
+    line = ["git", "rev-parse", "--short", "HEAD"]
+    found = subprocess.run(line, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def _installed(name: str) -> bool:

@@ -146,9 +146,10 @@ def checks(rows: Sequence[dict[str, Any]]) -> str:
                     str(told["sides"][0]["rounds"]) if "sides" in told else "–",
                     "–" if others is None else f"{others:.2f}",
                     f"{told['seconds']:.0f}",
+                    told.get("commit", ""),
                 ]
             )
-    return table(["row", "the same on both sides", "rounds", "cores that other work took", "seconds"], lines)
+    return table(["row", "the same on both sides", "rounds", "cores that other work took", "seconds", "commit"], lines)
 
 
 def picture(rows: Sequence[dict[str, Any]], path: Path) -> None:

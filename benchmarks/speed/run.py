@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed.environments import Missing
-from benchmarks.speed.machine import Load, counted, floor
+from benchmarks.speed.machine import Load, commit, counted, floor
 from benchmarks.speed.race import Growth, Race, Row, rows
 from benchmarks.speed.timing import CLOCKS, Side, Turn, alternate, ratio
 
@@ -113,7 +113,13 @@ def grow(entry: Growth, peaks: dict[str, float]) -> dict[str, Any]:
 def measure(entry: Row | Growth, quick: bool, peaks: dict[str, float]) -> dict[str, Any]:
     """Returns the JSON of a row. A peer that cannot be had, or a row that fails, is a sentence in it."""
     begun = time.perf_counter()
-    told: dict[str, Any] = {"name": entry.name, "title": entry.title, "why": entry.why, "quick": quick}
+    told: dict[str, Any] = {
+        "name": entry.name,
+        "title": entry.title,
+        "why": entry.why,
+        "quick": quick,
+        "commit": commit(),
+    }
     try:
         with Load() as load:
             told |= (

@@ -75,7 +75,11 @@ def laplace_first(quick: bool) -> Race:
     return first_prediction("all", 2 if quick else 8)
 
 
-@row("last_layer_first", "Laplace of the last layer, import to first prediction")
+@row(
+    "last_layer_first",
+    "Laplace of the last layer, import to first prediction",
+    why="Imports and the tracing of programs are all of it, of which a cache spares the compilation alone.",
+)
 def last_layer_first(quick: bool) -> Race:
     return first_prediction("last_layer", 2 if quick else 8)
 

@@ -81,17 +81,26 @@ def race(rows: int, columns: int, rounds: int) -> Race:
     return Race(ours, theirs, "run", same, rounds, notes=notes, figures=figures, first="fills the cache", spins=True)
 
 
-@row("fit_small", "`lamu fit` without options, 1,797 × 64, ten classes")
+CANDIDATES = (
+    "Without options `lamu fit` trains networks and kernels over five folds and mixes them; a forest is one model."
+)
+
+
+@row("fit_small", "`lamu fit` without options, 1,797 × 64, ten classes", why=CANDIDATES)
 def fit_small(quick: bool) -> Race:
     return race(1_797, 64, 1 if quick else 5)
 
 
-@row("fit_large", "`lamu fit` without options, 50,000 × 20, two classes", quick=False)
+@row("fit_large", "`lamu fit` without options, 50,000 × 20, two classes", quick=False, why=CANDIDATES)
 def fit_large(quick: bool) -> Race:
     return race(50_000, 20, 3)
 
 
-@row("predict_command", "`lamu predict`, one row")
+@row(
+    "predict_command",
+    "`lamu predict`, one row",
+    why="It imports JAX and the library, reads the table and every member of the mixture, and traces their programs.",
+)
 def predict_command(quick: bool) -> Race:
     data, out = table(1_797, 64), folder() / "fit-1797"
     if not out.exists():
