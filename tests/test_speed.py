@@ -112,7 +112,7 @@ def test_a_row_that_fails_or_lacks_a_peer_is_a_sentence_of_the_table() -> None:
         return toy()
 
     told = [
-        run.measure(Row(name, f"the row {name}", build, quick=True), True, PEAKS)
+        run.measure(Row(name, f"the row {name}", build, quick=True), True)
         for name, build in (("lacking", lacking), ("differing", differing), ("good", lambda quick: toy()))
     ]
     assert told[0]["missing"] == "ivon was not run: it is not there."
@@ -126,7 +126,7 @@ def test_a_row_that_fails_or_lacks_a_peer_is_a_sentence_of_the_table() -> None:
 
 def test_a_gap_has_its_sentence_and_a_busy_machine_its_dagger(tmp_path: Path) -> None:
     slow = Race((steady("lamu", 3.0, []),), (steady("peer", 2.0, []),), "step", "nothing", 3, spins=True)
-    told = run.measure(Row("slow", "slow", lambda quick: slow, quick=True, why="It does more."), True, PEAKS)
+    told = run.measure(Row("slow", "slow", lambda quick: slow, quick=True, why="It does more."), True)
     told["others"] = 1.0
     results = {"machine": machine() | {"date": "today", "peaks": PEAKS}, "rows": [told]}
     report.write(results, tmp_path)
@@ -139,7 +139,7 @@ def test_a_gap_has_its_sentence_and_a_busy_machine_its_dagger(tmp_path: Path) ->
 def test_growth_is_fitted_on_logarithms_and_drawn(tmp_path: Path) -> None:
     assert run.exponent([1, 10, 100], [2, 200, 20_000]) == pytest.approx(2.0)
     entry = Growth("grows", "as it grows", "rows", (1, 2), lambda size: toy())
-    told = run.measure(entry, True, PEAKS)
+    told = run.measure(entry, True)
     assert told["curves"]["lamu"]["exponent"] == pytest.approx(0.0)
     report.write({"machine": machine() | {"date": "today", "peaks": PEAKS}, "rows": [told]}, tmp_path)
     assert "![Growth of times](images/benchmarks_growth.png)" in (tmp_path / "benchmarks.md").read_text()

@@ -74,7 +74,7 @@ def measure(chosen: list[str], folder: Path, quick: bool, again: bool) -> None:
     for name in waiting:
         files.setdefault(file_of(known[name]), []).append(name)
     for names in files.values():
-        line = [sys.executable, "-m", "benchmarks.speed.run", *names, "--out", str(folder), "--peaks", str(peaks)]
+        line = [sys.executable, "-m", "benchmarks.speed.run", *names, "--out", str(folder)]
         subprocess.run([*line, "--quick"] if quick else line, cwd=ROOT, env=bare, check=False)
 
 

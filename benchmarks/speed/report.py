@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.machine import floor
+
 __all__ = ["page", "write"]
 
 LIMIT = 1.3  # a gap above this has its reason in the page
@@ -60,9 +62,9 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(rows)
 
 
-def doubtful(told: dict[str, Any]) -> bool:
+def doubtful(told: dict[str, Any], peer: str) -> bool:
     """Returns whether the peer's threads spin, and other work held them up."""
-    return bool(told.get("spins")) and (told.get("others") or 0.0) > BUSY
+    return bool(told.get("spins")) and (told.get("others") or 0.0) > BUSY and "one thread" not in peer
 
 
 def ratios(rows: Sequence[dict[str, Any]]) -> str:
@@ -74,7 +76,7 @@ def ratios(rows: Sequence[dict[str, Any]]) -> str:
         for index, each in enumerate(told.get("ratios", ())):
             mine = len({other["ours"] for other in told["ratios"]})
             name = each["theirs"] if mine == 1 else f"{each['theirs']} ({each['ours']})"
-            if doubtful(told):
+            if doubtful(told, each["theirs"]):
                 name += " †"
             lines.append(
                 [
@@ -91,12 +93,15 @@ def ratios(rows: Sequence[dict[str, Any]]) -> str:
     return table(head, lines)
 
 
-def times(rows: Sequence[dict[str, Any]]) -> str:
+def times(rows: Sequence[dict[str, Any]], peaks: dict[str, float]) -> str:
     lines = []
     for told in rows:
         for index, side in enumerate(told.get("sides", ())):
             built = side.get("compile")
-            floor = f"{side['floors']:.1f} × {duration(side['floor'])} ({side['bound']})" if "floors" in side else "–"
+            least = "–"
+            if "counts" in side:
+                seconds, bound = floor(side["counts"], peaks)
+                least = f"{side['wall']['median'] / seconds:.1f} × {duration(seconds)} ({bound})"
             lines.append(
                 [
                     f"{told['title']}, a {told['unit']}" if index == 0 else "",
@@ -106,7 +111,7 @@ def times(rows: Sequence[dict[str, Any]]) -> str:
                     duration(side["processor"]["mean"]),
                     "–" if built is None else f"{built['wall']:.1f} s, {built['processor']:.1f} s",
                     size(side["peak"]),
-                    floor,
+                    least,
                 ]
             )
     head = ["workload", "side", "wall, median", "wall, mean", "processor, mean", "compile, wall and processor"]
@@ -164,7 +169,7 @@ def picture(rows: Sequence[dict[str, Any]], path: Path) -> None:
         return
     figure, axis = pyplot.subplots(figsize=(8, 0.6 + 0.26 * len(found)))
     for place, (row, each) in enumerate(reversed(found)):
-        style = {"markersize": 4, "markerfacecolor": "white"} if doubtful(row) else {"markersize": 4}
+        style = {"markersize": 4, "markerfacecolor": "white"} if doubtful(row, each["theirs"]) else {"markersize": 4}
         for clock, colour, shift in (("processor_mean", "tab:blue", 0.12), ("wall_mean", "tab:orange", -0.12)):
             told = each[clock]
             axis.plot(told["value"], place + shift, "o", color=colour, **style)
@@ -222,7 +227,7 @@ def page(results: dict[str, Any], grown: bool) -> str:
     peaks = held["peaks"]
     machine = (
         f"{held['date']}, {held['processor']}, {held['cores']} cores, {held['system']}; {versions}; commit "
-        f"{held['commit']}. The load of the minute before was {load}. A product of matrices of 2,048 reaches "
+        f"{held['commit']}. The load of the minute before was {load}. A product of matrices of 1,024 reaches "
         f"{peaks['operations'] / 1e9:.0f} GFLOP/s, and a copy in memory {peaks['bytes'] / 1e9:.1f} GB/s."
     )
     parts = [
@@ -234,7 +239,7 @@ def page(results: dict[str, Any], grown: bool) -> str:
         "## Times and floors\n\nThe floor of a program is the larger of two: its operations at the rate of the product "
         "of matrices above, and its arguments and results moved once at the rate of the copy. Peak memory is that of "
         "the compiled program with its arguments and results, or of a process of its own.",
-        times(rows),
+        times(rows, peaks),
     ]
     if any("curves" in told for told in rows):
         parts += ["## Growth\n\nb of times that grow as size to the power b, by least squares of logarithms."]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed.environments import Missing
-from benchmarks.speed.machine import Load, commit, counted, floor
+from benchmarks.speed.machine import Load, commit, counted
 from benchmarks.speed.race import Growth, Race, Row, rows
 from benchmarks.speed.timing import CLOCKS, Side, Turn, alternate, ratio
 
@@ -38,7 +38,7 @@ def seconds(turns: Sequence[Turn], clock: str) -> dict[str, float]:
     return {"mean": float(mean), "median": float(np.median(each)), "low": float(low), "high": float(high)}
 
 
-def side(entry: Side, turns: Sequence[Turn], first: str, peaks: dict[str, float]) -> dict[str, Any]:
+def side(entry: Side, turns: Sequence[Turn], first: str) -> dict[str, Any]:
     """Returns the JSON of a side."""
     again = turns[1:]
     told: dict[str, Any] = {"name": entry.name, "rounds": len(again), "first_wall": turns[0].wall}
@@ -51,9 +51,7 @@ def side(entry: Side, turns: Sequence[Turn], first: str, peaks: dict[str, float]
     held = [turn.peak for turn in turns if turn.peak is not None]
     told["peak"] = max(held) if held else None
     if entry.program is not None:
-        counts = counted(entry.program)
-        least, bound = floor(counts, peaks)
-        told |= {"counts": counts, "floor": least, "bound": bound, "floors": told["wall"]["median"] / least}
+        counts = told["counts"] = counted(entry.program)
         if told["peak"] is None:
             told["peak"] = counts["bytes"] + counts["temporary"]
     return told
@@ -73,7 +71,7 @@ def compare(sides: Sequence[Side], turns: Sequence[Sequence[Turn]], ours: int) -
     return found
 
 
-def time_race(race: Race, peaks: dict[str, float], limit: float) -> dict[str, Any]:
+def time_race(race: Race, limit: float) -> dict[str, Any]:
     """Times a race, and returns its JSON."""
     sides = [*race.ours, *race.theirs]
     try:
@@ -88,7 +86,7 @@ def time_race(race: Race, peaks: dict[str, float], limit: float) -> dict[str, An
         "notes": list(race.notes),
         "first": race.first,
         "spins": race.spins,
-        "sides": [side(entry, made, race.first, peaks) for entry, made in zip(sides, turns, strict=True)],
+        "sides": [side(entry, made, race.first) for entry, made in zip(sides, turns, strict=True)],
         "ratios": compare(sides, turns, len(race.ours)),
         "figures": figures,
     }
@@ -99,9 +97,9 @@ def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
 
 
-def grow(entry: Growth, peaks: dict[str, float]) -> dict[str, Any]:
+def grow(entry: Growth) -> dict[str, Any]:
     """Times a race at each size, and returns the JSON of all, with the exponents."""
-    races = [time_race(entry.build(size), peaks, LIMITS[True]) for size in entry.sizes]
+    races = [time_race(entry.build(size), LIMITS[True]) for size in entry.sizes]
     curves = {}
     for index, told in enumerate(races[0]["sides"]):
         times = [race["sides"][index]["wall"]["median"] for race in races]
@@ -110,7 +108,7 @@ def grow(entry: Growth, peaks: dict[str, float]) -> dict[str, Any]:
     return {**keep, "size": entry.size, "sizes": list(entry.sizes), "curves": curves}
 
 
-def measure(entry: Row | Growth, quick: bool, peaks: dict[str, float]) -> dict[str, Any]:
+def measure(entry: Row | Growth, quick: bool) -> dict[str, Any]:
     """Returns the JSON of a row. A peer that cannot be had, or a row that fails, is a sentence in it."""
     begun = time.perf_counter()
     told: dict[str, Any] = {
@@ -122,9 +120,7 @@ def measure(entry: Row | Growth, quick: bool, peaks: dict[str, float]) -> dict[s
     }
     try:
         with Load() as load:
-            told |= (
-                grow(entry, peaks) if isinstance(entry, Growth) else time_race(entry.build(quick), peaks, LIMITS[quick])
-            )
+            told |= grow(entry) if isinstance(entry, Growth) else time_race(entry.build(quick), LIMITS[quick])
         told["others"] = load.cores
     except Missing as reason:
         told["missing"] = str(reason)
@@ -138,12 +134,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--peaks", type=Path, required=True)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    known, peaks = rows(), json.loads(given.peaks.read_text())["peaks"]
+    known = rows()
     for name in given.rows:
-        told = measure(known[name], given.quick, peaks)
+        told = measure(known[name], given.quick)
         write(given.out / f"{name}.json", told)
         print(line(told), flush=True)
 

@@ -50,9 +50,9 @@ def race(images: int, rounds: int) -> Race:
     return Race(sides[:1], sides[1:], "ensemble", same, rounds, figures=figures)
 
 
-@row("ensemble", f"{MEMBERS} ConvNets as deep_ensemble, 1,000 images, one epoch")
+@row("ensemble", f"{MEMBERS} ConvNets as deep_ensemble, 2,000 images, one epoch")
 def ensemble(quick: bool) -> Race:
-    return race(1_000, 1 if quick else 8)
+    return race(2_000, 1 if quick else 8)
 
 
 @row("ensemble_large", f"{MEMBERS} ConvNets as deep_ensemble, 20,000 images, one epoch", quick=False)

@@ -50,16 +50,17 @@ def difference(one: Side, many: Side, iterations: int) -> Side:
     return Side(many.name, turn)
 
 
-def iterated(make: Callable[[int], Any], data: Any, iterations: int) -> Side:
-    """Iterations of scikit-learn."""
+def iterated(make: Callable[[int], Any], data: Any, iterations: int, threads: int | None = None) -> Side:
+    """Iterations of scikit-learn, its linear algebra by so many threads, or by as many as it takes."""
+    from threadpoolctl import threadpool_limits
 
     def run(count: int) -> None:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), threadpool_limits(threads):
             warnings.simplefilter("ignore")  # that few iterations have not converged
             make(count).fit(data)
 
-    one, many = here("scikit-learn", lambda: run(1)), here("scikit-learn", lambda: run(1 + iterations))
-    return difference(one, many, iterations)
+    name = "scikit-learn" if threads is None else "scikit-learn, one thread"
+    return difference(here(name, lambda: run(1)), here(name, lambda: run(1 + iterations)), iterations)
 
 
 def blobs(rows: int, columns: int, components: int, spread: float) -> np.ndarray:
@@ -96,7 +97,7 @@ def same_mixture() -> str:
 def mixture_race(rows: int, rounds: int) -> Race:
     y = blobs(rows, 8, 20, 3.0)
     peer = lambda count: variational_mixture(20, max_iter=count, tol=0.0, init_params="random")
-    sides = swept(models.GaussianMixture(20, 8, 1.0), {"y": y}), iterated(peer, y, 4)
+    sides = swept(models.GaussianMixture(20, 8, 1.0), {"y": y}), iterated(peer, y, 4), iterated(peer, y, 4, 1)
     return Race(sides[:1], sides[1:], "sweep", same_mixture(), rounds, spins=True)
 
 
@@ -131,7 +132,8 @@ def factors(quick: bool) -> Race:
     apart = float(np.linalg.norm(made - found) / np.linalg.norm(found))
     assert apart < 0.05, f"the common covariances are {apart:.3f} apart"
     peer = lambda count: FactorAnalysis(K, max_iter=count, tol=0.0, svd_method="lapack")
-    sides = swept(graph, {"y": y}, 10), iterated(peer, y.astype(float), 4)
+    wide = y.astype(float)
+    sides = swept(graph, {"y": y}, 10), iterated(peer, wide, 4), iterated(peer, wide, 4, 1)
     same = f"the common covariance W Wᵀ, to {apart:.1%} of its norm"
     return Race(sides[:1], sides[1:], "sweep", same, 8 if quick else 30, spins=True)
 
