@@ -171,11 +171,11 @@ def _baselines(run: FittedRun) -> str:
         return (
             "histogram gradient boosting and a linear model, both of Poisson's loss; the mean), fitted to the same "
             "training rows. The targets are counts, and each baseline is negative binomial about its mean, with the "
-            "concentration that makes training rows held out in turn most probable"
+            "concentration that makes training rows held out most probable"
         )
     return (
         "histogram gradient boosting; a linear model; the mean), fitted to the same training rows. Each has normal "
-        "noise as wide as its errors on training rows held out in turn"
+        "noise as wide as its errors on training rows held out"
     )
 
 
@@ -259,8 +259,9 @@ def _stopped(run: FittedRun) -> list[Markup]:
     return [
         paragraph(
             f"Each candidate took {config['steps']:,} steps over each fold, at a rate that falls to zero, and is kept "
-            "as it was where it predicts the rows of that fold best. Such weights are no fixed point of a rule, and "
-            "have no distance from one; held-out rows decide how much each candidate counts."
+            "as it was where it predicts the rows of that fold best; a network of pieces that the mixture did not need "
+            "for the rows of the first fold stopped there, without a weight. Such weights are no fixed point of a "
+            "rule, and have no distance from one; held-out rows decide how much each candidate counts."
         ),
         table("Candidates over the folds", ("candidate", "weight", "held-out nll"), rows),
     ]
