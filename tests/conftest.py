@@ -16,8 +16,6 @@ import jax  # noqa: E402  (the import hook must stand before anything that could
 import numpy as np  # noqa: E402  (beside it, as the linter sorts them)
 import pytest  # noqa: E402  (the same)
 
-from tests import small_programs  # noqa: E402  (the same)
-
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -86,8 +84,6 @@ def look_for_reused_keys_where_keys_are() -> None:
 
 
 look_for_reused_keys_where_keys_are()
-if not os.environ.get("LAMU_COMPILE_ALL"):  # for what must be compiled as users do
-    small_programs.install()
 
 collect_ignore = ["as_users_run"]  # which runs without this file (`make users`)
 
