@@ -359,8 +359,8 @@ class _Judges:
         """Returns the judges after a first run; none where its belief is a point: a mode is that of any temperature."""
         runs, parts = runs.read(_FIFTH, _FEWEST)
         prior, its_own = runs.model.prior, runs.algorithm.traits.chooses_prior_scale
-        learned = isinstance(prior, LearnedNormal) and _are_many(parts)
-        scale = float(prior.start) if learned and not its_own else None
+        chosen = not its_own and _are_many(parts)
+        scale = float(prior.start) if chosen and isinstance(prior, LearnedNormal) else None
         posterior = cls._run(runs, parts, (temperature, scale), 0)
         if isinstance(posterior.belief, Point):
             return None
