@@ -50,6 +50,7 @@ def draw(ranks: Mapping[str, float], sets: int, file: Path) -> None:
     axes.set_xlabel(
         f"mean rank over {sets} sets, 1 is best; half the critical difference {difference:.1f} to each side"
     )
+    axes.margins(y=0.12)
     axes.invert_yaxis()
     axes.spines[["right", "top"]].set_visible(False)
     figure.savefig(file, dpi=150)

@@ -282,7 +282,7 @@ class KroneckerEigen(Eigenbasis):
 
     def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
         """Returns f(S) v, by four products of small matrices."""
-        rows = Rows(v, self.eigenvalues.shape)
+        rows = RowBlocks(v, self.eigenvalues.shape)
         rotated = rows.rotated(self.input_basis, self.output_basis)
         return rows.back(self.input_basis, function(self.eigenvalues) * rotated, self.output_basis)
 
@@ -293,7 +293,7 @@ class KroneckerEigen(Eigenbasis):
     def sample(self, key: RandomKey, like: Params) -> Params:
         """Returns a draw from N(0, S⁻¹): a normal one in the eigenbasis, at half the price of the symmetric root."""
         noise = as_matrix(tree.normal(key, like), self.eigenvalues.shape)[0]
-        rows = Rows(like, self.eigenvalues.shape)
+        rows = RowBlocks(like, self.eigenvalues.shape)
         return rows.back(self.input_basis, jax.lax.rsqrt(self.eigenvalues) * noise, self.output_basis)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
@@ -341,7 +341,7 @@ def as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array
     return vector.reshape(shape[0], shape[1]), lambda matrix: unravel(jnp.ravel(matrix))
 
 
-class Rows:
+class RowBlocks:
     """A vector of the space as a matrix `[in, out]`, in the blocks of rows that its leaves are."""
 
     # A kernel and its bias need not be copied into one matrix, and out of it again, to be multiplied: on a processor
@@ -416,7 +416,7 @@ class KroneckerLeading(Eigenbasis):
 
     def apply(self, function: Callable[[Array], Array], v: Params) -> Params:
         values, rest = function(self.eigenvalues), function(self.rest)
-        rows = Rows(v, (self.input_basis.shape[0], self.output_basis.shape[0]))
+        rows = RowBlocks(v, (self.input_basis.shape[0], self.output_basis.shape[0]))
         inner = rows.rotated(self.input_basis, self.output_basis)
         return rows.back(self.input_basis, (values - rest) * inner, self.output_basis, rest)
 
