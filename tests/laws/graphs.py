@@ -108,8 +108,9 @@ def of_factors(data: Any, mu: Any, T: float) -> Any:
 # A regression whose level, slope and noise are each their regime's, of which some targets are missing.
 
 LEVEL_PRECISION, SLOPE = 0.5, MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 0.3], [0.3, 1.0]]))
-AT = rng.normal(size=(N, 2))
-TARGET = AT @ np.array([1.0, -0.5]) + rng.normal(size=N)
+own = np.random.default_rng(1)  # the rows below keep their numbers
+AT = own.normal(size=(N, 2))
+TARGET = AT @ np.array([1.0, -0.5]) + own.normal(size=N)
 TARGET[3] = np.nan
 
 
