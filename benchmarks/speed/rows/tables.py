@@ -74,7 +74,7 @@ def race(rows: int, columns: int, rounds: int) -> Race:
 
     def figures() -> dict[str, float]:
         told = json.loads((out / "metrics.json").read_text())
-        found = {"lamu's held-out NLL": float(told.get("test", told).get("nll", np.nan))}
+        found = {"lamu's held-out NLL": float(told["scores"]["nll"])}
         return found | {f"{side.name}'s": json.loads(scores(side.name).read_text())["nll"] for side in theirs}
 
     same = "the same rows and target, a fifth held out; splits are each side's own"
