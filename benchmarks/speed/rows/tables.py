@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.speed.environments import Missing, peers
 from benchmarks.speed.race import Race, row
 from benchmarks.speed.timing import Side, command
