@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 import lamu as library
@@ -77,10 +79,12 @@ def test_a_file_that_is_not_there_is_one_sentence(lamu, tmp_path):
     assert_refused(lamu(*words, "bytes.toml"), "not UTF-8")
 
 
-def test_the_doctor_knows_versions_devices_memory_and_cache(lamu, tmp_path, monkeypatch):
+def test_the_doctor_knows_versions_devices_memory_and_cache(lamu, tmp_path, monkeypatch, request):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "program").write_bytes(b"12345")
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    set_folder = lambda folder: jax.config.update("jax_compilation_cache_dir", folder)
+    request.addfinalizer(partial(set_folder, jax.config.jax_compilation_cache_dir))
+    set_folder(str(tmp_path / "cache"))
     found = lamu("doctor", "--json").document
     assert found["versions"]["lamu"] == library.__version__
     assert found["cache"] == {"folder": str(tmp_path / "cache"), "lamu's": False, "bytes": 5}
@@ -89,7 +93,8 @@ def test_the_doctor_knows_versions_devices_memory_and_cache(lamu, tmp_path, monk
     said = lamu("doctor").out
     for words in ("jax", "blackjax", "devices: ", "memory: ", "(5 B; LAMU_CACHE=off"):
         assert words in said
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    set_folder(None)
     monkeypatch.setenv("LAMU_CACHE", "off")
     assert "are not kept; set LAMU_CACHE" in lamu("doctor").out
 

@@ -69,7 +69,7 @@ def measure(chosen: list[str], folder: Path, quick: bool, again: bool) -> None:
         code = "import json; from benchmarks.speed.machine import measure_peaks; print(json.dumps(measure_peaks()))"
         said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
         peaks.write_text(json.dumps(told | {"peaks": json.loads(said.stdout.splitlines()[-1])}, indent=1))
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")} | {"LAMU_CACHE": "off"}
     known, files = rows(), {}
     for name in waiting:
         files.setdefault(file_of(known[name]), []).append(name)

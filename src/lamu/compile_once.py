@@ -16,11 +16,14 @@ import jax.numpy as jnp
 from jax.core import eval_context
 from jax.extend.core import get_opaque_trace_state
 
+from lamu.compiled_programs import keep_compiled
 from lamu.typing import Array, RandomKey
 
 __all__ = ["CompiledOnce", "compiled_once", "is_traced", "once_a_shape", "row_keys", "subkey"]
 
 Answer = TypeVar("Answer")
+
+keep_compiled()  # here, since all that compiles programs of its own imports this file before it does
 
 _QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 _OVER_ROWS = {"xla_cpu_use_fusion_emitters": False}  # loops over many rows are worth optimising

@@ -10,10 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lamu.cli.compiled_programs import CACHE, compiled_folder
 from lamu.cli.printing import show_document, show_line, show_table
 from lamu.cli.recipes import find, recipes, settings_of
 from lamu.cli.versions import package_versions, version
+from lamu.compiled_programs import CACHE, compiled_folder, keep_compiled
 from lamu.protocol import Recipe
 
 __all__ = ["cite", "doctor", "entries_of", "findings", "list_algorithms", "show_algorithm", "verify"]
@@ -62,7 +62,8 @@ def findings() -> dict[str, Any]:
 
     from lamu.memory import budget, free, limit
 
-    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    keep_compiled()
+    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
     optional = (*(name for names in _EXTRAS.values() for name in names), *_ADAPTED)
     return {
         "versions": package_versions(),

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from lamu import plots, store
-from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
@@ -27,6 +26,7 @@ from lamu.cli.reporting import NAME, baselines, report_of_fit
 from lamu.cli.request import Request
 from lamu.cli.stopwatch import Stopwatch, compile_time
 from lamu.cli.versions import package_versions
+from lamu.compiled_programs import compiled_folder
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding
 from lamu.data.leaks import leaks
