@@ -37,6 +37,8 @@ from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows,
 
 __all__ = ["Model", "supervised"]
 
+_SMALL = 1 << 20  # bytes of inputs that are looked through at once
+
 
 @record
 class Model(Target):
@@ -312,12 +314,9 @@ class Model(Target):
             raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give at least one")
-        rows = max(1, memory.budget() // max(8 * math.prod(x.shape[1:]), 1))
         kept = jax.dtypes.canonicalize_dtype(x.dtype)  # in which a number may be infinite that came in 64 bits
-        with np.errstate(over="ignore"):
-            finite = (np.isfinite(x[i : i + rows].astype(kept)).all() for i in range(0, x.shape[0], rows))
-            if not all(map(bool, finite)):
-                raise ValueError(f"x holds NaN or infinity in {kept}; remove or fill those rows first")
+        if not _is_finite(x, kept):
+            raise ValueError(f"x holds NaN or infinity in {kept}; remove or fill those rows first")
         return x
 
     @property
@@ -409,6 +408,16 @@ def supervised(target: Target) -> Model:
         f"this needs a network, and {target.name} has none; take what works on any density, for instance "
         "laplace(curvature=Hessian()), von() or nuts()"
     )
+
+
+def _is_finite(x: Any, kept: DTypeLike) -> bool:
+    """Whether all inputs are finite in the dtype in which they are kept; some rows at a time where they are many."""
+    if isinstance(x, np.ndarray) and x.dtype == kept and x.nbytes <= _SMALL:
+        return bool(np.isfinite(x).all())
+    rows = max(1, memory.budget() // max(8 * math.prod(x.shape[1:]), 1))
+    with np.errstate(over="ignore"):
+        finite = (np.isfinite(x[i : i + rows].astype(kept)).all() for i in range(0, x.shape[0], rows))
+        return all(map(bool, finite))
 
 
 def _scaling(model: Any) -> Any:

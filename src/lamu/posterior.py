@@ -154,7 +154,7 @@ class Posterior:
         """Returns what the rule prepares with the posterior's own key, which small preparations are kept of."""
         if self.model.predicts_missing or type(self.rule).predict is not PredictiveRule.predict or is_traced():
             return None
-        question = samples, memory.budget(), jnp.result_type(float)
+        question = samples, memory.budget(), jax.dtypes.canonicalize_dtype(float)
         kept = vars(self).setdefault("_kept", _Kept())
         if question in kept:
             return kept[question]
