@@ -16,21 +16,26 @@ there as they ship, at T = 1, and at the temperature that the same tenth chooses
 Unknown images: MNIST's for Fashion-MNIST, Fashion-MNIST's for the others (padded, in three equal colours, for
 CIFAR-10), and pixels of uniform noise. AUROC is the share of pairs, one known and one unknown image, in which the
 unknown has the larger entropy; FPR95 the share of unknown images whose entropy is below the 95 % quantile of the known.
-Seconds are those of `lamu.fit` after a first run that compiles, relative to Adam's. CIFAR-10 is flipped and shifted at
-random.
+Changed images: test images that are rotated, blurred or noisy, in five strengths; NLL and ECE are means over the five,
+and `--json` keeps each. Seconds are those of `lamu.fit` after a first run that compiles, and memory is that of the
+state that a run keeps from step to step (weights, belief and moments), both relative to Adam's. CIFAR-10 is flipped and
+shifted at random.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from scipy import ndimage
 
 import lamu
 from benchmarks.images import Augmented, arrays, scaled
@@ -48,6 +53,35 @@ NETWORKS = {
 }
 FLAT = 10.0  # the scale of a prior that says nothing beside a decoupled decay
 WIDE, NARROW = 0.3, 0.1
+
+# Five strengths of each change: degrees, deviations in pixels, and deviations in parts of a pixel's range.
+DEGREES = (15.0, 30.0, 45.0, 60.0, 75.0)
+WIDTHS = (0.5, 1.0, 1.5, 2.0, 2.5)
+NOISES = (0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+def rotated(pixels: np.ndarray, degrees: float) -> np.ndarray:
+    """Returns images that are turned about their middle."""
+    return ndimage.rotate(pixels, degrees, axes=(2, 1), reshape=False, order=1, mode="nearest")
+
+
+def blurred(pixels: np.ndarray, width: float) -> np.ndarray:
+    """Returns images under a Gaussian blur."""
+    return ndimage.gaussian_filter(pixels, (0.0, width, width) + (0.0,) * (pixels.ndim - 3))
+
+
+def noisy(pixels: np.ndarray, deviation: float) -> np.ndarray:
+    """Returns images with normal noise, clipped to a pixel's range."""
+    noise = np.random.default_rng(0).normal(0.0, 255.0 * deviation, pixels.shape)
+    return np.clip(pixels + noise, 0, 255).astype(np.uint8)
+
+
+RELATIVE = ("NLL less", "NLL less, error", "time", "memory")  # those of a row that stand beside the first's
+CHANGES: dict[str, tuple[Callable[[np.ndarray, float], np.ndarray], tuple[float, ...]]] = {
+    "rotated": (rotated, DEGREES),
+    "blurred": (blurred, WIDTHS),
+    "noisy": (noisy, NOISES),
+}
 
 
 @dataclass(frozen=True)
@@ -123,6 +157,9 @@ METHODS: dict[str, Method] = {
     "five ivons": Method(
         lambda s, n: A.deep_ensemble(A.ivon(Annealed(s.rate, warmup=0.1)), MEMBERS), like="ivon, T chosen"
     ),
+    "mixture of five": Method(
+        lambda s, n: A.mixture(A.ivon(Annealed(s.rate, warmup=0.1)), MEMBERS), like="ivon, T chosen"
+    ),
 }
 
 
@@ -136,6 +173,7 @@ class Problem:
     to: np.ndarray
     at: np.ndarray
     unknown: dict[str, np.ndarray]
+    changed: dict[str, list[np.ndarray]]  # the first test images under each change, in five strengths
     network: Any
     augmented: bool = False
 
@@ -175,9 +213,10 @@ def problem(data: str, network: str, rows: int | None = None, judging: int | Non
         strange = np.repeat(np.pad(strange, ((0, 0), (2, 2), (2, 2)))[..., None], 3, axis=-1)
     noise = np.random.default_rng(0).integers(0, 256, strange.shape, np.uint8)
     found = {other: scaled(strange), "noise": scaled(noise)}
-    return Problem(
-        data, x[:rows], y[:rows], to[:judging], at[:judging], found, NETWORKS[network], augmented=data == "cifar"
-    )
+    pixels = np.load(images / f"{file}.npz")["X_test"][: 2000 if judging is None else judging // 10]
+    changed = {name: [scaled(change(pixels, by)) for by in strengths] for name, (change, strengths) in CHANGES.items()}
+    known = x[:rows], y[:rows], to[:judging], at[:judging]
+    return Problem(data, *known, found, changed, NETWORKS[network], augmented=data == "cifar")
 
 
 @dataclass
@@ -205,6 +244,22 @@ def judged(posterior: Any, images: Problem) -> Scores:
     return Scores(values, density)
 
 
+def under_changes(posterior: Any, images: Problem) -> dict[str, list[float]]:
+    """Returns NLL and ECE at images rotated, blurred and noisy, a number a strength."""
+    found: dict[str, list[float]] = {}
+    for name, strengths in images.changed.items():
+        for changed in strengths:
+            pred, y = posterior.predict(changed, samples=DRAWS), images.at[: len(changed)]
+            found.setdefault(f"NLL {name}", []).append(float(lamu.scores.nll(pred, y)))
+            found.setdefault(f"ECE {name}", []).append(float(lamu.scores.ece(pred, y)))
+    return found
+
+
+def bytes_kept(fit: Any) -> int:
+    """Returns the bytes of the state that a run keeps from step to step."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(fit.state) if hasattr(leaf, "nbytes"))
+
+
 def choose(name: str, images: Problem, epochs: int, few: bool, chosen: dict[str, Setting]) -> Setting:
     """Returns the setting of a method: that of another, or the best of its own by the tenth of the training images."""
     method = METHODS[name]
@@ -223,41 +278,81 @@ def choose(name: str, images: Problem, epochs: int, few: bool, chosen: dict[str,
     return candidates[int(np.nanargmin(losses))]
 
 
-def table(images: Problem, names: list[str], epochs: int, seeds: int, few: bool, quick: bool) -> None:
-    """Prints a line a method: means over seeds, and the NLL's difference to Adam with its standard error by rows."""
+@dataclass
+class Line:
+    """What the runs of one method are, a row of the table."""
+
+    name: str
+    setting: Setting
+    runs: list[Scores]
+    changes: list[dict[str, list[float]]]
+    seconds: list[float]
+    bytes: int
+
+    @property
+    def density(self) -> np.ndarray:
+        """The log density of each test image, the mean over seeds."""
+        return np.mean([run.density for run in self.runs], axis=0)
+
+    def told(self, first: Line) -> dict[str, Any]:
+        """Returns the figures of the row, some relative to those of the first."""
+        away = first.density - self.density
+        means = {key: float(np.mean([run.values[key] for run in self.runs])) for key in self.runs[0].values}
+        strengths = {key: np.mean([run[key] for run in self.changes], axis=0) for key in self.changes[0]}
+        return (
+            {"method": self.name, "setting": str(self.setting), "seeds": len(self.runs)}
+            | means
+            | {key: float(each.mean()) for key, each in strengths.items()}
+            | {f"{key}, each strength": each.tolist() for key, each in strengths.items()}
+            | {"NLL less": float(away.mean()), "NLL less, error": float(away.std(ddof=1) / np.sqrt(len(away)))}
+            | {"time": min(self.seconds) / min(first.seconds), "memory": self.bytes / first.bytes}
+        )
+
+
+def line(images: Problem, learned: Problem, name: str, setting: Setting, epochs: int, seeds: int, warm: bool) -> Line:
+    """Returns the row of a method, fitted once a seed; with `warm` after a pass that compiles."""
+    method = METHODS[name]
+    if warm:
+        learned.fit(method, setting, 1, seed=0)
+    found = Line(name, setting, [], [], [], 0)
+    for seed in range(seeds):
+        start = time.perf_counter()
+        fit = learned.fit(method, setting, epochs, seed)
+        jax.block_until_ready(fit.state)
+        found.seconds.append(time.perf_counter() - start)
+        found.runs.append(judged(fit.posterior, images))
+        found.changes.append(under_changes(fit.posterior, images))
+        found.bytes = bytes_kept(fit)
+    return found
+
+
+def table(images: Problem, names: list[str], epochs: int, seeds: int, few: bool, quick: bool) -> list[dict[str, Any]]:
+    """Prints a line a method: means over seeds, and the NLL's difference to the first with its standard error."""
     tenth = images.development()
     # A quick table learns from the nine tenths once more, whose programs the choice has compiled.
     learned = replace(images, x=tenth.x, y=tenth.y) if quick else images
     print(f"\n{images.name}, {len(learned.x)} images, {epochs} epochs, {seeds} seeds, {images.network}", flush=True)
     print(f"on {jax.devices()[0].device_kind}; judged by {len(images.at)} test images", flush=True)
     chosen: dict[str, Setting] = {}
-    first: tuple[np.ndarray, float] | None = None
+    first: Line | None = None
+    rows = []
     for name in names:
-        runs, seconds = [], []
         try:
             chosen[name] = choose(name, images, epochs, few, chosen)
-            if not (quick and METHODS[name].settings):  # where the choice was made by the same programs
-                learned.fit(METHODS[name], chosen[name], 1, seed=0)
-            for seed in range(seeds):
-                start = time.perf_counter()
-                fit = learned.fit(METHODS[name], chosen[name], epochs, seed)
-                jax.block_until_ready(fit.state)
-                seconds.append(time.perf_counter() - start)
-                runs.append(judged(fit.posterior, images))
-        except (lamu.Diverged, ValueError) as error:
+            warm = not (quick and METHODS[name].settings)  # else the choice was made by the same programs
+            found = line(images, learned, name, chosen[name], epochs, seeds, warm)
+        except (lamu.Diverged, ValueError, TypeError) as error:
             print(f"{name:17}{error}", flush=True)
             continue
-        density = np.mean([run.density for run in runs], axis=0)
-        first = (density, min(seconds)) if first is None else first
-        away = first[0] - density
-        error = away.std(ddof=1) / np.sqrt(len(away))
-        means = {key: np.mean([run.values[key] for run in runs]) for key in runs[0].values}
-        figures = "  ".join(f"{key} {value:.4f}" for key, value in means.items())
+        first = found if first is None else first
+        rows.append(told := found.told(first))
+        figures = "  ".join(f"{k} {v:.4f}" for k, v in told.items() if isinstance(v, float) and k not in RELATIVE)
         print(
-            f"{name:17}{figures}  NLL less the first {away.mean():+.4f} ± {error:.4f}  "
-            f"time {min(seconds) / first[1]:.2f} ({chosen[name]})",
+            f"{name:17}{figures}  NLL less the first {told['NLL less']:+.4f} ± {told['NLL less, error']:.4f}  "
+            f"time {told['time']:.2f}  memory {told['memory']:.2f}  ({chosen[name]})",
             flush=True,
         )
+    return rows
 
 
 def temperatures(images: Problem, epochs: int, seeds: int) -> None:
@@ -284,6 +379,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--rows", type=int, help="the first so many training images")
     parser.add_argument("--few", action="store_true", help="two or three settings a method, for a look")
+    parser.add_argument("--json", type=Path, help="a file for all figures, written after each table")
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"))
     given = parser.parse_args()
     if given.device:
@@ -293,6 +389,7 @@ def main() -> None:
     # Of a network that has not come to rest, Laplace's method takes longer than all others together on two cores.
     usual_methods = [name for name in METHODS if not (quick and name == "adam, laplace")]
     rows = given.rows or (6000 if quick else None)
+    tables = {}
     for data in given.data or (("fashion",) if quick else ("fashion", "mnist", "cifar")):
         usual = ("small",) if quick else ("resnet",) if data == "cifar" else ("small", "large", "resnet")
         for network in given.networks or usual:
@@ -300,15 +397,11 @@ def main() -> None:
             epochs, seeds = given.epochs or (6 if quick else 20), given.seeds
             if given.temperatures:
                 temperatures(images, epochs, seeds or 1)
-            else:
-                table(
-                    images,
-                    given.methods or usual_methods,
-                    epochs,
-                    seeds or (1 if quick else 3),
-                    quick or given.few,
-                    quick,
-                )
+                continue
+            few, methods = quick or given.few, given.methods or usual_methods
+            tables[f"{data}, {network}"] = table(images, methods, epochs, seeds or (1 if quick else 3), few, quick)
+            if given.json:
+                given.json.write_text(json.dumps(tables, indent=1) + "\n")
 
 
 if __name__ == "__main__":
