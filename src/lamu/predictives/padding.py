@@ -128,7 +128,8 @@ def _predicted(leaves: list[Any], x: Array, offset: Array | None, form: Any) -> 
 def _size(ready: Opened, x: Rows, offset: Rows | None) -> _Size | None:
     kind = lambda leaf: (leaf.shape[1:], leaf.dtype)
     rows = x.shape[0] if _is_spread(x) else block(x.shape[0], MOST)
-    question = rows, *map(kind, (x,) if offset is None else (x, offset)), memory.budget(), jax.dtypes.canonicalize_dtype(float)
+    kinds = map(kind, (x,) if offset is None else (x, offset))
+    question = rows, *kinds, memory.budget(), jax.dtypes.canonicalize_dtype(float)
     if question not in ready.sizes:
         if len(ready.sizes) >= _KNOWN:
             ready.sizes.clear()
