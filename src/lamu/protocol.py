@@ -81,6 +81,8 @@ class Traits:
         messages: whether it takes exact messages of a target with conjugate parts (`lamu.conjugate_target`), so that in
             `blocks` it sees what the others believe.
         chooses_prior_scale: whether it chooses the scale of a `LearnedNormal` prior by itself.
+        samples: how many draws of its parameters a step averages (`lamu.tree.each`), which may be spread over devices;
+            None where it averages none.
 
     Examples:
         >>> from lamu.protocol import Traits
@@ -101,6 +103,20 @@ class Traits:
     needs_data_pass: bool = static(default=False)
     messages: bool = static(default=False)
     chooses_prior_scale: bool = static(default=False)
+    samples: int | None = static(default=None)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of a mesh over which a run may be spread.
+
+        Examples:
+            >>> import lamu
+            >>> lamu.algorithms.ivon().traits.axes
+            ('data', 'model', 'samples')
+        """
+        one_state = self.runs == 1 and self.length is None  # no chains, which the axis "runs" spreads
+        allowed = {"runs": self.runs > 1, "data": True, "samples": self.samples is not None, "model": one_state}
+        return tuple(name for name in sorted(allowed) if allowed[name])
 
 
 @record
@@ -372,6 +388,14 @@ class Recipe:
     def choices(self) -> Choices:
         """The choices of the algorithm as it is made without arguments."""
         return self.factory().choices if self.row is None else self.row()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of a mesh over which the algorithm as it is made without arguments may be spread."""
+        try:
+            return self.factory().traits.axes
+        except ImportError:  # an extra that is not installed
+            return ()
 
 
 _RECIPES: dict[Any, Recipe] = {}

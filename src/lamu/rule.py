@@ -244,7 +244,7 @@ class Rule(Runnable):
     @property
     def traits(self) -> Traits:
         """Minibatches, as long as the caller says, on real parameters."""
-        return Traits()
+        return Traits(samples=getattr(self.expectation, "samples", None))
 
     @property
     def choices(self) -> Choices:

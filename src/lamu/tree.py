@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.sharding import PartitionSpec
 
 from lamu import fast_random
-from lamu.typing import Array, Number, Params, PyTree, RandomKey
+from lamu.typing import Array, Number, Numeric, Params, PyTree, RandomKey
 
 __all__ = [
     "add",
@@ -30,6 +31,7 @@ __all__ = [
     "cast",
     "dimension",
     "dot",
+    "each",
     "keys_like",
     "map_with_path",
     "matches",
@@ -145,7 +147,32 @@ def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, sample
     """
     if samples == 1:
         return function(key)
-    return average(jax.lax.map(lambda i: function(jax.random.fold_in(key, i)), jnp.arange(samples)))
+    return average(each(lambda i: function(jax.random.fold_in(key, i)), samples))
+
+
+def each(function: Callable[[Numeric], PyTree], count: int) -> PyTree:
+    """Returns a function of the numbers below `count`, stacked: one after the other, so that memory does not grow.
+
+    Inside of a mesh with the axis "samples" (`jax.set_mesh`, or `mesh` of `lamu.fit`) every device has its own numbers.
+
+    Args:
+        function: a function of a traced integer.
+        count: how many numbers; a multiple of the devices of that axis.
+
+    Examples:
+        >>> from lamu.tree import each
+        >>> each(lambda i: i * i, 4).tolist()
+        [0, 1, 4, 9]
+    """
+    numbers = jnp.arange(count)
+    devices = jax.sharding.get_abstract_mesh().shape.get("samples", 1)
+    if devices == 1 or count % devices:
+        return jax.lax.map(function, numbers)
+    rounds = jax.lax.with_sharding_constraint(numbers.reshape(-1, devices), PartitionSpec(None, "samples"))
+    side_by_side = jax.vmap(function, spmd_axis_name="samples")
+    if count == devices:
+        return side_by_side(rounds[0])
+    return jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), jax.lax.map(side_by_side, rounds))
 
 
 def zeros_like(a: Params) -> Params:

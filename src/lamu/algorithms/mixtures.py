@@ -85,7 +85,7 @@ class MixtureRule(Runnable):
     @property
     def traits(self) -> Traits:
         # Minibatches, as long as the caller says, on real parameters of a network without a state.
-        return Traits()
+        return Traits(samples=getattr(self.expectation, "samples", None))
 
     @property
     def choices(self) -> Choices:

@@ -247,7 +247,7 @@ def average(at_draw: Callable[[Numeric], PyTree], samples: int) -> PyTree:
     """Returns the average of a function of the draw's index, one draw after the other."""
     if samples == 1:
         return at_draw(0)
-    return tree.average(jax.lax.map(at_draw, jnp.arange(samples)))
+    return tree.average(tree.each(at_draw, samples))
 
 
 @record
@@ -294,7 +294,7 @@ class MonteCarlo(Expectation):
 
         if self.samples == 1:
             return at_draw(0)
-        evaluations = jax.lax.map(at_draw, jnp.arange(self.samples))
+        evaluations = tree.each(at_draw, self.samples)
         others, stacked = tree.average(replace(evaluations, curvature=None)), evaluations.curvature
         return others if stacked is None else replace(others, curvature=stacked.averaged())
 

@@ -270,7 +270,7 @@ class ScoreFunction:
             theta = self.sampler.draw(key, factored, index, self.samples)
             return jnp.asarray(loss(theta)), *at_draw(theta)
 
-        losses, scores, natural_scores = jax.lax.map(one, jnp.arange(self.samples))
+        losses, scores, natural_scores = tree.each(one, self.samples)
 
         def kernel() -> Array:
             flat = jax.vmap(lambda score: tree.ravel(score)[0])

@@ -163,7 +163,9 @@ class NaturalRule(Runnable):
     @property
     def traits(self) -> Traits:
         # Minibatches, as long as the caller says.
-        return Traits(messages=isinstance(self.subject, ConjugateParameters))
+        return Traits(
+            messages=isinstance(self.subject, ConjugateParameters), samples=getattr(self.expectation, "samples", None)
+        )
 
     @property
     def choices(self) -> Choices:

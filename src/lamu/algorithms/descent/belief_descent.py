@@ -99,7 +99,7 @@ class BeliefDescent(Runnable):
     @property
     def traits(self) -> Traits:
         # Minibatches, as long as the caller says.
-        return Traits()
+        return Traits(samples=self.samples)
 
     @property
     def choices(self) -> Choices:
@@ -235,7 +235,7 @@ class BeliefDescent(Runnable):
         """One draw after the other, so that memory grows with what is kept of them alone."""
         if self.samples == 1:
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))
-        return jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(self.samples))
+        return tree.each(lambda i: at_draw(jax.random.fold_in(key, i)), self.samples)
 
     def _gaussian(self, params: Params) -> Gaussian:
         known = self.belief(params).gaussian()

@@ -50,7 +50,7 @@ class LieGroup(Runnable):
     @property
     def traits(self) -> Traits:
         # Minibatches, as long as the caller says, on real parameters.
-        return Traits()
+        return Traits(samples=self.samples)
 
     @property
     def choices(self) -> Choices:
