@@ -120,9 +120,11 @@ def fit(
         statistics: what becomes of a network's batch statistics in the posterior, of `lamu.batch_statistics`; where
             None they stay as the run left them, and a network that arrives trained is asked about.
         mesh: the devices to step on, for instance `jax.make_mesh((4,), ("runs",))`. Along the axis "runs" lie a
-            sampler's chains or an ensemble's members, as many on each device; along "data" the rows of every batch. The
-            data are on every device, the posterior is made on the default one. The run is the same but for rounding,
-            which a sampler's warm-up magnifies into other draws of the same law.
+            sampler's chains or an ensemble's members, as many on each device; along "data" the rows of every batch;
+            along "samples" the draws that a step averages; along "model" the state itself, each array along its longest
+            axis that the devices divide. `algorithm.traits.axes` are those that it allows. The data are on every
+            device, the posterior is made on the default one. The run is the same but for rounding, which a sampler's
+            warm-up magnifies into other draws of the same law.
 
     Returns:
         The posterior, the history and the last state. An interrupt from the keyboard returns what there is.

@@ -112,17 +112,18 @@ def _described(name: str, recipe: Recipe) -> dict[str, Any]:
     """Returns the choices of an algorithm inside the rule, with its source."""
     choices = recipe.choices
     chosen = {choice: getattr(choices, choice) for choice in ("family", "expectation", "curvature", "departures")}
-    return {"algorithm": name, **chosen, "source": recipe.source}
+    return {"algorithm": name, **chosen, "axes": recipe.axes, "source": recipe.source}
 
 
 def list_algorithms(as_json: bool = False) -> None:
-    """Prints each algorithm with its belief and its expectation: the first two of its choices inside the rule."""
+    """Prints each algorithm with its belief, its expectation, and the axes of a mesh over which it may be spread."""
     described = [_described(name, recipe) for name, recipe in recipes().items()]
     if as_json:
         show_document(described)
         return
-    heads = ("algorithm", "family", "expectation")
-    show_table("algorithms", heads, [[row[head] for head in heads] for row in described])
+    heads = ("algorithm", "family", "expectation", "axes")
+    shown = [{**row, "axes": ", ".join(row["axes"])} for row in described]
+    show_table("algorithms", heads, [[row[head] for head in heads] for row in shown])
     show_line("lamu algorithms NAME shows all choices of one, its source, and its options")
 
 
@@ -139,6 +140,7 @@ def show_algorithm(name: str, as_json: bool = False) -> None:
         show_document({**described, "summary": summary, "options": options})
         return
     described["departures"] = ", ".join(described["departures"]) or "none"
+    described["axes"] = ", ".join(described["axes"])
     rows = [pair for pair in described.items() if pair[0] != "algorithm"]
     rows += [(f"--set {option}=", "required" if default is None else default) for option, default in options.items()]
     show_line(summary)

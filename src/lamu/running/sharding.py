@@ -1,8 +1,10 @@
 """Sharding of a run over the devices of a mesh."""
 
-# Two mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
+# Four mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
 # exchange the mean of their losses alone. The axis "data" shards the rows of a batch, over which gradients are summed.
-# The compiler partitions the work from the arrays' shardings, so that algorithms need no code for it.
+# The axis "samples" shards the draws that a step averages (`lamu.tree.each`). The axis "model" shards the state itself,
+# every leaf along its longest axis that the devices divide. The compiler partitions the work from the arrays'
+# shardings, so that algorithms need no code for it.
 
 from __future__ import annotations
 
@@ -25,14 +27,15 @@ from lamu.typing import PyTree, RandomKey, State
 
 __all__ = ["Devices", "Spread"]
 
-_RUNS, _DATA = "runs", "data"
+_RUNS, _DATA, _SAMPLES, _MODEL = "runs", "data", "samples", "model"
+_AXES = (_RUNS, _DATA, _SAMPLES, _MODEL)
 
 
 @dataclass(frozen=True)
 class Devices(OneDevice):
     """The devices of a mesh, and what of a run lies on which."""
 
-    mesh: Mesh  # with the axes "runs" and "data" or one of them
+    mesh: Mesh  # with axes of these names
     traits: Traits  # the algorithm's, which say what of its state is one run's
 
     @classmethod
@@ -42,10 +45,10 @@ class Devices(OneDevice):
         if not isinstance(mesh, Mesh):
             raise TypeError(f'mesh={mesh!r} is no mesh of devices; give for instance jax.make_mesh((4,), ("runs",))')
         names = mesh.axis_names
-        if not names or not set(names) <= {_RUNS, _DATA}:
+        if not names or not set(names) <= set(_AXES):
             raise ValueError(
-                f'the axes of the mesh are {names}; name them "runs", for chains or members side by side, or "data", '
-                "for the rows of a batch"
+                f'the axes of the mesh are {names}; name them "runs", for chains or members side by side, "data", for '
+                'the rows of a batch, "samples", for the draws of a step, or "model", for the state'
             )
         if mesh.is_multi_process:
             raise ValueError(
@@ -68,6 +71,7 @@ class Devices(OneDevice):
                 f'{traits.runs} runs side by side cannot be shared evenly by the {share} devices of the axis "runs"; '
                 f"ask for a multiple of {share} chains or members, or for fewer devices"
             )
+        _require_axes(type(algorithm).__name__, mesh, traits)
         return cls(Mesh(mesh.devices, names), traits)
 
     def spread(self, algorithm: PyTree) -> PyTree:
@@ -89,8 +93,8 @@ class Devices(OneDevice):
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
 
     def lay(self, value: PyTree) -> PyTree:
-        """Returns a state with each run on the device that is to step it."""
-        return jax.tree.map(jax.device_put, value, _along_runs(self.mesh, self.traits, value))
+        """Returns a state with each run, or each part of it, on the device that is to step it."""
+        return jax.tree.map(jax.device_put, value, _layout(self.mesh, self.traits, value))
 
     def together(self, state: State) -> State:
         """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
@@ -113,15 +117,17 @@ class Spread:
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         """Returns the first state, which is never whole on one device."""
-        return self._kept(opened(self.base).init(key, objective, batch))
+        with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+            return self._kept(opened(self.base).init(key, objective, batch))
 
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
         """Returns the next state, and what there is to see."""
-        state, info = opened(self.base).step(key, state, self._cut(batch), objective)
-        return self._kept(state), info
+        with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):  # where `lamu.tree.each` looks
+            state, info = opened(self.base).step(key, state, self._cut(batch), objective)
+            return self._kept(state), info
 
     def _kept(self, state: State) -> State:
-        return jax.lax.with_sharding_constraint(state, _along_runs(self.mesh, self.traits, state))
+        return jax.lax.with_sharding_constraint(state, _layout(self.mesh, self.traits, state))
 
     def _cut(self, batch: Batch) -> Batch:
         """Each device's rows; a batch for every run, as the loop makes it, has their axis before that of the rows."""
@@ -141,12 +147,42 @@ class _Dealt(Stream):
         return (self._devices.dealt_batch(batch) for batch in super().__iter__())
 
 
-def _along_runs(mesh: Mesh, traits: Traits, state: State) -> PyTree:
-    """Returns the sharding of every leaf of a state: those of one run's own have a leading axis of runs."""
-    apart = _RUNS in mesh.axis_names and traits.runs > 1
+def _require_axes(name: str, mesh: Mesh, traits: Traits) -> None:
+    """Raises a ValueError for an axis over which the algorithm cannot be spread."""
+    share = mesh.shape.get(_SAMPLES, 1)
+    if share > 1 and traits.samples is None:
+        raise ValueError(
+            f'{name} averages no draws in a step, and the axis "samples" has {share} devices to spread draws over; '
+            'name that axis "data", which spreads the rows of a batch'
+        )
+    if traits.samples is not None and traits.samples % share:
+        raise ValueError(
+            f'{traits.samples} draws a step cannot be shared evenly by the {share} devices of the axis "samples"; ask '
+            f"for samples={share} or a multiple, or for fewer devices"
+        )
+    if mesh.shape.get(_MODEL, 1) > 1 and _MODEL not in traits.axes:
+        raise ValueError(
+            f'the state of {name} is that of several runs, which the axis "model" does not spread; name that axis '
+            '"runs", for chains or members side by side'
+        )
 
-    def sharding(path: Any, leaf: object) -> NamedSharding:
+
+def _layout(mesh: Mesh, traits: Traits, state: State) -> PyTree:
+    """Returns the sharding of every leaf of a state: along its runs, or along its longest axis that "model" divides."""
+    apart, share = _RUNS in mesh.axis_names and traits.runs > 1, mesh.shape.get(_MODEL, 1)
+
+    def sharding(path: Any, leaf: Any) -> NamedSharding:
+        if share > 1:
+            return NamedSharding(mesh, _longest(jnp.shape(leaf), share))
         own = apart and jax.tree_util.keystr(path[:1], simple=True) not in traits.shared
         return NamedSharding(mesh, PartitionSpec(_RUNS) if own else PartitionSpec())
 
     return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def _longest(shape: tuple[int, ...], share: int) -> PartitionSpec:
+    """Returns the layout of an array along its longest axis that the devices divide; whole on each where none is."""
+    axes = [axis for axis, size in enumerate(shape) if size and size % share == 0]
+    if not axes:
+        return PartitionSpec()
+    return PartitionSpec(*(None,) * max(axes, key=lambda axis: shape[axis]), _MODEL)

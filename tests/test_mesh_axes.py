@@ -1,0 +1,229 @@
+"""Every axis of a mesh: 50 steps over four devices equal those on one, and a step exchanges no more than it must.
+
+A process of its own has four devices, which XLA makes of one processor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import lamu
+from lamu.data import Arrays
+from lamu.objective import Objective
+from lamu.protocol import Traits
+from lamu.running import compiled_steps
+from lamu.running.sharding import Devices
+
+A = lamu.algorithms
+rng = np.random.default_rng(0)
+X = rng.normal(size=(48, 4))
+Y = X @ np.array([1.0, -1.0, 0.5, 0.2]) + 0.3 * rng.normal(size=48)
+MODEL = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Gaussian())
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "adam": A.adam,
+    "bayes_by_backprop": A.bayes_by_backprop,
+    "bayesbinn": A.bayesbinn,
+    "bsam": A.bsam,
+    "gradient_descent": lambda: A.gradient_descent(1e-2),
+    "ivon": lambda **own: A.ivon(0.1, **own),
+    "kfac": A.kfac,
+    "laplace": A.laplace,
+    "lie_group": A.lie_group,
+    "mixture_vi": lambda **own: A.mixture_vi(components=2, **own),
+    "noisy_kfac": A.noisy_kfac,
+    "ogn": A.ogn,
+    "rmsprop": A.rmsprop,
+    "sam": A.sam,
+    "sgd": A.sgd,
+    "slang": A.slang,
+    "straight_through": A.straight_through,
+    "swag": A.swag,
+    "vogn": A.vogn,
+    "von": A.von,
+}
+USUAL = [
+    ("data", "adam"),
+    ("data", "vogn"),
+    ("model", "adam"),
+    ("model", "ivon"),
+    ("samples", "bayes_by_backprop"),
+    ("samples", "ivon"),
+]
+LONG = [
+    (axis, name)
+    for name, make in MAKERS.items()
+    for axis in make().traits.axes
+    if axis != "runs" and (axis, name) not in USUAL
+]
+
+
+def fitted(algorithm: Any, **axes: int) -> lamu.Fit:
+    """A run of 50 steps over the first devices."""
+    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes)) if axes else None
+    return lamu.fit(MODEL, (X, Y), algorithm, steps=50, batch_size=16, mesh=mesh)
+
+
+def check_equal(axis: str, name: str) -> None:
+    """The last state is that of one device, and on "model" lies in parts."""
+    algorithm = MAKERS[name](samples=4) if axis == "samples" else MAKERS[name]()
+    alone, spread = fitted(algorithm), fitted(algorithm, **{axis: 4})
+    for one, other in zip(jax.tree.leaves(alone.state), jax.tree.leaves(spread.state), strict=True):
+        one, other = np.asarray(one), np.asarray(other)
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5 * max(float(np.max(np.abs(one), initial=0)), 1e-6))
+    np.testing.assert_allclose(spread.history["loss"], alone.history["loss"], rtol=1e-5, atol=1e-8)
+    if axis == "model":
+        even = [leaf for leaf in jax.tree.leaves(spread.state) if any(size % 4 == 0 for size in leaf.shape)]
+        widest = max(even, key=lambda leaf: leaf.size)
+        assert {shard.data.size for shard in widest.addressable_shards} == {widest.size // 4}, widest.sharding
+
+
+def collectives(algorithm: Any, target: Any = MODEL, x: Any = X, y: Any = Y, **axes: int) -> tuple[Counter[str], Any]:
+    """The collectives of one compiled step but those of one number, and what the compiler says of its memory."""
+    devices = Devices.of(jax.make_mesh(tuple(axes.values()), tuple(axes)), algorithm)
+    objective, rows, key = devices.everywhere((Objective(target, 48.0), Arrays.of((x, y)), jax.random.key(0)))
+    spread, batch = devices.spread(algorithm), devices.dealt_batch(rows.example(16))
+    state = compiled_steps.start(spread, key, objective, batch)
+    program = compiled_steps.one_step.lower(spread, state, objective, batch, key).compile()
+    found = re.findall(r"= (.*) (all-[a-z]+|reduce-scatter|collective-[a-z]+)(?:-start)?\(", program.as_text())
+    return Counter(name for shape, name in found if not shape.endswith("[]")), program.memory_analysis()
+
+
+def check_collectives_data() -> None:
+    """One reduction of the gradient and the curvature, beside that of one number: how many rows there are."""
+    for algorithm in (A.adam(), A.sgd(), A.ivon()):
+        found, _ = collectives(algorithm, data=4)
+        assert found == {"all-reduce": 1}, (algorithm, found)
+    # The squares are summed with the gradient; the row that masked rows are filled with is looked for in all of them.
+    found, _ = collectives(A.vogn(), data=4)
+    assert found == {"all-reduce": 1, "all-gather": 5}, found
+
+
+def check_collectives_samples() -> None:
+    """One reduction of everything that is averaged, and no draw is sent."""
+    found, _ = collectives(A.ivon(samples=4), samples=4)
+    assert set(found) == {"all-reduce"}, found
+    assert found.total() <= 2, found
+
+
+def check_collectives_model() -> None:
+    """Activations are gathered and summed, two exchanges a layer, and a device holds its own part of the state."""
+    wide, x, y = lamu.Model(lamu.networks.MLP((256, 256)), lamu.likelihoods.Gaussian()), X.repeat(8, 1), Y
+    for algorithm in (A.adam(), A.ivon()):
+        found, memory = collectives(algorithm, wide, x, y, model=4)
+        _, whole = collectives(algorithm, wide, x, y, model=1)
+        assert set(found) <= {"all-gather", "all-reduce", "reduce-scatter"}, found
+        assert found.total() <= 2 * 3, found
+        assert memory.argument_size_in_bytes < 0.3 * whole.argument_size_in_bytes
+        # The program itself, beside its arguments, never holds the parameters whole.
+        assert memory.temp_size_in_bytes < 0.5 * whole.temp_size_in_bytes
+
+
+def check_room() -> None:
+    """A state of four times what a device may hold trains within it: the compiler counts the peak."""
+    wide = lamu.Model(lamu.networks.MLP((512, 512, 512)), lamu.likelihoods.Gaussian())
+    _, memory = collectives(A.ivon(), wide, model=8)
+    _, whole = collectives(A.ivon(), wide, model=1)
+    allowed = whole.output_size_in_bytes / 4
+    peak = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+    assert peak - memory.alias_size_in_bytes <= allowed, (peak, memory.alias_size_in_bytes, allowed)
+
+
+def check_two_axes() -> None:
+    """Axes go together."""
+    algorithm = A.ivon(samples=2)
+    alone = fitted(algorithm)
+    for axes in ({"data": 2, "model": 2}, {"data": 2, "samples": 2}, {"samples": 2, "model": 2}):
+        spread = fitted(algorithm, **axes)
+        for one, other in zip(jax.tree.leaves(alone.state), jax.tree.leaves(spread.state), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-8)
+
+
+def check_mistakes() -> None:
+    """One sentence each."""
+    for axes, algorithm, words in (
+        ({"samples": 4}, A.adam(), 'averages no draws in a step, and the axis "samples" has 4 devices'),
+        ({"samples": 4}, A.ivon(), "1 draws a step cannot be shared evenly by the 4 devices .* ask for samples=4"),
+        ({"model": 4}, A.deep_ensemble(), 'that of several runs, which the axis "model" does not spread'),
+        ({"model": 4}, lamu.mcmc.hmc(), 'which the axis "model" does not spread; name that axis "runs"'),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Devices.of(jax.make_mesh(tuple(axes.values()), tuple(axes)), algorithm)
+
+
+CHECKS = (
+    check_collectives_data,
+    check_collectives_samples,
+    check_collectives_model,
+    check_two_axes,
+    check_mistakes,
+)
+OTHERS = {check.__name__: check for check in (*CHECKS, check_room)}
+
+
+def outcomes(rows: list[str], devices: int = 4) -> dict[str, str]:
+    """What went wrong in each row, in a process with so many devices; empty where nothing did."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}
+    command = [sys.executable, "-m", "tests.test_mesh_axes", *rows]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def usual() -> dict[str, str]:
+    return outcomes([f"{axis} {name}" for axis, name in USUAL] + [check.__name__ for check in CHECKS])
+
+
+@pytest.mark.parametrize("row", [f"{axis} {name}" for axis, name in USUAL] + [check.__name__ for check in CHECKS])
+def test_over_four_devices(row: str, usual: dict[str, str]) -> None:
+    assert not usual[row], usual[row]
+
+
+@pytest.mark.stress
+def test_every_algorithm_over_every_axis() -> None:
+    wrong = {row: said for row, said in outcomes([f"{axis} {name}" for axis, name in LONG]).items() if said}
+    assert not wrong, wrong
+
+
+@pytest.mark.stress
+def test_a_state_of_four_times_the_memory_of_a_device() -> None:
+    assert outcomes(["check_room"], devices=8) == {"check_room": ""}
+
+
+def test_which_axes_an_algorithm_allows() -> None:
+    assert A.adam().traits.axes == ("data", "model")
+    assert A.ivon().traits.axes == ("data", "model", "samples")
+    assert A.deep_ensemble().traits.axes == ("data", "runs")
+    assert lamu.mcmc.nuts().traits.axes == ("data", "runs")
+    assert Traits(samples=2).axes == ("data", "model", "samples")
+
+
+def main() -> None:
+    """Runs the rows that are named, and prints what went wrong."""
+    found = {}
+    for row in sys.argv[1:]:
+        try:
+            OTHERS[row]() if row in OTHERS else check_equal(*row.split())
+            found[row] = ""
+        except Exception:
+            found[row] = traceback.format_exc()[-1500:]
+        print(row, "failed" if found[row] else "held", file=sys.stderr)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
