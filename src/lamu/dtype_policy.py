@@ -15,8 +15,11 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
-__all__ = ["all_digits", "full_products", "lenient", "network_products"]
+from lamu.typing import Array, DTypeLike
+
+__all__ = ["all_digits", "full_products", "lenient", "network_products", "widened"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _kept: ContextVar[bool] = ContextVar("kept", default=False)
@@ -59,6 +62,12 @@ def network_products() -> Iterator[None]:
     # By name: a product without a precision of its own would be differentiated under whatever holds around it.
     with jax.default_matmul_precision("default"):
         yield
+
+
+def widened(values: Array, dtype: DTypeLike = jnp.float32) -> Array:
+    """Returns floating numbers of fewer bits than a dtype has in that dtype, and all others as they are."""
+    narrow = jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize < jnp.dtype(dtype).itemsize
+    return values.astype(dtype) if narrow else values
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import widened
 from lamu.networks.interface import Normaliser
 from lamu.record import record, static
 from lamu.sizes import sized
@@ -209,8 +210,13 @@ class NormaliserPass:
         before, after = self._state, self._renewed
         for group in groups:
             before, after = before.get(group, {}), after.setdefault(group, {})
-        hidden, after[place] = self._normalise.apply(params, before.get(place, {}), hidden, self._train, self._mask)
-        return hidden
+        # Means and variances have the state's digits, and those of 32 bits, where a pass is in 16 (`MixedPrecision`).
+        old = before.get(place, {})
+        sizes = [leaf.dtype for leaf in jax.tree.leaves(old)]
+        dtype = max([jnp.dtype(jnp.float32), *sizes], key=lambda dtype: dtype.itemsize)
+        params, wide = jax.tree.map(lambda leaf: widened(leaf, dtype), params), widened(hidden, dtype)
+        wide, after[place] = self._normalise.apply(params, old, wide, self._train, self._mask)
+        return wide.astype(hidden.dtype)
 
     @property
     def state(self) -> State:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.batch import filled
+from lamu.dtype_policy import widened
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, backward
 from lamu.objective.curvature.reader.parameter_uses import lookups, product_axes, windows
@@ -133,6 +134,7 @@ def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: A
     """Returns what one site has of G."""
     site, leaf = met.sites[number], met.leaves[met.sites[number].leaf]
     # Cotangents carry r, rows its root.
+    cotangent = widened(cotangent, leaf.dtype)
     cotangent = cotangent * inverse_root.astype(cotangent.dtype).reshape(-1, *[1] * (cotangent.ndim - 1))
     form, inside, outside = _form(met, number, cotangent)
     value, pull = jax.vjp(lambda leaf: site.through(met.program, leaf, met.held), leaf)
@@ -144,7 +146,7 @@ def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: A
 def _form(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowForm, Turn, Turn]:
     """Returns the form of a site's rows, from the rows' own cotangents, and the ways into its coordinates and back."""
     site, inputs = met.sites[number], met.inputs[number]
-    step, base = met.program.steps[site.step], met.held[site.base]
+    step, base = met.program.steps[site.step], met.base(number)
     kind = site.kind(met.program, inputs, cotangent.shape[1:])
     if kind == "product":
         return _dense(met, number, cotangent.astype(base.dtype))
@@ -154,12 +156,12 @@ def _form(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowFor
         return Looked.of(*lookups(step, inputs, base, cotangent), base.shape[0]), _same, _same
     if step.name not in SMALL and base.size > cotangent[0].size:
         LOG.warning("a `%s` has no rule: its %d gradients of shape %s are held", step.name, len(cotangent), base.shape)
-    rows = jax.vmap(site.gradient(met.program, base, met.held, inputs))((inputs, cotangent))
-    return Stacked(rows), _same, _same
+    rows = jax.vmap(site.gradient(met.program, met.held[site.base], met.held, inputs))((inputs, cotangent))
+    return Stacked(widened(rows, met.leaves[site.leaf].dtype)), _same, _same
 
 
 def _dense(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowForm, Turn, Turn]:
-    site, base = met.sites[number], met.held[met.sites[number].base]
+    site, base = met.sites[number], met.base(number)
     step, mine, other = met.program.steps[site.step], site.position, 1 - site.position
     a = met.given(number, step.reads[other]).astype(base.dtype)
     names, batched, contracted, free = product_axes(step)
@@ -178,7 +180,7 @@ def _dense(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowFo
 
 
 def _convolution(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple[RowForm, Turn, Turn]:
-    step, base = met.program.steps[met.sites[number].step], met.held[met.sites[number].base]
+    step, base = met.program.steps[met.sites[number].step], met.base(number)
     settings = step.equation.params
     lhs, rhs, out = settings["dimension_numbers"]
     batch, groups = cotangent.shape[0], settings["feature_group_count"]

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import network_products
+from lamu.dtype_policy import network_products, widened
 from lamu.objective.curvature.reader.flat_jaxpr import Program, Values, warn_of_rows
 from lamu.objective.curvature.reader.loops import loop_contribution, perturbed
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, of_rows, sites
@@ -42,17 +42,23 @@ class LinearisedNetwork:
         """Returns what a site reads at a place, for every row."""
         return of_rows(self.inputs[number], self.held, place, self.rows[0].shape[0])
 
+    def base(self, number: int) -> Array:
+        """Returns p's value at a site, in the digits of its leaf also where the pass rounds them."""
+        site = self.sites[number]
+        return widened(self.held[site.base], self.leaves[site.leaf].dtype)
+
     def rule(self, number: int, cotangent: Array) -> Rule:
         """Returns the rule for the squares of a site's gradients."""
         site, inputs = self.sites[number], self.inputs[number]
         choose = contribution if site.loop is None else loop_contribution
-        return choose(self.program, site, self.held[site.base], self.held, inputs, cotangent)
+        return choose(self.program, site, self.base(number), self.held, inputs, cotangent)
 
     def square_back(self, number: int, square: Array) -> Array:
         """Returns sums of squares with respect to a site's leaf, from those with respect to p's value."""
         site, leaf = self.sites[number], self.leaves[self.sites[number].leaf]
         slope = site.slope(self.program, leaf, self.held)
-        return site.pull(self.program, square if slope is None else square * slope, leaf, self.held)
+        square = square if slope is None else widened(square, slope.dtype) * slope
+        return site.pull(self.program, square, leaf, self.held)
 
     def by_row(
         self, which: Sequence[int], use: Callable[..., list[Array]], values: Array, stacked: bool = False
@@ -149,11 +155,13 @@ def squares_of_outputs(read: LinearisedNetwork, directions: Array) -> list[Array
         for site, shape in zip(read.sites, jax.eval_shape(read.pull, directions[0])[1], strict=True)
     ]
 
+    dtypes = [read.leaves[site.leaf].dtype for site in read.sites]
+
     def of_site(number: int, cotangent: Array) -> Array:
         return read.rule(number, cotangent)(ones)[0]
 
     def along(direction: Array) -> list[Array]:
-        cotangents = read.pull(direction)[1]
+        cotangents = [widened(d, dtype) for d, dtype in zip(read.pull(direction)[1], dtypes, strict=True)]
         return [d * d if once[number] else of_site(number, d) for number, d in enumerate(cotangents)]
 
     def add(total: list[Array], direction: Array) -> tuple[list[Array], None]:
@@ -161,7 +169,7 @@ def squares_of_outputs(read: LinearisedNetwork, directions: Array) -> list[Array
 
     def of_all(number: int, cotangents: Array) -> Array:
         if once[number]:
-            return jnp.sum(cotangents * cotangents, axis=0)
+            return jnp.sum(jnp.square(widened(cotangents, dtypes[number])), axis=0)
         found = read.rule(number, cotangents[0])
         if isinstance(found, ByRows):
             return found.over(cotangents)

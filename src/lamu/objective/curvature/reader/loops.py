@@ -88,6 +88,8 @@ def loop_contribution(
     if loop.stacked and whole and body.steps[inner.step].name == "dot_general":
         return _repeated(body, inner, base, rows, cotangent)
 
+    base = base.astype(program.avals[site.base].dtype)
+
     def enters(base: Array) -> Array:
         values = {**held, site.base: base}
         for number in site.spread:

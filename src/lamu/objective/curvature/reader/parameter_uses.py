@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
 
+from lamu.dtype_policy import widened
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, Values, differentiable
 from lamu.record import record, static
 from lamu.typing import Array, PyTree
@@ -112,8 +113,13 @@ class ParameterUse:
     def through(self, program: Program, leaf: Array, held: Values) -> Array:
         """Returns p of a leaf."""
         values = {**held, program.leaves[self.leaf]: leaf}
+        moves = self._only_moves(program)
         for number in self.single:
-            program.steps[number].advance(values)
+            step = program.steps[number]
+            if moves and _rounds(step):  # squares and directions keep the digits that a narrow pass drops
+                values[_out(step)] = values[step.reads[0]]  # pyright: ignore[reportArgumentType]
+            else:
+                step.advance(values)
         return values[self.base]
 
     def use(self, program: Program, base: Array, given: Values) -> Array:
@@ -148,10 +154,13 @@ class ParameterUse:
 
     def slope(self, program: Program, leaf: Array, held: Values) -> Array | None:
         """Returns p′, element by element, in the shape of p's value; None where p only moves elements."""
-        if all(_is_move(program.steps[number]) for number in self.single):
+        if self._only_moves(program):
             return None
         through = lambda leaf: self.through(program, leaf, held)
-        return jax.jvp(through, (leaf,), (jnp.ones_like(leaf),))[1]
+        return widened(jax.jvp(through, (leaf,), (jnp.ones_like(leaf),))[1], leaf.dtype)
+
+    def _only_moves(self, program: Program) -> bool:
+        return all(program.steps[number].name in MOVES for number in self.single)
 
     def pull(self, program: Program, gradient: Array, leaf: Array, held: Values) -> Array:
         """Returns a gradient with respect to the leaf, from that with respect to p's value."""
@@ -270,5 +279,9 @@ def _apart(steps: list[Step], found: list[ParameterUse]) -> bool:
     return not any(meet(one, other) for one, other in itertools.combinations(boxes, 2))
 
 
-def _is_move(step: Step) -> bool:
-    return step.name in MOVES
+def _rounds(step: Step) -> bool:
+    """Whether an equation rounds floating numbers to fewer bits."""
+    if step.name != "convert_element_type":
+        return False
+    before, after = step.equation.invars[0].aval, step.equation.outvars[0].aval
+    return differentiable(after) and after.dtype.itemsize < before.dtype.itemsize

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import widened
 from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, lookups, merged, of_rows, product_axes, windows
 from lamu.record import record, static
@@ -233,7 +234,8 @@ def contribution(
         return _summand(base, cotangent)
     # The gradient of a summand or factor is no larger than the cotangent, which is there anyway.
     chunk = None if step.name in SMALL else chunk_of(base.size)
-    return ByRows(jax.vmap(site.gradient(program, base, held, rows)), (rows, cotangent), chunk)
+    as_read = base.astype(program.avals[site.base].dtype)
+    return ByRows(jax.vmap(site.gradient(program, as_read, held, rows)), (rows, cotangent), chunk)
 
 
 def meets_once(program: Program, site: ParameterUse, base: Array, output: tuple[int, ...]) -> bool:
@@ -353,7 +355,7 @@ class ByRows:
         """Returns S and G."""
 
         def sums(row: PyTree) -> tuple[Array, Array]:
-            found = self.gradients(row[0])
+            found = widened(self.gradients(row[0]))
             return (found * found * _rows(row[1].astype(found.dtype), found)).sum(0), found.sum(0)
 
         return in_chunks(sums, (self.rows, inverse), inverse.shape[0] if self.chunk is None else self.chunk)
@@ -364,7 +366,7 @@ class ByRows:
         several, cotangents = cotangents.shape[0], cotangents.astype(self.rows[1].dtype)
 
         def sums(row: tuple[PyTree, Array]) -> Array:
-            found = jax.vmap(lambda d: self.gradients((row[0], d)), in_axes=1)(row[1])
+            found = widened(jax.vmap(lambda d: self.gradients((row[0], d)), in_axes=1)(row[1]))
             return jnp.sum(found * found, axis=(0, 1))
 
         chunk = cotangents.shape[1] if self.chunk is None else max(self.chunk // several, 1)
