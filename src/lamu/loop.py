@@ -16,6 +16,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.dtype_policy import all_digits
+from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Traits, require_algorithm, runnable
@@ -76,6 +77,7 @@ def fit(
     max_memory: object = None,
     statistics: BatchStatistics | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    microbatch_size: int | None = None,
 ) -> Fit:
     r"""Fits a model to data by an algorithm.
 
@@ -125,6 +127,10 @@ def fit(
             axis that the devices divide. `algorithm.traits.axes` are those that it allows. The data are on every
             device, the posterior is made on the default one. The run is the same but for rounding, which a sampler's
             warm-up magnifies into other draws of the same law.
+        microbatch_size: how many rows of a batch a pass through the network takes at a time, for batches that do not
+            fit in memory: gradients and curvatures are added up over microbatches, and the step is that of the whole
+            batch but for rounding. Draws of the weights are the batch's; dropout and batch statistics are a
+            microbatch's. Not for Kronecker factors and low-rank directions, which need all rows at once.
 
     Returns:
         The posterior, the history and the last state. An interrupt from the keyboard returns what there is.
@@ -159,7 +165,11 @@ def fit(
         rows, held = set_aside(rows, validation, model, seed)
         length = Length.of(traits, rows, batch_size, epochs, steps)
         require_trained(model, epochs)
-        objective = Objective(model, _size_of(rows, data_size), temperature, likelihood_power)
+        if microbatch_size is not None and not isinstance(model, Model):
+            raise ValueError(
+                f"microbatch_size={microbatch_size!r} cuts a network's rows, and {model.name} has no network"
+            )
+        objective = Objective(model, _size_of(rows, data_size), temperature, likelihood_power, microbatch_size)
         best, keys = Best(stop), keys_of(seed)
         # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
         saved = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -152,7 +153,7 @@ class Blocks(Runnable):
         held = held if frozen is None else united([held, frozen])
         known = {} if number == self._first else dispersions
         model = objective.model.conditioned(held, known, beliefs)
-        return Objective(model, objective.data_size, objective.temperature, objective.likelihood_power)
+        return replace(objective, model=model)
 
     def _posterior(self, key: RandomKey, number: int, state: State, objective: Objective) -> Posterior:
         return runnable(self.algorithms[number]).preview(key, state, objective)

@@ -21,6 +21,7 @@ from lamu.families.exponential import symmetric, values_of, with_values
 from lamu.objective import BatchLoss, NetworkParameters
 from lamu.objective import curvature as curvatures
 from lamu.objective.curvature import Curvature, Evaluation, Hessian
+from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure, Dense
 from lamu.record import record, static
 from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Statistics
@@ -50,7 +51,7 @@ class Delta(Expectation):
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
-        return curvature.evaluate(loss, belief.mean, belief, structure, key)
+        return evaluated(curvature, loss, belief.mean, belief, structure, key)
 
     def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the loss at the mean and its gradient in μ; the key is not used."""

@@ -30,6 +30,7 @@ from lamu.families import (
 )
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
+from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure
 from lamu.record import record, static
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, PyTree, RandomKey, Statistics
@@ -290,7 +291,7 @@ class MonteCarlo(Expectation):
 
         def at_draw(index: Numeric) -> Evaluation:
             theta = self.sampler.draw(key, factored, index, self.samples)
-            return curvature.evaluate(loss, theta, belief, structure, layer_key(key, index, self.samples))
+            return evaluated(curvature, loss, theta, belief, structure, layer_key(key, index, self.samples))
 
         if self.samples == 1:
             return at_draw(0)

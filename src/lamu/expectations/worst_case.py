@@ -13,6 +13,7 @@ from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
+from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.typing import Number, Params, RandomKey
@@ -62,7 +63,7 @@ class WorstCase(Expectation):
         # Not zero: at a stationary point there is no direction, and the mean itself is as bad as any.
         norm = jnp.sqrt(jnp.maximum(tree.dot(ascent.coordinates, ascent.coordinates), 1e-30))
         theta = tree.add(belief.mean, ascent.coordinates, tree.cast(self.radius, norm) / norm)
-        at = curvature.evaluate(data, theta, belief, structure, second)
+        at = evaluated(curvature, data, theta, belief, structure, second)
         return _with_prior(replace(at, network_state=ascent.network_state), loss, belief.mean, structure)
 
 
@@ -103,7 +104,7 @@ class FenchelRelaxation(Expectation):
         noise, first, second = jax.random.split(key, 3)
         data, factored = loss.of_the_data(), Gaussian(belief.mean, belief.precision.factored())
         draw = factored.sample(noise)
-        at = curvature.evaluate(data, draw, belief, structure, first)
+        at = evaluated(curvature, data, draw, belief, structure, first)
         away = factored.precision.solve(at.gradient)
         theta = tree.add(self._foot(belief, draw), away, self.radius * loss.objective.concentration)
         worst = data.gradient(theta, second)

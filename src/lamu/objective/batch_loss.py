@@ -191,6 +191,9 @@ class BatchLoss:
             key: for random layers.
             runs: how many gradients' worth is held side by side.
         """
+        asked = self.objective.microbatches(self.batch)
+        if asked:
+            return asked
         params = self.space.join(coordinates, self.rest)
         return parts_of(self.objective.model, self.batch, self.network_state, params, runs, key, train=True)
 

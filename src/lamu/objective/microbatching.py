@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import memory
 from lamu.compile_once import once_a_shape
@@ -21,7 +23,7 @@ from lamu.networks import draws_noise
 from lamu.target import Target
 from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
-__all__ = ["in_parts", "parts_of", "rows_in_parts"]
+__all__ = ["dealt", "in_parts", "parts_of", "rows_in_parts"]
 
 # Two chains of a small ConvNet on 2,000 images took 316 ms a gradient in one part and 136 in parts of this size, a
 # gradient on 50 images through a ResNet-20 952 in one part, 480 in 4 and 268 in 25; a perceptron differs little in any.
@@ -57,14 +59,22 @@ def parts_of(
     return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * held / room)))
 
 
-def in_parts(function: Callable[[Params, Batch], Array], params: Params, batch: Batch, parts: int) -> Array:
-    """Returns the sum over the parts of a batch of a function of the parameters; its gradient is taken part by part."""
+Part: TypeAlias = Callable[[Params, State, Batch, Array], tuple[Array, State]]
+
+
+def in_parts(function: Part, params: Params, state: State, batch: Batch, parts: int) -> tuple[Array, State]:
+    """Returns the sum over a batch's parts of a function of parameters, state, rows and part number; and the state."""
+    # The gradient is taken part by part, and each part sees the state that the one before it left.
+    pieces = (dealt(batch, parts), jnp.arange(parts, dtype=jnp.int32))
+    return _summed(function, params, state, pieces)
+
+
+def dealt(batch: Batch, parts: int) -> Batch:
+    """Returns a batch in parts, along a leading axis."""
     # Rows of one part are `parts` apart, so that each of many devices has its share of every part. The last ones are
     # padded and masked.
-    if parts == 1:
-        return function(params, batch)
     size = math.ceil(batch.mask.shape[0] / parts)
-    return _summed(function, params, _dealt(batch.padded(size * parts), parts))
+    return _dealt(batch.padded(size * parts), parts)
 
 
 def rows_in_parts(function: Callable[..., PyTree], rows: Inputs, weights: Array, parts: int) -> PyTree:
@@ -75,7 +85,8 @@ def rows_in_parts(function: Callable[..., PyTree], rows: Inputs, weights: Array,
     extra = math.ceil(count / parts) * parts - count
     longer = lambda leaf: jnp.concatenate([leaf, jnp.broadcast_to(leaf[:1], (extra, *leaf.shape[1:]))])
     counted = jnp.concatenate([weights, jnp.zeros(extra, weights.dtype)])
-    return _scanned(lambda _, some: function(*some), None, _dealt((jax.tree.map(longer, rows), counted), parts))
+    of_part = lambda params, state, some: (function(*some), state)
+    return _scanned(of_part, None, {}, _dealt((jax.tree.map(longer, rows), counted), parts))[0]
 
 
 def _dealt(rows: PyTree, parts: int) -> PyTree:
@@ -83,33 +94,48 @@ def _dealt(rows: PyTree, parts: int) -> PyTree:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _summed(function: Callable[[Params, Batch], Array], params: Params, dealt: Batch) -> Array:
-    return _scanned(function, params, dealt)
+def _summed(function: Part, params: Params, state: State, pieces: PyTree) -> tuple[Array, State]:
+    return _scanned(lambda params, state, piece: function(params, state, *piece), params, state, pieces)
 
 
 @partial(_summed.defjvp, symbolic_zeros=True)
-def _summed_and_slope(
-    function: Callable[[Params, Batch], Array], primals: PyTree, tangents: PyTree
-) -> tuple[Array, Array]:
+def _summed_and_slope(function: Part, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
     """The derivative is linear in the parameters' tangents, so that JAX turns it into a gradient by itself."""
-    (params, dealt), (direction, of_rows) = primals, tangents
+    (params, state, pieces), (direction, _, of_rows) = primals, tangents
     still = lambda leaf: isinstance(leaf, jax.custom_derivatives.SymbolicZero)
     if not all(map(still, jax.tree.leaves(of_rows, is_leaf=still))):
         raise TypeError("a loss in parts has no derivative in its rows; take that of fewer rows at a time")
-    (value, gradient) = _scanned(jax.value_and_grad(function), params, dealt)
+
+    def of_part(params: Params, state: State, piece: PyTree) -> tuple[PyTree, State]:
+        (value, state), gradient = jax.value_and_grad(function, has_aux=True)(params, state, *piece)
+        return (value, gradient), state
+
+    (value, gradient), state = _scanned(of_part, params, state, pieces)
     moving = [
         jnp.sum(slope * towards).astype(value.dtype)
         for slope, towards in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction, is_leaf=still), strict=True)
         if not still(towards)
     ]
-    return value, sum(moving, jnp.zeros_like(value))
+    # No gradient flows through a network's state, as in a pass of all rows, whose new state is beside the loss.
+    return (value, state), (sum(moving, jnp.zeros_like(value)), jax.tree.map(_no_slope, state))
 
 
-def _scanned(function: Callable[..., PyTree], params: Params, dealt: PyTree) -> PyTree:
-    shapes = jax.eval_shape(function, params, jax.tree.map(lambda leaf: leaf[0], dealt))
+def _no_slope(leaf: Array) -> Any:
+    floating = jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return jnp.zeros_like(leaf) if floating else np.zeros(leaf.shape, jax.dtypes.float0)
+
+
+def _scanned(
+    function: Callable[[Params, State, PyTree], tuple[PyTree, State]], params: Params, state: State, pieces: PyTree
+) -> tuple[PyTree, State]:
+    shapes = jax.eval_shape(function, params, state, jax.tree.map(lambda leaf: leaf[0], pieces))[0]
     nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    add = lambda total, some: (jax.tree.map(jnp.add, total, function(params, some)), None)
-    return jax.lax.scan(add, nothing, dealt)[0]
+
+    def add(carry: tuple[PyTree, State], piece: PyTree) -> tuple[tuple[PyTree, State], None]:
+        part, state = function(params, carry[1], piece)
+        return (jax.tree.map(jnp.add, carry[0], part), state), None
+
+    return jax.lax.scan(add, (nothing, state), pieces)[0]
 
 
 def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from lamu.operators import BlockDiagonal, Diagonal, Operator, Scalar
 from lamu.operators.interface import is_operator
 from lamu.priors import Prior
 from lamu.priors.interface import same_leaves
-from lamu.record import record
+from lamu.record import record, static
 from lamu.target import Target
 from lamu.typing import Array, Inputs, Number, Params, PyTree, RandomKey, State
 
@@ -46,9 +47,11 @@ class Objective:
         data_size: N, the number of rows that the data set has (not the batch).
         temperature: T. The target is \(\exp(-\ell / T)\): likelihood and prior alike; T < 1 is colder.
         likelihood_power: p. It scales the data alone.
+        microbatch_size: how many rows of a batch a pass takes at a time, a number; all of them where None. Sums over
+            rows, their gradients and curvatures are added up over the microbatches.
 
     Raises:
-        ValueError: for a data size, temperature or power that is not positive.
+        ValueError: for a data size, temperature or power that is not positive, or a microbatch without a row.
 
     Examples:
         >>> import jax, lamu
@@ -61,8 +64,12 @@ class Objective:
     data_size: Number
     temperature: Number = 1.0
     likelihood_power: Number = 1.0
+    microbatch_size: Any = static(default=None)
 
     def __post_init__(self) -> None:
+        size = self.microbatch_size
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise ValueError(f"microbatch_size={size!r} makes no microbatch; ask for at least one row")
         for name in ("data_size", "temperature", "likelihood_power"):
             value = getattr(self, name)
             if isinstance(value, int | float):
@@ -95,18 +102,33 @@ class Objective:
             state: the network's state.
             key: for random layers.
             train: training mode.
-            parts: in how many parts the rows are taken, as `lamu.objective.microbatching.parts_of` says; with more
-                than one the state stays as it is.
+            parts: in how many parts the rows are taken, as `lamu.objective.microbatching.parts_of` says, where there
+                is no `microbatch_size`. Each part has random layers' noise and, in training, batch statistics of its
+                own.
         """
         model = self.model.tempered(self.temperature)
+        parts = self.microbatches(batch) or parts
         if parts == 1:
             values, state = model.log_likelihood(params, state, batch, key, train)
             total = batch.total(values)
         else:
-            of = lambda params, some: some.total(model.log_likelihood(params, state, some, key, train)[0])
-            total = in_parts(of, params, batch, parts)
+
+            def of_part(params: Params, state: State, some: Batch, number: Array) -> tuple[Array, State]:
+                own = None if key is None else jax.random.fold_in(key, number)
+                values, state = model.log_likelihood(params, state, some, own, train)
+                return some.total(values), state
+
+            total, state = in_parts(of_part, params, state, batch, parts)
         count = jnp.maximum(batch.count, 1).astype(total.dtype)
         return -self.likelihood_power * total / count, state
+
+    def microbatches(self, batch: Batch) -> int:
+        """Returns in how many microbatches a batch is taken; zero where nobody asked for any.
+
+        Args:
+            batch: the rows.
+        """
+        return 0 if self.microbatch_size is None else math.ceil(batch.mask.shape[0] / self.microbatch_size)
 
     def negative_log_prior(self, params: Params) -> Array:
         """Returns −log p(θ) / N in nats a row."""

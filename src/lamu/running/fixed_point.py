@@ -179,7 +179,7 @@ def convergence_of(
         return max(known, key=lambda each: (not each.converged, each.offset or 0.0), default=None)
     parts = belief.factors if isinstance(belief, Product) else {}
     gaussian, dispersion = parts.get("network"), parts.get("likelihood")
-    objective = Objective(posterior.model, objective.data_size, objective.temperature, objective.likelihood_power)
+    objective = replace(objective, model=posterior.model)
     if isinstance(gaussian, Gaussian) and isinstance(dispersion, Point):
         choices = _choices(algorithm)
         at = _AtGaussian(objective, gaussian, dispersion.mean, posterior.network_state, *choices)

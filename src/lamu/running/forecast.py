@@ -57,6 +57,11 @@ class Forecast:
             helps = "give an object that yields batches of rows (with data_size=N)"
         elif self.draws > max(self.state, self.step):
             helps = "give checkpoint=folder, where draws are kept on disk, ask for fewer draws"
+        elif self.step > self.state:
+            helps = (
+                "give microbatch_size, wrap the network in lamu.networks.MixedPrecision, lower batch_size, members or "
+                "chains, take a smaller network"
+            )
         instead = f"{helps}, or give max_memory={memory.at_least(self.total)!r} or more"
         memory.demand(self.total, f"this run ({self})", instead)
 

@@ -46,6 +46,9 @@ class GaussNewton(Curvature):
     # Source: Schraudolph (2002); Martens (2020), section 8; Botev, Ritter & Barber (2017), for the Kronecker factors;
     #     Dangel, Kunstner & Hennig (2020), KFLR.
 
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "" if by_factors(structure) else "rows"
+
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
@@ -130,6 +133,9 @@ class SampledGaussNewton(Curvature):
     def __post_init__(self) -> None:
         if not self.samples >= 1:
             raise ValueError(f"samples={self.samples!r} labels a row show no curvature; give 1 or more")
+
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "" if by_factors(structure) else "rows"
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None

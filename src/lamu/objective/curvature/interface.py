@@ -8,14 +8,16 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss, Gradient
+from lamu.objective.microbatching import dealt
 from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.typing import Array, OperatorTree, Params, RandomKey, State, Targets
 
-__all__ = ["Curvature", "Evaluation", "OutputHessian", "fisher_information", "slopes"]
+__all__ = ["Curvature", "Evaluation", "OutputHessian", "evaluated", "fisher_information", "slopes"]
 
 
 # The Fisher information itself (`GaussNewton`), outer products of gradients with sampled targets
@@ -123,8 +125,54 @@ class Curvature(Protocol):
 
     # What has a default.
 
+    def accumulates(self, structure: AnyStructure) -> str:
+        """Returns how it is taken over microbatches: "rows", "gradient", or "" for what needs all rows at once."""
+        # "rows": it is linear in the rows, and added up. "gradient": the loss, or the choice itself, adds up.
+        return ""
+
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
     ) -> OutputHessian | None:
         r"""Returns the curvature in the outputs if this choice is \(\sum_i r_i J_i^\top \Lambda_i J_i\); else None."""
         return None
+
+
+def evaluated(
+    curvature: Curvature,
+    loss: BatchLoss,
+    theta: Params,
+    belief: Gaussian,
+    structure: AnyStructure,
+    key: RandomKey | None,
+) -> Evaluation:
+    """Returns the evaluation on a batch, over microbatches where the objective asks for them."""
+    parts = loss.objective.microbatches(loss.batch)
+    way = getattr(curvature, "accumulates", lambda _: "")(structure) if parts > 1 else "gradient"
+    if way == "gradient":
+        return curvature.evaluate(loss, theta, belief, structure, key)
+    if way != "rows":
+        name = structure.__name__ if isinstance(structure, type) else type(structure).__name__
+        raise ValueError(
+            f"{curvature.name} in the structure {name} needs all rows of a batch at once; leave microbatch_size out "
+            "and lower batch_size, or take an algorithm with a diagonal precision"
+        )
+    # A batch's means are its microbatches' by their shares of the real rows, and so is a prior that is in each.
+    rows = jnp.maximum(loss.batch.count, 1)
+
+    def of(state: State, piece: Batch, number: Array) -> tuple[Evaluation, State]:
+        own = None if key is None else jax.random.fold_in(key, number)
+        at = curvature.evaluate(replace(loss, batch=piece, network_state=state), theta, belief, structure, own)
+        share = piece.count / rows
+        return jax.tree.map(
+            lambda leaf: leaf * share.astype(leaf.dtype), replace(at, network_state={})
+        ), at.network_state
+
+    def add(carry: tuple[Evaluation, State], now: tuple[Batch, Array]) -> tuple[tuple[Evaluation, State], None]:
+        part, state = of(carry[1], *now)
+        return (jax.tree.map(jnp.add, carry[0], part), state), None
+
+    pieces = (dealt(loss.batch, parts), jnp.arange(parts, dtype=jnp.int32))
+    first = jax.eval_shape(lambda now: of(loss.network_state, *now)[0], jax.tree.map(lambda leaf: leaf[0], pieces))
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
+    total, state = jax.lax.scan(add, (nothing, loss.network_state), pieces)[0]
+    return replace(total, network_state=state)

@@ -41,6 +41,11 @@ class SquaredGradients(Curvature):
     # Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN); Zhang et al. (2018), section
     #     3.3, for Kronecker factors.
 
+    def accumulates(self, structure: AnyStructure) -> str:
+        if by_factors(structure):
+            return ""
+        return "gradient" if structure is Diagonal else "rows"
+
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:

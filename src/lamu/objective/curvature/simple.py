@@ -26,6 +26,9 @@ __all__ = ["Damped", "Hessian", "NoCurvature", "Price", "RootScaledGradient", "S
 class NoCurvature(Curvature):
     """The gradient alone, one backward pass."""
 
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "gradient"
+
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
@@ -41,6 +44,9 @@ class Price(Curvature):
     # at the mean, so it needs an expectation that draws.
     #
     # Source: Lin, Schmidt & Khan (2020), equation (13); Shen et al. (2024), algorithm 1, line 4.
+
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "gradient"
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
@@ -59,6 +65,9 @@ class SquaredGradient(Curvature):
     # as an estimate of curvature it is biased, it depends on the batch size, and it is not linear in the rows. It is
     # what RMSprop and Adam use.
 
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "gradient"
+
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
@@ -75,6 +84,9 @@ class RootScaledGradient(Curvature):
     #
     # Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
 
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "gradient"
+
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
@@ -90,6 +102,9 @@ class Hessian(Curvature):
     r"""\(\nabla^2\bar\ell(\theta)\), by one Hessian-vector product a coordinate: for small problems."""
 
     # It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.
+
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "rows"
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
@@ -114,6 +129,9 @@ class Damped(Curvature):
     def name(self) -> str:
         # The name of the curvature that is damped.
         return self.base.name
+
+    def accumulates(self, structure: AnyStructure) -> str:
+        return getattr(self.base, "accumulates", lambda _: "")(structure)
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
