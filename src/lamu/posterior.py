@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -266,6 +266,74 @@ class Posterior:
         arrays: dict[str, np.ndarray] = {}
         content = encode(self, arrays, "posterior")
         return store.write(path, content, arrays)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        x: Inputs | None = None,
+        samples: int = 32,
+        platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
+    ) -> Path:
+        """Writes the predictions as programs that JAX runs without Lamu, for any number of rows.
+
+        The folder holds programs of `jax.export` (StableHLO), the draws that `predict` takes with the posterior's own
+        key, and a schema in JSON. Mean, variance, the parts of the uncertainty and the probabilities of classes are one
+        program; intervals, quantiles and sets of classes one each. docs/serving.md has a loader of thirty lines.
+        Offsets and trials are left out: the programs are of an offset of zero, and of one trial a row.
+
+        Args:
+            path: the folder to make.
+            x: inputs whose rows have the shape and the dtype of those to predict; needed where the network does not
+                tell them (it does where inputs are standardised, and of dense layers).
+            samples: how many draws, where the predictive rule needs draws.
+            platforms: what the programs run on.
+
+        Returns:
+            The folder's path.
+
+        Raises:
+            FileExistsError: if there is something at `path`.
+            TypeError: for a graph or another target that is no `Model`, and a network without a program, such as one
+                that calls back into Python.
+            ValueError: where the shape of a row is not known, and no x is given.
+
+        Examples:
+            >>> import lamu, tempfile, pathlib
+            >>> x, y = lamu.data.load("diabetes")
+            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
+            >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+            >>> folder = posterior.export(pathlib.Path(tempfile.mkdtemp()) / "exported")
+            >>> sorted(file.name for file in folder.iterdir())[1:]
+            ['interval.stablehlo', 'moments.stablehlo', 'quantile.stablehlo', 'schema.json']
+        """
+        from lamu import stablehlo  # here: a fit needs no `jax.export`
+
+        if not isinstance(self.model, Model):
+            raise TypeError(
+                f"a {type(self.model).__name__} cannot be exported, since what it predicts is no function of inputs x "
+                "alone; save(path) keeps it for Lamu"
+            )
+        if samples < 1:
+            raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+        given = None if x is None else self.model.inputs(x)
+        shape = self.row_shape if given is None else given.shape[1:]
+        if shape is None:
+            raise ValueError("the network does not tell the shape of a row; give x, inputs of one row or more")
+        dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(float) if given is None else given.dtype)
+        with all_digits():
+            prepared = self.rule.prepare(self.model, self.belief, self.network_state, samples, self._again())
+            about = {"samples": samples, "columns": self.model.columns}
+            return stablehlo.write(path, prepared, shape, dtype, self.model.name, platforms, about)
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """The shape of one row of the inputs, where the network tells it; None where it does not."""
+        network = self.model.network if isinstance(self.model, Model) else None
+        if isinstance(network, Standardised):
+            return np.shape(network.shift)
+        draw = jax.eval_shape(self.belief.sample, self.key)
+        whole = _is_dense(network) and self.model.frozen is None and isinstance(draw, Mapping)
+        return _row_shape(network, draw["network"]) if whole else None
 
 
 class _Kept(dict[Any, Opened]):

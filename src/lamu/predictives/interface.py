@@ -142,7 +142,7 @@ class Predictive(ABC):
         """Class probabilities `[N, K]`, two columns where the target is binary; an error for regression."""
         return jnp.asarray(self.support.probabilities(self.mean))
 
-    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+    def interval(self, level: Number = 0.9) -> tuple[Array, Array]:
         """Returns an interval that holds the target with the given probability, for regression.
 
         It is the central one: its ends are the quantiles that leave half of the rest on either side, or less beyond a
@@ -201,7 +201,7 @@ class Predictive(ABC):
         outer = lower - 0.5, upper + 0.5
         return jnp.round(search(lambda y: ~reached(self.cdf(y)), outer, compiled=not self.deferred)) + 0.0
 
-    def prediction_set(self, level: float = 0.9) -> Array:
+    def prediction_set(self, level: Number = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
 
         Raises:

@@ -169,7 +169,7 @@ class ByChunks(Predictive):
     def quantile(self, probability: Number) -> Array:
         return self.ask("quantile", probability=probability)
 
-    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+    def interval(self, level: Number = 0.9) -> tuple[Array, Array]:
         """Returns an interval that holds the target with the given probability, for regression."""
         return super().interval(level) if self.support.has_classes else self.ask("interval", level=level)
 
