@@ -14,7 +14,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 import lamu
 from lamu.sklearn import BayesianClassifier, BayesianRegressor, GaussianMixture, load
@@ -33,7 +33,39 @@ def table(rows: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, 100.0 + x @ [2.0, -0.1] + 0.5 * rng.normal(size=rows)
 
 
-@pytest.mark.parametrize("kind", [pytest.param(BayesianRegressor, marks=pytest.mark.stress), BayesianClassifier])
+# Those of the checks that tell mistakes of an interface from each other: the others fit once more for what these see.
+CHECKS = (
+    "check_estimator_tags_renamed",
+    "check_no_attributes_set_in_init",
+    "check_fit_score_takes_y",
+    "check_estimators_overwrite_params",
+    "check_estimators_unfitted",
+    "check_n_features_in_after_fitting",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_estimators_empty_data_messages",
+    "check_estimators_pickle",
+    "check_classifiers_one_label",
+    "check_classifiers_classes",
+    "check_methods_sample_order_invariance",
+    "check_get_params_invariance",
+    "check_dict_unchanged",
+    "check_fit_idempotent",
+)
+
+
+def test_a_linear_classifier_passes_what_tells_mistakes_apart():
+    left = set(CHECKS)
+    for estimator, check in estimator_checks_generator(linear(BayesianClassifier)):
+        name = check.func.__name__
+        if name in CHECKS:
+            check(estimator)
+            left.discard(name)
+    assert not left
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
 def test_a_linear_model_passes_every_check_of_scikit_learn(kind):
     check_estimator(linear(kind), on_skip=None)  # the checks of other array libraries are skipped
 
