@@ -79,13 +79,13 @@ def test_probabilities_of_a_stick_sum_to_one() -> None:
 
 def test_em_keeps_the_best_of_its_restarts() -> None:
     """Three starts side by side end where each ends alone, and the posterior is the one of the largest density."""
-    graph = graphs.models.GaussianMixture(K, 2, 1.0, covariance="diagonal")
+    graph = graphs.models.GaussianMixture(2 * K, 2, 1.0, covariance="diagonal")
     batch, objective, algorithm = graph.read({"y": POINTS}).full(), Objective(graph, len(POINTS)), lamu.algorithms.em
     several = algorithm(restarts=3).init(jax.random.key(0), objective, batch)
     step = jax.jit(algorithm(restarts=3).step)
     for _ in range(4):
         several, info = step(jax.random.key(1), several, batch, objective)
-    assert len(set(np.round(several.log_density, 6).tolist())) > 1  # so that there is a choice
+    assert len(set(np.round(several.log_density, 3).tolist())) > 1  # so that there is a choice
     best = int(np.argmax(several.log_density))
     np.testing.assert_allclose(info.loss, -several.log_density[best] / len(POINTS), rtol=1e-9)
     found = algorithm(restarts=3).posterior(jax.random.key(2), several, objective, None, None).belief.mean["network"]

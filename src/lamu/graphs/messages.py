@@ -23,7 +23,7 @@ from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import first_beliefs, first_dispersions, likelihoods_of
-from lamu.graphs.statistics import Categories
+from lamu.graphs.statistics import Categories, States
 from lamu.typing import Array, Data, Params, RandomKey
 
 __all__ = ["GraphMessages", "condensed"]
@@ -252,11 +252,15 @@ class GraphMessages(MessageTarget):
         return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known)
 
     def has_categories(self, batch: Batch) -> bool:
-        """Whether rows have latent categories, and nothing in them is drawn or taken by quadrature."""
+        """Whether rows have latent categories or states, and nothing in them is drawn or taken by quadrature."""
         observed = {name.split(".")[0] for name in batch.y}
-        latent = any(site.kind is Categories and site.name not in observed for site in self.in_rows)
+        latent = any(issubclass(s.kind, Categories | States) and s.name not in observed for s in self.in_rows)
         closed = all(site.factor.exact for site in self.in_rows) and not self.networks
         return latent and closed and not any(local.random for local in (self.local or {}).values())
+
+    @property
+    def longest_series(self) -> int:
+        return max([1, *(s.shape[0] for s in self.in_rows if issubclass(s.kind, States) and s.shape is not None)])
 
     def first_dispersions(self, batch: Batch) -> Params:
         """Returns the dispersions that likelihoods learn, by the names of their targets, as they start."""

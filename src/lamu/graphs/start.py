@@ -15,6 +15,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
+from lamu.graphs.exemplars import points, spread
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, own_natural, shape_of, value_of
@@ -27,7 +28,7 @@ from lamu.graphs.statistics import Categories, Numbers, Series, Simplex, States,
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
-from lamu.typing import Belief, Data, DTypeLike, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Data, DTypeLike, Number, Params, RandomKey
 
 __all__ = ["empty_components", "first_beliefs", "first_dispersions", "first_parameters", "likelihoods_of"]
 
@@ -203,25 +204,26 @@ def first_beliefs(
 ) -> dict[str, Any]:
     """Returns beliefs about the shared variables after one update from random latents."""
     # The latents of a row are a draw of their prior; shares are even, since a sparse draw would deal documents out to
-    # topics at random. Of a category only K rows have one, each another: every category starts from one random row.
-    # Shared numbers start at a draw, so that the sides of a product are not both zero, and so do the members of plates
-    # that only a draw tells apart.
+    # topics at random. Of a category only K rows have one, each another: every category starts from one row, far from
+    # those of the others. States of a series are those of the nearest of K times far apart: a draw of them would give
+    # all states the mean of the data. Shared numbers start at a draw, so that the sides of a product are not both zero,
+    # and so do the members of plates that only a draw tells apart.
     local_key, shared_key = jax.random.split(key)
     alike = {name: s.factor.first_concentration for s in in_rows if s.factor.exchangeable for name in s.factor.names}
     statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)
-    count = batch.mask.shape[0]
-    order = jax.random.permutation(local_key, count)
-    keys = jax.random.split(jax.random.fold_in(local_key, 1), count)
+    with lenient():
+        places = _places(jax.random.fold_in(local_key, 2), in_rows, batch)
+    keys = jax.random.split(jax.random.fold_in(local_key, 1), batch.mask.shape[0])
 
-    def one(statistics: dict[str, Any], data: Data, place: Any, key: RandomKey) -> Any:
+    def one(statistics: dict[str, Any], data: Data, places: dict[str, Any], key: RandomKey) -> Any:
         # A factor without messages says nothing that a first belief could take in.
         exact = tuple(site for site in in_rows if site.factor.exact)
         row = Row.of(exact, inputs, data, temperature, batch.weight.dtype)
         at = Environment(statistics, temperature=temperature)
-        return row.log_joint(at, _random_latents(key, row, place, jax.lax.stop_gradient(at)))
+        return row.log_joint(at, _random_latents(key, row, places, jax.lax.stop_gradient(at)))
 
     def F(statistics: dict[str, Any]) -> Any:
-        rows = jax.vmap(one, in_axes=(None, 0, 0, 0))(statistics, batch.y, order, keys)
+        rows = jax.vmap(one, in_axes=(None, 0, 0, 0))(statistics, batch.y, places, keys)
         return (batch.total(rows) + log_joint(shared, Environment(statistics))) / temperature
 
     beliefs = updated(F, statistics, blocks, {site.name: site.kind for site in shared})
@@ -257,13 +259,41 @@ def _priors(
     return statistics
 
 
-def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> dict[str, Any]:
-    """Returns T of a draw of the latents of a row, which stands at a place among all rows."""
+def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dict[str, Array]:
+    """Returns by the names of categories which each row is the example of, and of states the nearest of each time."""
+    seen = tuple(site for site in in_rows if value_of(batch.y, site.name)[0] is not None)
+    rows = batch.mask.shape[0]
+    places: dict[str, Array] = {}
+    for number, site in enumerate(in_rows):
+        series = issubclass(site.kind, States)
+        if site.shape is None or not (series or site.kind is Categories):
+            continue
+        compared = points((other for other in seen if other is not site), batch, 2 if series else 1)
+        own, count = jax.random.fold_in(key, number), site.shape[-1]
+        if series:
+            if compared is not None and len(compared[0]) == rows * site.shape[-2]:
+                places[site.name] = spread(own, *compared, count)[1].reshape(rows, -1)
+            continue
+        if compared is None:
+            chosen = jax.random.permutation(own, max(rows, count))[:count]
+        else:
+            chosen = spread(own, *compared, count)[0]
+        label, there = value_of(batch.y, site.name)
+        each = jnp.arange(count)
+        if there is not None:  # of categories that labels name no other row is an example
+            named = jnp.any(there[..., None] & (label[..., None] == each), axis=tuple(range(there.ndim)))
+            each = jnp.where(named, count, each)
+        places[site.name] = jnp.full(rows, count, each.dtype).at[chosen].set(each, mode="drop")
+    return places
+
+
+def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Environment) -> dict[str, Any]:
+    """Returns T of a draw of the latents of a row, of categories and states as their places say."""
     latent: dict[str, Any] = {}
     zeros = row.zeros(at)
     for number, site in enumerate(row.latent):
         if site.kind is Categories:
-            drawn = _exemplar(place, zeros[site.name].probabilities)
+            drawn = _exemplar(places.get(site.name, 0), zeros[site.name].probabilities)
             if site.name in row.evidence:  # a label that is known is where its category starts
                 tie = row.evidence[site.name].probabilities
                 drawn = jnp.where(jnp.any(tie < 0), (tie == 0).astype(drawn.dtype), drawn)
@@ -271,7 +301,8 @@ def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> di
             continue
         if issubclass(site.kind, States):
             one_hot = zeros[site.name].probabilities
-            drawn = jax.random.categorical(jax.random.fold_in(key, number), one_hot)
+            drawn = places.get(site.name)
+            drawn = jax.random.categorical(jax.random.fold_in(key, number), one_hot) if drawn is None else drawn
             latent[site.name] = site.kind.of(jax.nn.one_hot(drawn, one_hot.shape[-1], dtype=one_hot.dtype))
             continue
         if site.kind is Simplex:

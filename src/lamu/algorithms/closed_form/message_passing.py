@@ -129,12 +129,10 @@ class Vmp(CoordinateAscent):
         return Choices("product of conjugate families", "Exact", "none needed", "straight, ρ = 1 a factor")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
-        # Returns beliefs after one update from random latents, for every restart.
+        # Returns beliefs after one update from random latents, for every restart; of mixtures the best of several.
         graph = message_target(objective.model)
         graph.require_messages(f"{type(self).__name__.lower()}()", self.exact)
-        temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
-        start = jax.jit(lambda key: graph.first_beliefs(key, batch, temperature))
-        beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
+        beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
         none = jnp.full(self.restarts, -jnp.inf, dtype)
         first = graph.first_dispersions(batch)
@@ -244,7 +242,8 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
 
     Args:
         tolerance: the rise of the bound in a sweep at which a run has settled, in nats a row.
-        restarts: how many random starts run side by side; the posterior is the one with the best bound.
+        restarts: how many random starts run side by side; the posterior is the one with the best bound. Where rows have
+            latent categories or states these are the best of eight short ones.
 
     Returns:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
@@ -373,12 +372,11 @@ class Em(CoordinateAscent):
         return Choices("point, times exact conditionals", "Exact", "none needed", "straight, ρ = 1")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
-        # Returns the mode after one update from random latents, for every restart.
+        # Returns the mode after one update from random latents, for every restart; of mixtures the best of several.
         graph = message_target(objective.model)
         graph.require_messages("em()")
-        temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
-        start = lambda key: {name: belief.mean for name, belief in graph.first_beliefs(key, batch, temperature).items()}
-        theta = jax.jit(jax.vmap(start))(jax.random.split(key, self.restarts))
+        beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
+        theta = jax.vmap(lambda every: {name: belief.mean for name, belief in every.items()})(beliefs)
         none = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
         return EmState(theta, none, -none, jnp.zeros(self.restarts, bool))
 

@@ -1,0 +1,74 @@
+"""Rows far apart, one for each component, that beliefs about mixtures and series of states start from."""
+
+# k-means++: the first row is any, and each further one is drawn by its squared distance from the nearest so far. What
+# rows observe is compared by columns of unit variance, categories by whether they are the same; a missing entry is at
+# the mean.
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.arrays import Incomplete
+from lamu.data.batch import Batch
+from lamu.graphs.program import GraphSite
+from lamu.graphs.statistics import Categories
+from lamu.typing import Array, RandomKey
+
+__all__ = ["points", "spread"]
+
+
+def points(sites: Iterable[GraphSite], batch: Batch, axes: int) -> tuple[Array, Array] | None:
+    """Returns what each point observes, `[points, columns]`, and its weight; None where nothing is compared."""
+    # One of `axes` makes a point of a row, two of a time of a row.
+    shape, columns, seen = None, [], []
+    for site in sites:
+        value, there = _observed(batch, site)
+        if value is None or value.ndim < axes or (shape is not None and value.shape[:axes] != shape):
+            continue
+        shape = value.shape[:axes]
+        if site.kind is Categories:
+            count = site.factor.statistics(value).probabilities.shape[-1]
+            value, there = jax.nn.one_hot(value.astype(int), count, dtype=batch.weight.dtype), there[..., None]
+        flat = value.reshape(-1, value[(0,) * axes].size).astype(batch.weight.dtype)
+        columns.append(flat)
+        seen.append(jnp.broadcast_to(there, value.shape).reshape(flat.shape))
+    if shape is None:
+        return None
+    x, there = jnp.concatenate(columns, axis=1), jnp.concatenate(seen, axis=1)
+    weight = jnp.broadcast_to((batch.mask * batch.weight).reshape(-1, *[1] * (axes - 1)), shape).reshape(-1)
+    weight = jnp.where(jnp.any(there, axis=1), weight, 0.0)
+    by_entry = jnp.where(there, weight[:, None], 0.0)
+    total = jnp.maximum(jnp.sum(by_entry, axis=0), jnp.finfo(x.dtype).tiny)
+    x = jnp.where(there, x - jnp.sum(jnp.where(there, by_entry * x, 0.0), axis=0) / total, 0.0)
+    variance = jnp.sum(by_entry * x * x, axis=0) / total
+    return x * jax.lax.rsqrt(jnp.where(variance > 0, variance, 1.0)), weight
+
+
+def _observed(batch: Batch, site: GraphSite) -> tuple[Any, Any]:
+    """Returns numbers that a site observes, and which are there; None for other data, documents among them."""
+    part = batch.y.get(site.name) if isinstance(batch.y, dict) else None
+    value = part.value if isinstance(part, Incomplete) else part
+    if value is None or not hasattr(value, "ndim"):
+        return None, None
+    return value, part.observed if isinstance(part, Incomplete) else jnp.ones((1,) * value.ndim, bool)
+
+
+def spread(key: RandomKey, x: Array, weight: Array, count: int) -> tuple[Array, Array]:
+    """Returns the places of points that are far apart, `[count]`, and for each point which of these is nearest."""
+
+    def choose(state: tuple[Array, Array], numbered: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        (least, nearest), (k, noise) = state, numbered
+        chance = weight * jnp.where(k == 0, 1.0, least)
+        chance = jnp.where(jnp.any(chance > 0), chance, weight)  # all points are one of those that are chosen
+        place = jnp.argmax(jnp.log(chance) + noise)
+        distance = jnp.sum((x - x[place][None]) ** 2, axis=1)
+        return (jnp.minimum(least, distance), jnp.where(distance < least, k, nearest)), place
+
+    start = (jnp.full(len(x), jnp.inf, x.dtype), jnp.zeros(len(x), int))
+    noise = jax.random.gumbel(key, (count, len(x)), x.dtype)
+    (_, nearest), places = jax.lax.scan(choose, start, (jnp.arange(count), noise))
+    return places, nearest
