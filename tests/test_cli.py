@@ -239,7 +239,7 @@ def shell(*words: str, code: str | None = None) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["fit", "--help"], ["compare", "--help"], ["--version"], ["fit", "iris", "--out", "."]]
+    "words", [["--help"], ["fit", "--help"], ["serve", "--help"], ["--version"], ["fit", "iris", "--out", "."]]
 )
 def test_no_heavy_import_before_it_is_needed(words):
     code = (

@@ -291,6 +291,47 @@ def _predict(
         predict(run, request, out, as_json, trust or ())
 
 
+@app.command("serve")
+def _serve(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` or a posterior's `save` made.")],
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 for a free one.")] = 8000,
+    max_rows: Annotated[int, typer.Option(metavar="N", help="Rows of a request, and predicted at once.")] = 1024,
+    max_body: Annotated[int, typer.Option(metavar="BYTES", help="Size of a request.")] = 1_000_000,
+    max_waiting: Annotated[int, typer.Option(metavar="N", help="Requests at a time; others get 503.")] = 64,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time of a request.")] = 10.0,
+    shape: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Shape of a row, where the network does not tell it.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Posterior draws of a prediction, where it needs draws.")
+    ] = None,
+    trust: _Trust = None,
+    config: _Config = None,
+) -> None:
+    """Answer predictions over HTTP: JSON in; mean, interval, probabilities and uncertainty out."""
+    from lamu.cli.serving import serve
+
+    limits = {"body": max_body, "rows": max_rows, "waiting": max_waiting, "seconds": timeout}
+    serve(run, host, port, limits, shape, samples, trust or ())
+
+
+@app.command("export")
+def _export(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` or a posterior's `save` made.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make; refused if it exists.")],
+    samples: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Posterior draws of a prediction, where it needs draws.")
+    ] = None,
+    trust: _Trust = None,
+    config: _Config = None,
+) -> None:
+    """Write predictions as programs that need JAX alone, with the encoding of the table beside them."""
+    from lamu.cli.serving import export_run
+
+    export_run(run, out, samples, trust or ())
+
+
 @app.command("compare")
 @takes_request(without=("folds", "max_memory", "trials", "censored"))
 def _compare(

@@ -1,0 +1,100 @@
+"""`lamu serve` and `lamu export`: what a folder holds, behind a port or as programs."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lamu.cli.output_dir import altered, draft, load_posterior, read_config
+from lamu.cli.versions import version
+from lamu.data import Encoding
+from lamu.posterior import Posterior, load
+
+__all__ = ["export_run", "serve"]
+
+
+def serve(
+    run: Path,
+    host: str,
+    port: int,
+    limits: dict[str, Any],
+    shape: str | None = None,
+    samples: int | None = None,
+    trust: Sequence[str] = (),
+) -> None:
+    """Serves the predictions of a folder until it is interrupted."""
+    try:
+        import uvicorn
+
+        from lamu.serving import ArrayRows, Limits, TableRows, application
+    except ImportError as error:
+        if error.name is None or not error.name.startswith(("starlette", "uvicorn")):
+            raise
+        raise ImportError('`lamu serve` needs Starlette and uvicorn; run pip install "lamu[serve]"') from error
+    taken = Limits(**limits)
+    posterior, encoding, default = _opened(run, trust)
+    if encoding is None:
+        row = _shape(shape, posterior)
+        rows: Any = ArrayRows(posterior, row, samples or default)
+    else:
+        rows = TableRows(posterior, encoding, samples or default)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        raise ValueError(f"port {port} of {host!r} cannot be opened ({error.strerror}); give another --port") from error
+    place = f"[{host}]" if ":" in host else host
+    print(f"serving {run} on http://{place}:{sock.getsockname()[1]}; Ctrl-C ends it", flush=True)
+    # `limit_concurrency` bounds connections: bodies are bounded by the limits, whatever the number of clients.
+    config = uvicorn.Config(
+        application(rows, taken, version("lamu")),
+        log_level="warning",
+        limit_concurrency=1000 + taken.waiting,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=5,
+    )
+    uvicorn.Server(config).run(sockets=[sock])
+
+
+def export_run(run: Path, out: Path, samples: int | None = None, trust: Sequence[str] = ()) -> None:
+    """Writes the programs of a folder, with the encoding of its table beside them."""
+    import numpy as np
+
+    posterior, encoding, default = _opened(run, trust)
+    with draft(out) as path:
+        x = None if encoding is None else np.ones((1, len(encoding.names)), np.float32)
+        posterior.export(path, x, samples or default)
+        if encoding is not None:
+            (path / "encoding.json").write_text(json.dumps(encoding.describe(), indent=1), encoding="utf-8")
+    print(f"written to {out}")
+
+
+def _opened(run: Path, trust: Sequence[str]) -> tuple[Posterior, Encoding | None, int]:
+    """Returns the posterior of a folder of `lamu fit` or of `Posterior.save`, its encoding, and how many draws."""
+    if (run / "content.json").is_file():
+        return load(run, trust=trust), None, 32
+    config = read_config(run)
+    if config.get("model") is not None:
+        raise ValueError(f"{str(run)!r} holds a model of images, which `lamu predict` fills in; it cannot be served")
+    try:
+        encoding = Encoding.of(config)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise altered(run) from error
+    return load_posterior(run, config, trust, encoding.task), encoding, config["samples"]
+
+
+def _shape(shape: str | None, posterior: Posterior) -> tuple[int, ...]:
+    """Returns the shape of a row: what the network says, or the option."""
+    known = posterior.row_shape
+    if shape is None:
+        if known is None:
+            raise ValueError("the network does not tell the shape of a row; give it, for instance --shape 28,28,1")
+        return known
+    sizes = shape.split(",")
+    if not all(size.strip().isdigit() and int(size) for size in sizes):
+        raise ValueError(f"--shape {shape!r} is no shape; give whole numbers, for instance 28,28,1")
+    return tuple(map(int, sizes))

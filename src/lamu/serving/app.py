@@ -1,0 +1,139 @@
+"""The server: one question, `POST /predict`, behind limits, and what says how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from lamu.serving.batching import Batcher, Question
+from lamu.serving.limits import Limits, Refused
+from lamu.serving.metrics import Metrics
+from lamu.serving.openapi import document
+from lamu.serving.rows import ArrayRows, TableRows
+from lamu.typing import Document
+
+__all__ = ["application"]
+
+_LEVEL = 0.9
+_WARM = (1, 4, 16)  # rows of the questions that a server asks itself before it listens
+
+
+def application(rows: ArrayRows | TableRows, limits: Limits | None = None, version: str = "") -> Starlette:
+    """Returns the ASGI application that answers with the predictions of a posterior."""
+    limits = Limits() if limits is None else limits
+    metrics = Metrics()
+    batcher = Batcher(rows.answer, limits.rows, metrics)
+    about = document(rows, limits, version)
+
+    async def predict(request: Request) -> Response:
+        begun, counted = time.perf_counter(), metrics.waiting < limits.waiting
+        try:
+            if not counted:
+                raise Refused(503, f"{limits.waiting} requests wait already; try again in a second")
+            metrics.waiting += 1
+            async with asyncio.timeout(limits.seconds):
+                answer = await batcher.ask(await _question(request, rows, limits))
+            response: Response = JSONResponse({"predictions": answer})
+        except Refused as refusal:
+            response = _refusal(refusal)
+        except TimeoutError:
+            response = _refusal(Refused(503, f"no answer within {limits.seconds:g} seconds; try again later"))
+        except ClientDisconnect:
+            response = _refusal(Refused(400, "the request ended before its body did"))
+        finally:
+            metrics.waiting -= counted
+        metrics.answered(response.status_code, time.perf_counter() - begun)
+        return response
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "waiting": metrics.waiting})
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(about)
+
+    async def numbers(_: Request) -> Response:
+        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        for count in _WARM:  # compiled before the first request comes
+            rows.answer([Question(rows.read(rows.example(count)), count, _LEVEL)])
+        task = asyncio.create_task(batcher.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    routes = [
+        Route("/predict", predict, methods=["POST"]),
+        Route("/healthz", health, methods=["GET"]),
+        Route("/metrics", numbers, methods=["GET"]),
+        Route("/openapi.json", openapi, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+def _refusal(refusal: Refused) -> Response:
+    headers = {"Retry-After": "1"} if refusal.status == 503 else {}
+    return JSONResponse({"error": str(refusal)}, refusal.status, headers)
+
+
+async def _question(request: Request, rows: ArrayRows | TableRows, limits: Limits) -> Question:
+    """Reads and checks the body of a request."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refused(415, "the body is not announced as JSON; send Content-Type: application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > limits.body:
+            raise Refused(413, f"the body has more than {limits.body:,} bytes; send fewer rows at a time")
+    # In a thread, since a body may be long and the loop has others to answer.
+    return await asyncio.to_thread(_read, body, rows, limits)
+
+
+def _read(body: bytes, rows: ArrayRows | TableRows, limits: Limits) -> Question:
+    asked = _parsed(body)
+    foreign = sorted(set(asked) - {"rows", "level"})
+    if foreign:
+        raise Refused(422, f"the request has the unknown entry {foreign[0][:60]!r}; it takes 'rows' and 'level'")
+    given, level = asked.get("rows"), asked.get("level", _LEVEL)
+    if not isinstance(given, list) or not given:
+        raise Refused(422, "the request needs 'rows', a list of one row or more")
+    if len(given) > limits.rows:
+        raise Refused(413, f"the request has {len(given):,} rows, and {limits.rows:,} are taken at a time")
+    if type(level) is not float or not 0.001 <= level <= 0.999:
+        raise Refused(422, "the level is no number from 0.001 to 0.999; for 90 % write 0.9")
+    return Question(rows.read(given), len(given), level)
+
+
+def _parsed(body: bytes) -> Document:
+    try:
+        asked: Any = json.loads(body, parse_constant=_no_number, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
+        raise Refused(400, f"the body is no JSON: {reason}") from error
+    if not isinstance(asked, dict):
+        raise Refused(422, "the body is no JSON object; send {'rows': [...]}")
+    return asked
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:60]} is beyond 1e308")
+    return value

@@ -1,0 +1,91 @@
+"""Micro-batching: requests that wait are predicted together, by one compiled call of padded rows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from lamu.serving.limits import Refused
+from lamu.serving.metrics import Metrics
+
+__all__ = ["Batcher", "Question"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """The rows of one request as arrays, and the level of its intervals."""
+
+    rows: Any
+    count: int
+    level: float
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    question: Question
+    answer: asyncio.Future[Any]
+
+
+class Batcher:
+    """A queue in front of one thread that predicts: whatever waits when it is free goes in one batch."""
+
+    # Nothing waits for a batch to fill: an unloaded server answers at once, and batches grow with the load. The queue
+    # is bounded by who asks (`lamu.serving.app`), which counts a request from before its body is read.
+
+    def __init__(self, predict: Callable[[Sequence[Question]], list[Any]], most_rows: int, metrics: Metrics) -> None:
+        self._predict, self._most, self._metrics = predict, most_rows, metrics
+        self._queue: deque[_Waiting] = deque()
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "lamu-predict")
+
+    async def ask(self, question: Question) -> Any:
+        """Returns the predictions of a request."""
+        waiting = _Waiting(question, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        self._arrived.set()
+        return await waiting.answer  # cancelled by a time-out, after which it is left out of its batch
+
+    async def run(self) -> None:
+        """Predicts until it is cancelled."""
+        try:
+            while True:
+                await self._arrived.wait()
+                batch = self._next()
+                if batch:
+                    await self._answer(batch)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _next(self) -> list[_Waiting]:
+        batch, rows = [], 0
+        while self._queue and (not batch or rows + self._queue[0].question.count <= self._most):
+            waiting = self._queue.popleft()
+            if not waiting.answer.done():
+                batch.append(waiting)
+                rows += waiting.question.count
+        if not self._queue:
+            self._arrived.clear()
+        return batch
+
+    async def _answer(self, batch: list[_Waiting]) -> None:
+        questions = [waiting.question for waiting in batch]
+        self._metrics.predicted(sum(question.count for question in questions))
+        loop = asyncio.get_running_loop()
+        try:
+            answers = await loop.run_in_executor(self._thread, self._predict, questions)
+        except Exception as error:
+            if len(batch) > 1:  # one request must not be another one's error
+                for waiting in batch:
+                    await self._answer([waiting])
+                return
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            answers = [Refused(422, f"these rows cannot be predicted: {reason}")]
+        for waiting, answer in zip(batch, answers, strict=True):
+            with contextlib.suppress(asyncio.InvalidStateError):  # it was given up in the meantime
+                refused = isinstance(answer, Refused)
+                waiting.answer.set_exception(answer) if refused else waiting.answer.set_result(answer)

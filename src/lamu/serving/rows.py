@@ -1,0 +1,246 @@
+"""The rows of a request: JSON is checked against what the posterior was fitted on, and answers are put into JSON."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.data import Encoding
+from lamu.data.arrays import Arrays
+from lamu.data.imputation import Completions
+from lamu.data.table import match
+from lamu.data.wording import DataError, listed, nearest, plural, quoted
+from lamu.posterior import Posterior
+from lamu.predictives import InputMixture, Predictive
+from lamu.serving.batching import Question
+from lamu.serving.limits import Refused
+from lamu.typing import Document
+
+__all__ = ["ArrayRows", "TableRows"]
+
+
+_TRUTH = {"True", "False"}
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """The rows of a posterior that `Posterior.save` wrote: arrays of numbers."""
+
+    posterior: Posterior
+    shape: tuple[int, ...]  # of one row
+    samples: int = 32  # of a prediction, where it needs draws
+
+    @property
+    def schema(self) -> Document:
+        """The JSON schema of one row."""
+        schema: Document = {"type": "number"}
+        for size in reversed(self.shape):
+            schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
+        return schema
+
+    def example(self, count: int) -> list[Any]:
+        """Returns rows that can be predicted."""
+        return np.zeros((count, *self.shape)).tolist()
+
+    def read(self, rows: list[Any]) -> Any:
+        """Returns the rows of a request as arrays; a `Refused` says what is wrong with them."""
+        for number, row in enumerate(rows):
+            _require_shape(row, self.shape, number)
+        try:
+            return np.asarray(self.posterior.model.inputs(np.asarray(rows, float)))
+        except (ValueError, OverflowError) as error:
+            raise Refused(422, " ".join(str(error).split())) from error
+
+    def answer(self, questions: Sequence[Question]) -> list[Any]:
+        """Returns the predictions of requests, each a list of one document a row."""
+        pred = self.posterior.predict(np.concatenate([question.rows for question in questions]), self.samples)
+        labels = [str(index) for index in range(np.shape(pred.probabilities)[-1])] if pred.support.has_classes else []
+        return _answers(pred, questions, labels, (0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows of a table that `lamu fit` learned: objects, whose columns are found by name."""
+
+    posterior: Posterior
+    encoding: Encoding
+    samples: int = 32  # of a prediction, where it needs draws
+
+    @property
+    def columns(self) -> dict[str, Document]:
+        """The columns of a row with the JSON schema of each."""
+        made = {name for date in self.encoding.dates for name in date.columns}
+        found = {date.name: {"type": ["string"]} for date in self.encoding.dates}
+        written = {reading.name for reading in self.encoding.readings}
+        for name, levels in zip(self.encoding.columns, self.encoding.levels, strict=True):
+            if name in made:
+                continue
+            kinds = ["string"] if levels else ["number", *(["string"] if name in written else [])]
+            kinds += ["boolean"] if levels and set(levels) <= _TRUTH else []
+            found[name] = {"type": kinds, **({"examples": list(levels[:5])} if levels else {})}
+        if self.encoding.imputes:
+            for column in found.values():
+                column["type"].append("null")
+        trials = {
+            column: {"type": ["number"], "minimum": 0} for name, column in self.encoding.beside if name == "trials"
+        }
+        return {**found, **trials}
+
+    @property
+    def schema(self) -> Document:
+        """The JSON schema of one row."""
+        columns = self.columns
+        return {"type": "object", "properties": columns, "required": list(columns), "additionalProperties": False}
+
+    def example(self, count: int) -> list[Any]:
+        """Returns rows that can be predicted, none of which lacks a value."""
+        levels = dict(zip(self.encoding.columns, self.encoding.levels, strict=True))
+        dates = {date.name: "2020-01-31" for date in self.encoding.dates}
+        value = lambda name: dates.get(name) or (levels[name][0] if levels.get(name) else 1)
+        return [{name: value(name) for name in self.columns}] * count
+
+    def read(self, rows: list[Any]) -> Any:
+        """Returns the rows of a request as arrays; a `Refused` says what is wrong with them."""
+        import pandas as pd
+
+        columns = self.columns
+        for number, row in enumerate(rows):
+            _require_columns(row, columns, number)
+        frame = pd.DataFrame({name: _column(column, [row[name] for row in rows]) for name, column in columns.items()})
+        try:
+            table = match(frame, self.encoding)
+            completions = table.completions(slice(None))
+            x = np.asarray(Arrays.of((completions.x, np.zeros(len(completions.x)))).x)
+        except (DataError, ValueError, OverflowError) as error:
+            raise Refused(422, " ".join(str(error).split()).replace("the frame", "the request")) from error
+        trials = table.beside.get("trials")
+        return Completions(x, completions.row, completions.spread), trials
+
+    def answer(self, questions: Sequence[Question]) -> list[Any]:
+        """Returns the predictions of requests, each a list of one document a row."""
+        parts = [question.rows[0] for question in questions]
+        starts = np.cumsum([0, *(part.rows for part in parts)])
+        row = np.concatenate([part.row + start for part, start in zip(parts, starts, strict=False)])
+        trials = None if questions[0].rows[1] is None else np.concatenate([question.rows[1] for question in questions])
+
+        def predict(x: Any, row: Any) -> Predictive:
+            x = np.asarray(x, parts[0].x.dtype)
+            return self.posterior.predict(x if trials is None else {"x": x, "trials": trials[row]}, self.samples)
+
+        join = lambda name: np.concatenate([getattr(part, name) for part in parts])
+        pred = InputMixture.of(predict, Completions(join("x"), row, join("spread")))
+        labels = list(map(str, self.encoding.labels))
+        return _answers(pred, questions, labels, self.encoding.origin_and_unit(self.encoding.target))
+
+
+def _require_shape(row: Any, shape: tuple[int, ...], number: int) -> None:
+    """Refuses a row that is no nested list of numbers of a shape."""
+    if shape:
+        if not isinstance(row, list) or len(row) != shape[0]:
+            found = f"{len(row)} entries" if isinstance(row, list) else _shown(row)
+            raise Refused(422, f"row {number} has {found} where a list of {shape[0]} is expected")
+        for part in row:
+            _require_shape(part, shape[1:], number)
+    elif type(row) not in (int, float):
+        raise Refused(422, f"row {number} has {_shown(row)} where a number is expected")
+
+
+def _require_columns(row: Any, columns: Mapping[str, Document], number: int) -> None:
+    """Refuses a row that has not the columns of the training rows, each of its type."""
+    if not isinstance(row, dict):
+        raise Refused(422, f"row {number} is {_shown(row)}; give an object of columns by name")
+    foreign = [name for name in row if name not in columns]
+    if foreign:
+        raise Refused(422, f"row {number} has the unknown column {quoted(foreign[0])}; {nearest(foreign[0], columns)}")
+    lacking = [name for name in columns if name not in row]
+    if lacking:
+        raise Refused(422, f"row {number} lacks the {plural('column', lacking)} {listed(lacking)}")
+    for name, value in row.items():
+        kinds = columns[name]["type"]
+        if _kind(value) not in kinds:
+            takes = " or ".join(kinds)
+            raise Refused(422, f"row {number} has {_shown(value)} in the column {name!r}, which takes {takes}")
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise Refused(422, f"row {number} has half a character in the column {name!r}") from None
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def _shown(value: object) -> str:
+    if _kind(value) in ("array", "object"):
+        return f"an {_kind(value)}"
+    return "null" if value is None else f"the {_kind(value)} {quoted(value)}"
+
+
+def _column(schema: Document, values: list[Any]) -> Any:
+    """Returns a column as a frame has it: numbers, or texts and None."""
+    texts = any(isinstance(value, str) for value in values)
+    if texts or "number" not in schema["type"]:
+        return np.array([None if value is None else str(value) for value in values], object)
+    try:
+        return np.array([math.nan if value is None else float(value) for value in values])
+    except OverflowError:
+        raise Refused(422, "a number is beyond 1e308, the largest that is taken") from None
+
+
+def _answers(
+    pred: Predictive, questions: Sequence[Question], labels: list[str], units: tuple[float, float]
+) -> list[list[Document]]:
+    """Returns each request's answer: one document a row."""
+    total, aleatoric, epistemic = (
+        np.asarray(getattr(pred, part), float) for part in ("total", "aleatoric", "epistemic")
+    )
+    (origin, unit), starts = units, np.cumsum([0, *(question.count for question in questions)])
+    slices = [slice(start, end) for start, end in itertools.pairwise(starts)]
+    if pred.support.has_classes:
+        probabilities = np.asarray(pred.probabilities, float)
+        columns: list[dict[str, Any]] = []
+        for rows in slices:
+            best = probabilities[rows].argmax(axis=-1)
+            named = (
+                [dict(zip(labels, _plain(row), strict=True)) for row in probabilities[rows]]
+                if probabilities.ndim == 2
+                else _plain(probabilities[rows])
+            )
+            columns.append(
+                {"prediction": [labels[k] for k in best] if best.ndim == 1 else best.tolist(), "probabilities": named}
+            )
+    else:
+        scale = unit**2
+        total, aleatoric, epistemic = scale * total, scale * aleatoric, scale * epistemic
+        mean = origin + unit * np.asarray(pred.mean, float)
+        columns = [{"mean": _plain(mean[rows])} for rows in slices]
+        if pred.support.ordered:
+            ends = {level: pred.interval(level) for level in {question.level for question in questions}}
+            for part, question, rows in zip(columns, questions, slices, strict=True):
+                low, high = (origin + unit * np.asarray(end, float)[rows] for end in ends[question.level])
+                part |= {"lower": _plain(low), "upper": _plain(high)}
+    for part, rows in zip(columns, slices, strict=True):
+        part |= {
+            "total": _plain(total[rows]),
+            "aleatoric": _plain(aleatoric[rows]),
+            "epistemic": _plain(epistemic[rows]),
+        }
+    return [[dict(zip(part, row, strict=True)) for row in zip(*part.values(), strict=True)] for part in columns]
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    """Returns numbers for JSON, which has no infinity: null stands for one."""
+    if np.isfinite(values).all():
+        return values.tolist()
+    plain = values.astype(object)
+    plain[~np.isfinite(values)] = None
+    return plain.tolist()
