@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax.scipy.stats import norm
 
 import lamu
 from lamu.data import Arrays, Batch, Incomplete, Stream
+from lamu.data.sources import columns
 from lamu.objective.curvature import Hessian
 from lamu.priors import Normal
 from lamu.record import record, static
@@ -204,3 +206,21 @@ def test_names_are_checked() -> None:
     alone = Arrays.named(np.array([1.0, np.nan]), ["a"], missing=True)
     assert isinstance(alone.y["a"], Incomplete)
     assert alone.y["a"].observed.tolist() == [True, False]
+
+
+def test_the_bundled_sets_and_a_split_are_scikit_learns():
+    from sklearn import datasets
+    from sklearn.model_selection import train_test_split
+
+    for name in set(lamu.data.names()) - {"fashion_mnist"}:
+        theirs = getattr(datasets, f"load_{name}")()
+        x, y = lamu.data.load(name)
+        factor = 1 / 16 if name == "digits" else 1.0
+        np.testing.assert_array_equal(x, (theirs["data"] * factor).astype(np.float32))
+        np.testing.assert_array_equal(y, theirs["target"])
+        assert columns(name) == tuple(map(str, theirs["feature_names"]))
+    for rows, size, seed in ((5, 0.2, 0), (97, 0.5, 7), (442, 0.1, 3)):
+        train, test = train_test_split(np.arange(rows), test_size=math.ceil(size * rows), random_state=seed)
+        ours = lamu.data.split(rows, size, seed)
+        for part, other in zip(ours, (train, test), strict=True):
+            np.testing.assert_array_equal(part, np.sort(other))

@@ -388,6 +388,9 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
                 f"{count} rows with a test share of {test_size!r} give parts of {count - test} and {test} rows, too "
                 f"few for {len(labels)} classes; change test_size or pass more rows"
             )
+    if classes is None:  # as scikit-learn deals them, which takes longer to import than JAX
+        order = np.random.RandomState(seed).permutation(count)
+        return np.sort(order[test:]), np.sort(order[:test])
     from sklearn.model_selection import train_test_split
 
     train_rows, test_rows = train_test_split(np.arange(count), test_size=test, random_state=seed, stratify=classes)
