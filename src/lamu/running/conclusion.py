@@ -14,6 +14,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics
+from lamu.compile_once import subkey
 from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged
 from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
@@ -151,7 +152,7 @@ class Conclusion:
     def _measured(self, posterior: Posterior, steps: int) -> Convergence | None:
         from lamu.running.fixed_point import convergence_of  # here: what is imported with it is not for the steps
 
-        key = jax.random.fold_in(jax.random.clone(self.key), 2)
+        key = subkey(jax.random.clone(self.key), 2)
         work = self._work(steps)
         return convergence_of(posterior, self.algorithm, self.objective, self.rows, key, work, self.batch_size)
 
@@ -199,7 +200,7 @@ def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
     if not (isinstance(belief, Product) and isinstance(rows, Arrays) and model.has_outputs) or model.has_classes:
         return
     weights, noise = belief.factors.get("network"), belief.factors.get("likelihood")
-    count = float(jnp.sum(rows.weight))
+    count = float(np.sum(np.asarray(rows.weight)))
     if isinstance(weights, Point) or not isinstance(noise, Point) or not jax.tree.leaves(noise) or count >= _FEW_ROWS:
         return
     warnings.warn(

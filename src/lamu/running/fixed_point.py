@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.compile_once import compiled_lightly, compiled_once, subkey
 from lamu.conjugacy import ConjugateModel
 from lamu.conjugate_target import MessageTarget
 from lamu.convergence import Convergence
@@ -40,7 +41,7 @@ from lamu.protocol import Wrapper
 from lamu.rate import PolynomialDecay
 from lamu.record import record, static
 from lamu.rule import Rule
-from lamu.typing import Belief, Params, PyTree, RandomKey, State
+from lamu.typing import Array, Belief, Numeric, Params, PyTree, RandomKey, State
 
 __all__ = ["AtNatural", "convergence_of"]
 
@@ -371,7 +372,7 @@ class _Deal:
         example = rows.example(1)
         dense = at.objective.model.scan_friendly(example) and not at.network_state
         chunk = min(each, _CHUNK if dense else batch_size)
-        order = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1))).permutation(rows.count)
+        order = np.random.default_rng(int(_seed(key))).permutation(rows.count)
         return cls(rows, pairs, each, chunk, order, averaged)
 
     def batches(self, pair: int) -> Iterator[Batch]:
@@ -390,13 +391,13 @@ class _Deal:
 
 
 def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) -> Convergence | None:
-    deal = _Deal.of(rows, at, jax.random.fold_in(key, 0), work, batch_size)
+    deal = _Deal.of(rows, at, subkey(key, 0), work, batch_size)
     if deal.averaged > 1:
         at = at.averaged(2 * deal.averaged)
     gradients: list[Params] = []
     curvature: Any = None
     for pair in range(deal.pairs):
-        draw_key = jax.random.fold_in(key, pair + 1)
+        draw_key = subkey(key, pair + 1)
         total: Any = None
         for batch in deal.batches(pair):
             part = _part(at, batch, jax.random.clone(draw_key))
@@ -407,14 +408,13 @@ def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) 
         if not gradients:
             at = at.in_metric(found)
         gradients.append(gradient)
-        moments = (found, jax.tree.map(jnp.square, found))
+        moments = _moments(found)
         curvature = moments if curvature is None else _added(curvature, moments)
     if not gradients:
         return None
     squared, error = _squared_norm(at.metric, gradients)
     count = len(gradients)
-    mean, square = (tree.scale(each, 1 / count) for each in curvature)
-    spread = jax.tree.map(lambda s, m: jnp.sqrt(jnp.maximum(s - m**2, 0) / max(count - 1, 1)), square, mean)
+    mean, spread = _mean_and_error(curvature, float(count))
     residual = math.sqrt(max(squared, 0.0)) if math.isfinite(squared) else math.nan
     distances = at.distances(mean, spread)
     return Convergence(residual=residual, dimension=at.dimension, squared_error=error, **distances)
@@ -436,7 +436,7 @@ def _squared_norm(metric: object, gradients: list[Params]) -> tuple[float, float
     return of(everything), float(np.sqrt((count - 1) * left_out.var()))
 
 
-@jax.jit
+@compiled_once()
 def _solved(metric: Any, gradient: Params) -> Params:
     return metric.solve(gradient)
 
@@ -446,7 +446,7 @@ def _off_diagonal_mean(products: np.ndarray) -> float:
     return float((products.sum() - np.trace(products)) / (count * (count - 1)))
 
 
-@jax.jit
+@compiled_lightly()
 def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
     """Returns the sums over a batch's rows, and how many there are."""
     count = batch.count.astype(jnp.result_type(float))
@@ -454,12 +454,29 @@ def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
     return tree.scale(gradient, count), tree.scale(curvature, count), count
 
 
-@jax.jit
+@compiled_once()
 def _added(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.add, a, b)
 
 
-@jax.jit
+@compiled_once()
+def _moments(curvature: PyTree) -> tuple[PyTree, PyTree]:
+    return curvature, jax.tree.map(jnp.square, curvature)
+
+
+@compiled_once()
+def _mean_and_error(moments: tuple[PyTree, PyTree], count: Numeric) -> tuple[PyTree, PyTree]:
+    """Returns the mean of the pairs' curvatures and its standard error, from sums of them and of their squares."""
+    mean, square = (tree.scale(each, 1 / count) for each in moments)
+    return mean, jax.tree.map(lambda s, m: jnp.sqrt(jnp.maximum(s - m**2, 0) / jnp.maximum(count - 1, 1)), square, mean)
+
+
+@compiled_once()
+def _seed(key: RandomKey) -> Array:
+    return jax.random.randint(key, (), 0, 2**31 - 1)
+
+
+@compiled_once()
 def _whole(at: Any, total: PyTree) -> tuple[Params, Params]:
     """Returns gradient and curvature of one pair on the scale of the target."""
     gradient, curvature, count = total
