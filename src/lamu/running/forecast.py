@@ -58,8 +58,9 @@ class Forecast:
         elif self.draws > max(self.state, self.step):
             helps = "give checkpoint=folder, where draws are kept on disk, ask for fewer draws"
         elif self.step > self.state:
+            wrappers = "MixedPrecision" if jax.default_backend() == "cpu" else "MixedPrecision or Rematerialised"
             helps = (
-                "give microbatch_size, wrap the network in lamu.networks.MixedPrecision, lower batch_size, members or "
+                f"give microbatch_size, wrap the network in lamu.networks.{wrappers}, lower batch_size, members or "
                 "chains, take a smaller network"
             )
         instead = f"{helps}, or give max_memory={memory.at_least(self.total)!r} or more"
