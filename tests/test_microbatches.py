@@ -166,10 +166,15 @@ def test_dropout_differs_between_microbatches() -> None:
     params, state = model.init(jax.random.key(0), Batch.of(X, Y))
     same = Batch.of(jnp.broadcast_to(X[:1], (2, 3)), jnp.broadcast_to(Y[:1], (2,)))
     one = Batch.of(X[:1], Y[:1])
-    value = lambda batch, size: Objective(model, 2.0, microbatch_size=size).negative_log_likelihood(
-        params, batch, state, jax.random.key(5), train=True
-    )[0]
-    assert abs(float(value(same, 1) - value(one, 1))) > 1e-3
+
+    def value(batch: Batch, size: int | None, key: jax.Array) -> float:
+        objective = Objective(model, 2.0, microbatch_size=size)
+        return float(objective.negative_log_likelihood(params, batch, state, key, train=True)[0])
+
+    key = lambda: jax.random.key(5)
+    alone = [value(one, None, jax.random.fold_in(key(), part)) for part in (0, 1)]
+    assert abs(alone[0] - alone[1]) > 1e-3
+    np.testing.assert_allclose(value(same, 1, key()), sum(alone) / 2, rtol=1e-9)
 
 
 def test_memory_falls_and_is_advised(caplog: pytest.LogCaptureFixture) -> None:
