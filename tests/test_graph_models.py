@@ -85,7 +85,7 @@ def test_em_keeps_the_best_of_its_restarts() -> None:
     step = jax.jit(algorithm(restarts=3).step)
     for _ in range(4):
         several, info = step(jax.random.key(1), several, batch, objective)
-    assert len(set(np.round(several.log_density, 3).tolist())) > 1  # so that there is a choice
+    assert len(set(np.round(several.log_density, 6).tolist())) > 1  # so that there is a choice
     best = int(np.argmax(several.log_density))
     np.testing.assert_allclose(info.loss, -several.log_density[best] / len(POINTS), rtol=1e-9)
     found = algorithm(restarts=3).posterior(jax.random.key(2), several, objective, None, None).belief.mean["network"]
