@@ -66,7 +66,7 @@ LONG = [
     (axis, name)
     for name, make in MAKERS.items()
     for axis in make().traits.axes
-    if axis != "runs" and (axis, name) not in USUAL
+    if axis != "runs" and (axis, name) not in USUAL and (axis != "samples" or name != "bayesbinn")
 ]
 
 

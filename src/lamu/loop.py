@@ -154,15 +154,19 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
-    with all_digits():
-        require_target(model)
-        require_algorithm(algorithm)
+    require_target(model)
+    require_algorithm(algorithm)
+    devices = OneDevice() if mesh is None else _devices_of(mesh, algorithm)
+    with all_digits(), devices.guarded():
         seed, model, traits = whole_seed(seed), model.named(data), algorithm.traits
         with memory.within(max_memory):
             from_file = room_for(data, validation)
-            rows = training_rows(model, data)
+            rows = devices.rows(training_rows(model, data))
         _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
+        if devices.spans_processes:
+            _require_shared(traits, rows, checkpoint)
         rows, held = set_aside(rows, validation, model, seed)
+        held = held if held is None else devices.rows(held)
         length = Length.of(traits, rows, batch_size, epochs, steps)
         require_trained(model, epochs)
         if microbatch_size is not None and not isinstance(model, Model):
@@ -174,10 +178,10 @@ def fit(
         # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
         saved = None
         if checkpoint is not None:
-            saved = Resumption.of(checkpoint, algorithm, objective, rows, held, seed, batch_size)
+            saved = Resumption.of(checkpoint, algorithm, objective, rows, held, seed, batch_size, devices)
         algorithm = length.given_to(algorithm)
         # Dispersions start from what they are in the data, so the example may be larger than a batch.
-        example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
+        example = devices.example(rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1))
         say_probabilities(model, example)
         if length.is_pretrained and statistics is None:
             require_choice(algorithm, objective, example)
@@ -189,7 +193,7 @@ def fit(
         conclusion = Conclusion(
             algorithm, objective, rows, judge, batch_size, keys.final, statistics, max_memory, not length.is_pretrained
         )
-        devices = OneDevice() if mesh is None else _devices_of(mesh, algorithm)
+        devices.agreed(0.0)  # all are ready
         run = Run.start(conclusion, length, devices, example, keys, best, saved, resume)
         if length.is_pretrained:
             say_seen_rows(validation)
@@ -232,12 +236,15 @@ class Run:
         """Returns a run with its first state, or with that of its last checkpoint."""
         algorithm, rows, traits = conclusion.algorithm, conclusion.rows, conclusion.algorithm.traits
         laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
-        base, objective, judge, shown = devices.everywhere(
+        everyone, objective, judge, shown = devices.everywhere(
             (handle(algorithm), conclusion.objective, conclusion.held, example)
         )
-        step_key, order_key = devices.everywhere((keys.step, keys.order))
-        steps = Steps(devices.spread(base), traits, objective, laid, conclusion.batch_size, step_key, order_key)
-        state = (start_to_keep if length.is_pretrained else start)(steps.algorithm, keys.init, objective, shown)
+        first_key, step_key, order_key = devices.everywhere((keys.init, keys.step, keys.order))
+        base = everyone
+        if devices.spans_processes:  # validation is of the whole state, in every process
+            base, judge = handle(algorithm), conclusion.held
+        steps = Steps(devices.spread(everyone), traits, objective, laid, conclusion.batch_size, step_key, order_key)
+        state = (start_to_keep if length.is_pretrained else start)(steps.algorithm, first_key, objective, shown)
         draw = None
         if traits.length is not None or saved is not None:
             draw = draw_of(base, state, conclusion.objective, example)
@@ -253,9 +260,11 @@ class Run:
         good = self.state
         blocks = () if self.length.is_pretrained or self.settled else self.steps.blocks(self.length, self.history.steps)
         blocks = measured(forecast, iter(blocks), self.state, self.conclusion.max_memory)
+        progress = progress if self.devices.writes else False
         with Progress(self.length.total, progress) as bar, Interruption() as interruption:
             while not self.best.stopped and self.settled is None and (block := next(blocks, None)) is not None:
                 interruption.heed()
+                self.devices.agreed(0.0)
                 # The block is given the state away; what can be returned after a failure is a copy.
                 good = _copied(self.state)
                 try:
@@ -274,14 +283,19 @@ class Run:
                 bar.update(self.history.steps, self.history.last["loss"])
                 self.settled = self._end_of_round()
         self.interrupted = interruption.came
+        if self.interrupted and self.devices.spans_processes:
+            raise KeyboardInterrupt  # no result: the other processes are in the middle of their steps
         if not self.history.finite:
             raise self._diverged(good)
 
     def _validate(self, block: Block) -> None:
         if self.judge is None or not block.ends_an_epoch:
             return
-        key, objective = self.conclusion.key, self.steps.objective
-        self.history.validated(validation_nll(self.handle, key, self.state, objective, self.judge))
+        key, objective, state = self.conclusion.key, self.steps.objective, self.state
+        if self.devices.spans_processes:
+            objective, state = self.conclusion.objective, self.devices.together(state)
+        nll = validation_nll(self.handle, key, state, objective, self.judge)
+        self.history.validated(float(self.devices.agreed(nll)))
         self.best.see(self.state, self.history.last["validation_nll"], block.passes)
         self.best.stopped = self.best.enough(block.passes, self.history.columns)
 
@@ -290,7 +304,11 @@ class Run:
         rounds = self.length.rounds
         if rounds is None or not rounds.ends_at(self.history.steps):
             return None
-        return self.conclusion.if_enough(self.devices.together(self.state), self.history, rounds)
+        state = self.devices.together(self.state)
+        settled = self.conclusion.if_enough(state, self.history, rounds)
+        if self.devices.agreed(settled is not None) == (settled is not None):
+            return settled
+        return self.conclusion.posterior(state, self.history) if settled is None else None
 
     def finish(self, held: Arrays | None) -> Fit:
         """Returns the result; of draws it is judged here by the rows set aside."""
@@ -339,6 +357,20 @@ def _require_sense(
     if stop is not None and traits.length is not None:
         raise ValueError(
             f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
+        )
+
+
+def _require_shared(traits: Traits, rows: Arrays | Stream, checkpoint: object) -> None:
+    """Raises a ValueError for what one process of several would know alone."""
+    if traits.needs_data_pass and not isinstance(rows, Arrays):
+        raise ValueError(
+            "this algorithm makes a pass over all data at the end, and each of several processes reads batches of its "
+            "own; give arrays, of which each process may have a share"
+        )
+    if traits.length is not None and checkpoint is not None:
+        raise ValueError(
+            f"checkpoint={checkpoint!r} keeps a sampler's draws in files of one process; leave it out, or run the "
+            "chains in one process"
         )
 
 

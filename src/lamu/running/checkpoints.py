@@ -33,6 +33,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm
+from lamu.running.compiled_steps import OneDevice
 from lamu.running.history import History
 from lamu.running.validation import Best
 from lamu.typing import Document, State
@@ -407,8 +408,9 @@ def _first_line(error: BaseException) -> str:
 class Resumption:
     """The checkpoints that a run keeps, and goes on from."""
 
-    def __init__(self, keeper: Checkpoints, run: Mapping[str, object]) -> None:
+    def __init__(self, keeper: Checkpoints, run: Mapping[str, object], devices: OneDevice | None = None) -> None:
         self._keeper = keeper
+        self._devices = OneDevice() if devices is None else devices
         self._run = dict(run)
         self._at = time.monotonic()
         self._step: int | None = None
@@ -425,6 +427,7 @@ class Resumption:
         held: Arrays | None,
         seed: int,
         batch_size: int,
+        devices: OneDevice,
     ) -> Resumption:
         """Returns the resumption of a run, which is known again by all that decides its steps but their number."""
         run = {
@@ -439,14 +442,15 @@ class Resumption:
             "settings": described(algorithm),
             **{field.name: described(getattr(objective.model, field.name)) for field in fields(objective.model)},
         }
-        return cls(checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint), run)
+        return cls(checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint), run, devices)
 
     def keep(self, state: State, history: History, best: Best, now: bool = False) -> None:
         """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on."""
         # `now`: write in any case, unless nothing has happened since the last one.
         if history.steps in (0, self._step):
             return
-        if not (now or best.stopped or time.monotonic() - self._at >= self._keeper.every):
+        due = now or best.stopped or time.monotonic() - self._at >= self._keeper.every
+        if not self._devices.agreed(due):
             return
         validated = best.state is not None
         facts = {
@@ -455,6 +459,11 @@ class Resumption:
             "stopped": best.stopped,
         }
         content = {"state": state, "best": best.state if validated else state}
+        if self._devices.spans_processes:
+            content = {name: self._devices.together(part) for name, part in content.items()}
+        if not self._devices.writes:
+            self._at, self._step = time.monotonic(), history.steps
+            return
         score = best.nll if validated else None
         self._written = self._keeper.try_to_save(
             history.steps, content, score, facts, history.arrays(), quietly=not self._written
@@ -467,6 +476,12 @@ class Resumption:
         `draw` is of the shapes of what a step yields. A folder that holds checkpoints is an error without `resume`.
         """
         step = self._keeper.latest()
+        first = self._devices.agreed(-1 if step is None else step)
+        if first != (-1 if step is None else step):
+            raise CheckpointError(
+                f"the last checkpoint in {str(self.folder)!r} is that of step {step} here and of step {first:.0f} in "
+                "process 0; give a folder that all processes see"
+            )
         if step is None:
             return state
         if not resume:

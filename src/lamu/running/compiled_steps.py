@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -98,7 +99,19 @@ class OneDevice:
         """Returns a state as the steps have it."""
         return value
 
-    spread = everywhere = dealt = together = lay
+    spread = everywhere = dealt = together = rows = example = lay
+
+    spans_processes = False
+    writes = True  # whether this process writes files and warns
+
+    def agreed(self, value: float | int, error: BaseException | None = None) -> float | int:
+        """Returns what all processes of a run go by."""
+        del error
+        return value
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """Returns a context in which the error of one process ends all."""
+        return nullcontext()
 
 
 @jax.jit

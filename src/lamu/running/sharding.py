@@ -25,7 +25,7 @@ from lamu.record import record, static
 from lamu.running.compiled_steps import OneDevice, opened
 from lamu.typing import PyTree, RandomKey, State
 
-__all__ = ["Devices", "Spread"]
+__all__ = ["Devices", "Spread", "layout"]
 
 _RUNS, _DATA, _SAMPLES, _MODEL = "runs", "data", "samples", "model"
 _AXES = (_RUNS, _DATA, _SAMPLES, _MODEL)
@@ -50,10 +50,11 @@ class Devices(OneDevice):
                 f'the axes of the mesh are {names}; name them "runs", for chains or members side by side, "data", for '
                 'the rows of a batch, "samples", for the draws of a step, or "model", for the state'
             )
-        if mesh.is_multi_process:
+        owners = {device.process_index for device in mesh.devices.flat}
+        if len(owners) > 1 and len(owners) < jax.process_count():
             raise ValueError(
-                f"the mesh has devices of {len({device.process_index for device in mesh.devices.flat})} processes, and "
-                "a run is one process's; give a mesh of jax.local_devices()"
+                f"the mesh has devices of {len(owners)} of {jax.process_count()} processes; give one with devices of "
+                "all of them (jax.devices()), or of one (jax.local_devices())"
             )
         if explicit := jax.sharding.get_abstract_mesh().explicit_axes:
             raise ValueError(
@@ -72,6 +73,10 @@ class Devices(OneDevice):
                 f"ask for a multiple of {share} chains or members, or for fewer devices"
             )
         _require_axes(type(algorithm).__name__, mesh, traits)
+        if len(owners) > 1:
+            from lamu.running.processes import Processes  # here: most runs have one process
+
+            return Processes(Mesh(mesh.devices, names), traits)
         return cls(Mesh(mesh.devices, names), traits)
 
     def spread(self, algorithm: PyTree) -> PyTree:
@@ -94,7 +99,7 @@ class Devices(OneDevice):
 
     def lay(self, value: PyTree) -> PyTree:
         """Returns a state with each run, or each part of it, on the device that is to step it."""
-        return jax.tree.map(jax.device_put, value, _layout(self.mesh, self.traits, value))
+        return jax.tree.map(jax.device_put, value, layout(self.mesh, self.traits, value))
 
     def together(self, state: State) -> State:
         """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
@@ -124,10 +129,16 @@ class Spread:
         """Returns the next state, and what there is to see."""
         with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):  # where `lamu.tree.each` looks
             state, info = opened(self.base).step(key, state, self._cut(batch), objective)
-            return self._kept(state), info
+            return self._kept(state), self._told(info)
 
     def _kept(self, state: State) -> State:
-        return jax.lax.with_sharding_constraint(state, _layout(self.mesh, self.traits, state))
+        return jax.lax.with_sharding_constraint(state, layout(self.mesh, self.traits, state))
+
+    def _told(self, info: Info) -> Info:
+        """What there is to see, whole in every process."""
+        if not self.mesh.is_multi_process:
+            return info
+        return jax.lax.with_sharding_constraint(info, NamedSharding(self.mesh, PartitionSpec()))
 
     def _cut(self, batch: Batch) -> Batch:
         """Each device's rows; a batch for every run, as the loop makes it, has their axis before that of the rows."""
@@ -167,7 +178,7 @@ def _require_axes(name: str, mesh: Mesh, traits: Traits) -> None:
         )
 
 
-def _layout(mesh: Mesh, traits: Traits, state: State) -> PyTree:
+def layout(mesh: Mesh, traits: Traits, state: State) -> PyTree:
     """Returns the sharding of every leaf of a state: along its runs, or along its longest axis that "model" divides."""
     apart, share = _RUNS in mesh.axis_names and traits.runs > 1, mesh.shape.get(_MODEL, 1)
 

@@ -1,0 +1,153 @@
+"""A run over the devices of several processes: what they exchange beside the steps, and how one that fails ends all."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.data.stream import Stream
+from lamu.running.sharding import Devices, layout
+from lamu.typing import PyTree, State
+
+__all__ = ["OtherProcessFailed", "Processes"]
+
+_WORDS = 1024  # bytes of an error's sentence
+
+
+class OtherProcessFailed(RuntimeError):
+    """An error of another process, which ends the run in this one too."""
+
+
+# Every process runs the same script, so that all of them compile and run the same programs in the same order. What is
+# not one of these programs is either the same in all processes because its inputs are (reading, validation, posterior),
+# or decided by process 0 (`agreed`). Each decision is an exchange of one record of fixed size, in which a process that
+# has failed tells its error, and the others raise it.
+class Processes(Devices):
+    """The devices of a mesh that spans processes."""
+
+    spans_processes = True
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files and warns: the first one does."""
+        return jax.process_index() == 0
+
+    def agreed(self, value: float | int, error: BaseException | None = None) -> float | int:
+        """Returns what process 0 has; raises the error that any other process tells."""
+        words = b"" if error is None else f"{type(error).__name__}: {error}".encode()[:_WORDS]
+        record = np.frombuffer(np.float64(value).tobytes() + words.ljust(_WORDS), np.uint8)
+        records = np.asarray(multihost_utils.process_allgather(record)).reshape(jax.process_count(), -1)
+        for number, other in enumerate(records):
+            said = other[8:].tobytes().decode(errors="replace").strip()
+            if said and number != jax.process_index() and error is None:
+                raise OtherProcessFailed(f"process {number} failed: {said}")
+        return float(np.frombuffer(records[0, :8].tobytes(), np.float64)[0])
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """A context in which the error of one process ends all of them, and process 0 alone warns."""
+        with warnings.catch_warnings():
+            if not self.writes:
+                warnings.simplefilter("ignore")
+            try:
+                yield
+                self.agreed(0.0)
+            except OtherProcessFailed:
+                raise
+            except BaseException as error:
+                self.agreed(0.0, error)
+                raise
+
+    def rows(self, rows: Any) -> Any:
+        """Returns rows as all processes have them: as they are where all were given the same, else all shares."""
+        if not isinstance(rows, Arrays):
+            if "data" not in self.mesh.axis_names:
+                raise ValueError(
+                    f"the axes of the mesh are {self.mesh.axis_names}, and each of several processes reads batches of "
+                    'its own along the axis "data"; add that axis, or give arrays'
+                )
+            return rows
+        leaves, structure = jax.tree.flatten(rows)
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        seen = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).digest()
+        told = np.frombuffer(np.int64(rows.count).tobytes() + seen, np.uint8)
+        others = np.asarray(multihost_utils.process_allgather(told)).reshape(jax.process_count(), -1)
+        if (others == others[0]).all():
+            return rows
+        counts = [int(np.frombuffer(other[:8].tobytes(), np.int64)[0]) for other in others]
+
+        def joined(array: np.ndarray) -> Any:
+            padded = np.zeros((max(counts), *array.shape[1:]), array.dtype)
+            padded[: len(array)] = array
+            parts = np.asarray(multihost_utils.process_allgather(padded)).reshape(len(counts), *padded.shape)
+            return jnp.asarray(np.concatenate([part[:count] for part, count in zip(parts, counts, strict=True)]))
+
+        return jax.tree.unflatten(structure, [joined(array) for array in arrays])
+
+    def example(self, example: Batch) -> Batch:
+        """Returns process 0's example, so that all start from one state."""
+        return jax.tree.map(jnp.asarray, multihost_utils.broadcast_one_to_all(example))
+
+    def everywhere(self, what: PyTree) -> PyTree:
+        whole = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: _laid(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
+
+    def lay(self, value: PyTree) -> PyTree:
+        return jax.tree.map(_laid, value, layout(self.mesh, self.traits, value))
+
+    def dealt_batch(self, batch: Batch) -> Batch:
+        """Returns a batch of the rows of all processes, each of which has its own."""
+        sharding = NamedSharding(self.mesh, PartitionSpec("data"))
+        deal = lambda leaf: jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
+        return jax.tree.map(deal, batch)
+
+    def dealt(self, rows: Stream) -> Stream:
+        """Returns a stream of such batches; a pass ends with the shortest of the processes'."""
+        return _Dealt(rows, self)
+
+    def together(self, state: State) -> State:
+        def gathered(leaf: Any) -> Any:
+            if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+                leaf = multihost_utils.process_allgather(leaf, tiled=True)
+            return jnp.array(np.asarray(leaf))
+
+        return jax.tree.map(gathered, state)
+
+
+class _Dealt(Stream):
+    """Batches of all processes, laid on the devices one after the other."""
+
+    def __init__(self, base: Stream, devices: Processes) -> None:
+        super().__init__(base)
+        self._devices = devices
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches = super().__iter__()
+        while True:
+            batch = next(batches, None)
+            here = np.asarray(multihost_utils.process_allgather(np.array([batch is not None])))
+            if batch is None or not here.all():
+                return
+            yield self._devices.dealt_batch(batch)
+
+
+def _laid(leaf: Any, sharding: NamedSharding) -> Any:
+    """Returns an array, whole in every process, as one over all of them; no process sends it."""
+    if not isinstance(leaf, jax.Array) or not leaf.is_fully_addressable:
+        return leaf
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = _laid(jax.random.key_data(jax.random.clone(leaf)), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    value = np.asarray(leaf)
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
