@@ -19,13 +19,12 @@ from lamu.serving.batching import Batcher, Question
 from lamu.serving.limits import Limits, Refused
 from lamu.serving.metrics import Metrics
 from lamu.serving.openapi import document
-from lamu.serving.rows import ArrayRows, TableRows
+from lamu.serving.rows import ArrayRows, TableRows, size_of
 from lamu.typing import Document
 
 __all__ = ["application"]
 
 _LEVEL = 0.9
-_WARM = (1, 4, 16)  # rows of the questions that a server asks itself before it listens
 
 
 def application(rows: ArrayRows | TableRows, limits: Limits | None = None, version: str = "") -> Starlette:
@@ -66,8 +65,10 @@ def application(rows: ArrayRows | TableRows, limits: Limits | None = None, versi
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        for count in _WARM:  # compiled before the first request comes
+        count = 1
+        while count <= size_of(limits.rows):  # all programs are compiled before the first request comes
             rows.answer([Question(rows.read(rows.example(count)), count, _LEVEL)])
+            count *= 4
         task = asyncio.create_task(batcher.run())
         try:
             yield

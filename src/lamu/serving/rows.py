@@ -21,7 +21,7 @@ from lamu.serving.batching import Question
 from lamu.serving.limits import Refused
 from lamu.typing import Document
 
-__all__ = ["ArrayRows", "TableRows"]
+__all__ = ["ArrayRows", "TableRows", "size_of"]
 
 
 _TRUTH = {"True", "False"}
@@ -58,7 +58,7 @@ class ArrayRows:
 
     def answer(self, questions: Sequence[Question]) -> list[Any]:
         """Returns the predictions of requests, each a list of one document a row."""
-        pred = self.posterior.predict(np.concatenate([question.rows for question in questions]), self.samples)
+        pred = self.posterior.predict(_padded(np.concatenate([question.rows for question in questions])), self.samples)
         labels = [str(index) for index in range(np.shape(pred.probabilities)[-1])] if pred.support.has_classes else []
         return _answers(pred, questions, labels, (0.0, 1.0))
 
@@ -126,16 +126,34 @@ class TableRows:
         parts = [question.rows[0] for question in questions]
         starts = np.cumsum([0, *(part.rows for part in parts)])
         row = np.concatenate([part.row + start for part, start in zip(parts, starts, strict=False)])
-        trials = None if questions[0].rows[1] is None else np.concatenate([question.rows[1] for question in questions])
+        trials = None
+        if questions[0].rows[1] is not None:
+            trials = _padded(np.concatenate([question.rows[1] for question in questions]))
 
         def predict(x: Any, row: Any) -> Predictive:
             x = np.asarray(x, parts[0].x.dtype)
             return self.posterior.predict(x if trials is None else {"x": x, "trials": trials[row]}, self.samples)
 
         join = lambda name: np.concatenate([getattr(part, name) for part in parts])
-        pred = InputMixture.of(predict, Completions(join("x"), row, join("spread")))
+        x, total = join("x"), int(starts[-1])
+        more = size_of(total) - total
+        x = np.concatenate([x, np.repeat(x[-1:], more, axis=0)])
+        row, spread = np.append(row, total + np.arange(more)), np.append(join("spread"), np.zeros(more))
+        pred = InputMixture.of(predict, Completions(x, row, spread))
         labels = list(map(str, self.encoding.labels))
         return _answers(pred, questions, labels, self.encoding.origin_and_unit(self.encoding.target))
+
+
+def size_of(count: int) -> int:
+    """Returns the next of 1, 4, 16, 64, ...: so few numbers of rows have programs that all are compiled beforehand."""
+    size = 1
+    while size < count:
+        size *= 4
+    return size
+
+
+def _padded(rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([rows, np.repeat(rows[-1:], size_of(len(rows)) - len(rows), axis=0)])
 
 
 def _require_shape(row: Any, shape: tuple[int, ...], number: int) -> None:
