@@ -68,10 +68,17 @@ def child(number: int, port: int, what: str, folder: str) -> None:
         lamu.fit(model, (x, y), algorithm, steps=80, mesh=mesh, callbacks=[fail])
     elif what == "stream":
         own = [
-            (x[start + 5 * number : start + 5 * number + 5], y[start + 5 * number : start + 5 * number + 5])
-            for start in range(0, 40, 10)
+            (x[start + 6 * number : start + 6 * number + 6], y[start + 6 * number : start + 6 * number + 6])
+            for start in range(0, 48, 12)
         ]
-        fit = lamu.fit(model, own, algorithm, steps=20, data_size=40, mesh=jax.make_mesh((4,), ("data",)))
+        fit = lamu.fit(
+            model,
+            own,
+            lamu.algorithms.ivon(0.1, hess_init=1.0),
+            steps=20,
+            data_size=48,
+            mesh=jax.make_mesh((4,), ("data",)),
+        )
         print(json.dumps(np.asarray(fit.history["loss"]).tolist()))
     else:
         share = slice(None) if what != "share" else (slice(0, 20) if number == 0 else slice(20, None))
@@ -130,17 +137,17 @@ def test_two_processes_are_one_run(what: str, of_one: list[float], tmp_path: Pat
 
 @pytest.mark.stress
 def test_each_process_reads_a_stream_of_its_own(tmp_path: Path) -> None:
-    """Two processes with five rows a step each are one with ten."""
+    """Two processes with six rows a step each are one with twelve; h0 is given, because it is measured on a batch."""
     import jax
 
     import lamu
 
     found = both("stream", str(tmp_path))
     assert [code for *_, code in found] == [0, 0], found[0][1][-2000:]
-    (x, y), (model, algorithm) = data(), parts()
+    (x, y), (model, _) = data(), parts()
     with jax.enable_x64(True):
-        whole = [(x[start : start + 10], y[start : start + 10]) for start in range(0, 40, 10)]
-        fit = lamu.fit(model, whole, algorithm, steps=20, data_size=40)
+        whole = [(x[start : start + 12], y[start : start + 12]) for start in range(0, 48, 12)]
+        fit = lamu.fit(model, whole, lamu.algorithms.ivon(0.1, hess_init=1.0), steps=20, data_size=48)
     for out, *_ in found:
         np.testing.assert_allclose(json.loads(out.splitlines()[-1]), fit.history["loss"], rtol=1e-5)
 

@@ -108,6 +108,12 @@ class Processes(Devices):
 
     def dealt_batch(self, batch: Batch) -> Batch:
         """Returns a batch of the rows of all processes, each of which has its own."""
+        count, devices = len(batch.mask) * jax.process_count(), self.mesh.shape["data"]
+        if count % devices:
+            raise ValueError(
+                f"batches of {len(batch.mask)} rows in each of {jax.process_count()} processes cannot be shared evenly "
+                f'by the {devices} devices of the axis "data"; give batches of a multiple of {devices} rows'
+            )
         sharding = NamedSharding(self.mesh, PartitionSpec("data"))
         deal = lambda leaf: jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
         return jax.tree.map(deal, batch)
