@@ -180,6 +180,8 @@ class Slow(ArrayRows):
             time.sleep(0.5)
         if any(question.count == 3 for question in questions):
             raise ValueError("three rows are too much")
+        if any(question.count == 5 for question in questions):
+            raise RuntimeError("a fault of the server's own")
         return super().answer(questions)
 
 
@@ -189,9 +191,10 @@ def test_what_is_too_much_is_503_and_what_fails_is_alone(arrays):
         statuses = [answer.status for answer in ask(port, *[{"rows": [row] * 2}] * 5)]
         assert statuses == [503] * 5  # three too many, and two whose time is up
         time.sleep(1.0)
-        answers = ask(port, {"rows": [row]}, {"rows": [row] * 3})
-        assert [answer.status for answer in answers] == [200, 422]
+        answers = ask(port, {"rows": [row]}, {"rows": [row] * 3}, {"rows": [row] * 5})
+        assert [answer.status for answer in answers] == [200, 422, 500]
         assert "three rows are too much" in answers[1].document["error"]
+        assert "fault" not in answers[2].document["error"]  # which is the log's
 
 
 def test_the_commands_refuse_in_a_sentence_and_export_a_run(fitted, lamu, tmp_path):

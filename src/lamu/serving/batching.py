@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from lamu.serving.limits import Refused
 from lamu.serving.metrics import Metrics
 
 __all__ = ["Batcher", "Question"]
+
+_LOG = logging.getLogger("lamu.serving")
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,17 @@ class Batcher:
                 for waiting in batch:
                     await self._answer([waiting])
                 return
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            answers = [Refused(422, f"these rows cannot be predicted: {reason}")]
+            answers = [_refused(error)]
         for waiting, answer in zip(batch, answers, strict=True):
             with contextlib.suppress(asyncio.InvalidStateError):  # it was given up in the meantime
                 refused = isinstance(answer, Refused)
                 waiting.answer.set_exception(answer) if refused else waiting.answer.set_result(answer)
+
+
+def _refused(error: Exception) -> Refused:
+    """Returns the answer to rows that are not predicted: a refusal's sentence, or that the fault is the server's."""
+    if isinstance(error, ValueError):
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        return Refused(422, f"these rows cannot be predicted: {reason}")
+    _LOG.error("a prediction failed", exc_info=error)
+    return Refused(500, "the server failed to predict these rows; its log says why")
