@@ -16,23 +16,23 @@ import lamu
 SOURCE, FACES = Path(__file__).parent.parent / "src" / "lamu", Path(__file__).parent / "faces.txt"
 ROOTS = {
     "graphs": {"graphs", "latent", "programs"},
-    "tables": {"cli", "data", "report", "sklearn", "tabular"},
+    "tables": {"cli", "data", "report", "serving", "sklearn", "tabular"},
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (92_844, 74_000),
-    "files": (378, 330),
-    "lines of code": (44_444, 36_000),
-    "lines of code, core": (30_698, 25_000),
-    "lines of code, graphs": (6_742, 6_000),
-    "lines of code, tables": (7_004, 5_000),
+    "lines": (94_843, 74_000),
+    "files": (390, 330),
+    "lines of code": (45_690, 36_000),
+    "lines of code, core": (31_393, 25_000),
+    "lines of code, graphs": (6_812, 6_000),
+    "lines of code, tables": (7_485, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.521, 0.5),
-    "import lines a line of code": (0.177, 0.15),
-    "`Any` a thousand lines of code": (39.2, 40),
-    "`isinstance` a thousand lines of code": (25.2, 14),
+    "docstring lines a line of code": (0.512, 0.5),
+    "import lines a line of code": (0.176, 0.15),
+    "`Any` a thousand lines of code": (39.5, 40),
+    "`isinstance` a thousand lines of code": (25.3, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (21, 0),
+    "names of classes in two files": (22, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 
