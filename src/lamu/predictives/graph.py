@@ -195,7 +195,7 @@ class DrawnRows(Predictive):
         # Returns the quantiles of every entry by name.
         return self._asked(lambda part: part.quantile(probability), jnp.asarray)
 
-    def interval(self, level: float = 0.9) -> tuple[Any, Any]:
+    def interval(self, level: Number = 0.9) -> tuple[Any, Any]:
         # Returns the ends by name, without those of classes, which have none.
         classes = [
             n for n, part in self.variables.items() if isinstance(part, DrawnVariable) and part.support.has_classes
@@ -296,7 +296,7 @@ class Completed(Predictive):
     def quantile(self, probability: Number) -> Any:
         return self.drawn.quantile(probability)
 
-    def interval(self, level: float = 0.9) -> tuple[Any, Any]:
+    def interval(self, level: Number = 0.9) -> tuple[Any, Any]:
         return self.drawn.interval(level)
 
     def log_prob(self, y: Targets) -> Array:
