@@ -29,7 +29,7 @@ def test_algorithms_are_listed_from_the_code(lamu):
     rows = json.loads(lamu("algorithms", "--json").out)
     assert [row["algorithm"] for row in rows] == list(recipes())
     for row in rows:
-        assert list(row) == ["algorithm", "family", "expectation", "curvature", "departures", "source"]
+        assert list(row) == ["algorithm", "family", "expectation", "curvature", "departures", "axes", "source"]
         assert isinstance(row["departures"], list)
 
 
@@ -239,7 +239,15 @@ def shell(*words: str, code: str | None = None) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["fit", "--help"], ["serve", "--help"], ["--version"], ["fit", "iris", "--out", "."]]
+    "words",
+    [
+        ["--help"],
+        ["fit", "--help"],
+        ["compare", "--help"],
+        ["serve", "--help"],
+        ["--version"],
+        ["fit", "iris", "--out", "."],
+    ],
 )
 def test_no_heavy_import_before_it_is_needed(words):
     code = (
