@@ -62,12 +62,8 @@ USUAL = [
     ("samples", "bayes_by_backprop"),
     ("samples", "ivon"),
 ]
-ONE_DRAW = ("bayesbinn", "straight_through")  # whose `samples` is no option
 LONG = [
-    (axis, name)
-    for name, make in MAKERS.items()
-    for axis in make().traits.axes
-    if axis != "runs" and (axis, name) not in USUAL and (axis != "samples" or name not in ONE_DRAW)
+    (axis, name) for name in MAKERS for axis in A.registry()[name].axes if axis != "runs" and (axis, name) not in USUAL
 ]
 
 
@@ -207,6 +203,7 @@ def test_a_state_of_four_times_the_memory_of_a_device() -> None:
 
 
 def test_which_axes_an_algorithm_allows() -> None:
+    assert A.registry()["von"].axes == ("data", "model")  # which has no option for more than one draw
     assert A.adam().traits.axes == ("data", "model")
     assert A.ivon().traits.axes == ("data", "model", "samples")
     assert A.deep_ensemble().traits.axes == ("data", "runs")

@@ -393,9 +393,11 @@ class Recipe:
     def axes(self) -> tuple[str, ...]:
         """The axes of a mesh over which the algorithm as it is made without arguments may be spread."""
         try:
-            return self.factory().traits.axes
+            axes = self.factory().traits.axes
         except ImportError:  # an extra that is not installed
             return ()
+        one_draw = "samples" not in inspect.signature(self.factory).parameters  # and no option for more
+        return tuple(axis for axis in axes if axis != "samples" or not one_draw)
 
 
 _RECIPES: dict[Any, Recipe] = {}
