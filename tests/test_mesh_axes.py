@@ -152,7 +152,11 @@ def check_mistakes() -> None:
     """One sentence each."""
     for axes, algorithm, words in (
         ({"samples": 4}, A.adam(), 'averages no draws in a step, and the axis "samples" has 4 devices'),
-        ({"samples": 4}, A.ivon(), "1 draws a step cannot be shared evenly by the 4 devices .* ask for samples=4"),
+        (
+            {"samples": 4},
+            A.ivon(),
+            "samples=1 draws a step cannot be shared evenly by the 4 devices .* give 4 or a multiple",
+        ),
         ({"model": 4}, A.deep_ensemble(), 'that of several runs, which the axis "model" does not spread'),
         ({"model": 4}, lamu.mcmc.hmc(), 'which the axis "model" does not spread; name that axis "runs"'),
     ):

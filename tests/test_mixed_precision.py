@@ -111,7 +111,7 @@ def test_curvatures_keep_their_digits(curvature: object, structure: object) -> N
         theta = params["network"]
         loss = BatchLoss(Objective(model, 40), batch, state, NetworkParameters(), {}, conjugate=True)
         belief = Gaussian(theta, Diagonal(jax.tree.map(jnp.ones_like, theta)))
-        at = jax.jit(lambda theta: curvature.evaluate(loss, theta, belief, structure, None))(theta)  # noqa: B023
+        at = jax.jit(lambda theta: curvature.evaluate(loss, theta, belief, structure, None))(theta)  # noqa: B023  (called at once)
         found[compute] = (at.gradient, at.curvature.diagonal(theta))
     for exact, narrow in zip(jax.tree.leaves(found[False]), jax.tree.leaves(found[True]), strict=True):
         assert narrow.dtype == exact.dtype

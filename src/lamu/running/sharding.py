@@ -168,8 +168,9 @@ def _require_axes(name: str, mesh: Mesh, traits: Traits) -> None:
         )
     if traits.samples is not None and traits.samples % share:
         raise ValueError(
-            f'{traits.samples} draws a step cannot be shared evenly by the {share} devices of the axis "samples"; ask '
-            f"for samples={share} or a multiple, or for fewer devices"
+            f"samples={traits.samples} draws a step cannot be shared evenly by the {share} devices of the axis "
+            f'"samples"; give {share} or a multiple, fewer devices, or, where the algorithm has no such option, the '
+            'axis "data"'
         )
     if mesh.shape.get(_MODEL, 1) > 1 and _MODEL not in traits.axes:
         raise ValueError(

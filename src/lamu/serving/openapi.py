@@ -13,6 +13,7 @@ _STATUSES = {
     "413": "The body or the number of rows is beyond the limit.",
     "415": "The body is not announced as JSON.",
     "422": "The rows have not the columns, shapes or types of the rows that were fitted.",
+    "500": "The server is at fault.",
     "503": "Too many requests wait, or the time is up; try again after the seconds of `Retry-After`.",
 }
 
