@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (94_845, 74_000),
+    "lines": (94_848, 74_000),
     "files": (390, 330),
-    "lines of code": (45_692, 36_000),
-    "lines of code, core": (31_395, 25_000),
+    "lines of code": (45_694, 36_000),
+    "lines of code, core": (31_396, 25_000),
     "lines of code, graphs": (6_812, 6_000),
-    "lines of code, tables": (7_485, 5_000),
+    "lines of code, tables": (7_486, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.512, 0.5),
     "import lines a line of code": (0.176, 0.15),

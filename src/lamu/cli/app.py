@@ -53,6 +53,11 @@ _Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the algorithm; repeatable.")
 ]
 
+_Saved = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` or a posterior's `save` made.")]
+_Draws = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Posterior draws of a prediction, where it needs draws.")
+]
+
 
 @contextmanager
 def _collected_seldom() -> Iterator[None]:
@@ -293,7 +298,7 @@ def _predict(
 
 @app.command("serve")
 def _serve(
-    run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` or a posterior's `save` made.")],
+    run: _Saved,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 for a free one.")] = 8000,
     max_rows: Annotated[int, typer.Option(metavar="N", help="Rows of a request, and predicted at once.")] = 1024,
@@ -303,9 +308,7 @@ def _serve(
     shape: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Shape of a row, where the network does not tell it.")
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Posterior draws of a prediction, where it needs draws.")
-    ] = None,
+    samples: _Draws = None,
     trust: _Trust = None,
     config: _Config = None,
 ) -> None:
@@ -318,11 +321,9 @@ def _serve(
 
 @app.command("export")
 def _export(
-    run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` or a posterior's `save` made.")],
+    run: _Saved,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make; refused if it exists.")],
-    samples: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Posterior draws of a prediction, where it needs draws.")
-    ] = None,
+    samples: _Draws = None,
     trust: _Trust = None,
     config: _Config = None,
 ) -> None:
