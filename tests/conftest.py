@@ -7,10 +7,10 @@ import itertools
 import os
 from pathlib import Path
 
-from jaxtyping import install_import_hook
+from tests.type_checks import check_types_of
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-install_import_hook(["lamu", "lamu_verification"], "beartype.beartype")
+check_types_of(["lamu", "lamu_verification"])
 
 import jax  # noqa: E402  (the import hook must stand before anything that could import the package)
 import numpy as np  # noqa: E402  (beside it, as the linter sorts them)
@@ -115,6 +115,12 @@ def pytest_collection_finish(session) -> None:
     for module in {item.module for item in session.items if hasattr(item, "module")}:
         own = [value for value in vars(module).values() if isinstance(value, np.random.Generator)]
         GENERATORS[module.__name__] = [(generator, generator.bit_generator.state) for generator in own]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Spares pytest to look for garbage among some millions of objects, twice, before the process ends."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
