@@ -2,7 +2,7 @@
 
     python examples/numpyro_program.py
 
-It prints the table of the sites, and the coefficients of a logistic regression by `cvi` and by NUTS.
+It prints the table of the sites, the coefficients of a logistic regression by `cvi` and by NUTS, and what they predict.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ def main() -> None:
     print(target.table())
     belief = lamu.fit(target, None, lamu.algorithms.cvi(), steps=200, batch_size=len(y)).posterior
     draws = belief.sample(jax.random.key(1), 2000)["network"]["w"]
-    chains = lamu.fit(target, None, lamu.mcmc.nuts(chains=2, warmup=300, draws=300)).posterior.samples["network"]["w"]
+    sampled = lamu.fit(target, None, lamu.mcmc.nuts(chains=2, warmup=300, draws=300)).posterior
+    chains = sampled.samples["network"]["w"]
     print("coefficient  cvi            nuts")
     for k in range(X.shape[1]):
         ours, theirs = draws[:, k], chains[..., k]
         print(f"{k:11d}  {ours.mean():5.2f} ± {ours.std():4.2f}   {theirs.mean():5.2f} ± {theirs.std():4.2f}")
+    new = {"X": X[:5] + 0.5}  # y is left out, and predicted
+    print("new rows by cvi ", belief.predict(new, samples=500).mean)
+    print("new rows by nuts", sampled.predict(new, samples=500).mean)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,8 @@ TESTED_ELSEWHERE = {
     "lamu.programs": "test_numpyro_programs, test_program_messages",
     "lamu.protocol": "laws/protocol, test_wrappers",
     "lamu.rate": "laws/protocol, test_rate",
-    "lamu.predictives": "laws/posteriors, test_predictives, test_conjugate, test_targets_by_name",
+    "lamu.predictives": "laws/posteriors, test_predictives, test_conjugate, test_targets_by_name, "
+    "test_program_predictions",
     "lamu.rule": "laws/rule, laws/protocol",
     "lamu.tree": "test_record, test_tree",
 }

@@ -108,9 +108,10 @@ class Posterior:
 
         Args:
             x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows; for a graph
-                rows by name, in which NaN is predicted. Of a frame (of pandas or polars) the columns are found by the
-                names of the frame that was fitted, and others left out. Where rows bring trials (`Binomial()`),
-                `{"x": x, "trials": n}` predicts successes in n, x alone those in one.
+                rows by name, in which NaN is predicted; for a NumPyro program arguments by name, of which those left
+                out keep their values, and those that it observed are predicted. Of a frame (of pandas or polars) the
+                columns are found by the names of the frame that was fitted, and others left out. Where rows bring
+                trials (`Binomial()`), `{"x": x, "trials": n}` predicts successes in n, x alone those in one.
             samples: how many draws, where the predictive rule needs draws.
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
@@ -131,7 +132,7 @@ class Posterior:
 
                 x, trials = with_trials(x, self.model.likelihood)
             x = self.model.inputs(x)
-            if offset is not None:
+            if offset is not None and not self.model.simulates:
                 offset = _checked_offset(offset, x)
             ready = self._prepared(samples) if key is None else None
             if ready is not None:
@@ -142,6 +143,10 @@ class Posterior:
                     from lamu.predictives.graph import GraphRule  # here: only a graph does
 
                     rule = GraphRule()
+                elif self.model.simulates:
+                    from lamu.predictives.program import ProgramRule  # here: NumPyro is imported for programs alone
+
+                    rule = ProgramRule()
                 key = self._again() if key is None else key
                 pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
             return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
@@ -152,7 +157,8 @@ class Posterior:
 
     def _prepared(self, samples: int) -> Opened | None:
         """Returns what the rule prepares with the posterior's own key, which small preparations are kept of."""
-        if self.model.predicts_missing or type(self.rule).predict is not PredictiveRule.predict or is_traced():
+        own = self.model.predicts_missing or self.model.simulates
+        if own or type(self.rule).predict is not PredictiveRule.predict or is_traced():
             return None
         question = samples, memory.budget(), jax.dtypes.canonicalize_dtype(float)
         kept = vars(self).setdefault("_kept", _Kept())

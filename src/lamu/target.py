@@ -170,6 +170,11 @@ class Target(ABC):
         return False
 
     @property
+    def simulates(self) -> bool:
+        """Whether predictions are draws of a program at its arguments (`lamu.from_numpyro`)."""
+        return False
+
+    @property
     def quadratic(self) -> bool:
         """Whether a row's log density is quadratic in a network's outputs for given dispersions."""
         return False

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal, TangentDraws
     from lamu.predictives.mixture import MixturePredictive
     from lamu.predictives.moment_propagation import Propagated
+    from lamu.predictives.program import ProgramPredictive
     from lamu.predictives.rule import PredictiveRule
     from lamu.predictives.sampled import Sampled
     from lamu.predictives.weighted import Pooling, Weighted
@@ -40,6 +41,7 @@ __all__ = [
     "PredictiveRule",
     "Prepared",
     "Probit",
+    "ProgramPredictive",
     "Propagated",
     "Sampled",
     "StudentPredictive",

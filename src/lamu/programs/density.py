@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from lamu.families.interface import IndependentDraws
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["LogJoint", "RowsPlate", "SiteBeliefs", "traced"]
+__all__ = ["LogJoint", "RowsPlate", "SiteBeliefs", "plain_law", "row_axis", "traced"]
 
 
 @record
@@ -107,12 +108,16 @@ class _Improper(Messenger):
         if msg["type"] != "sample" or msg["value"] is not None:
             return
         fn = msg["fn"]
-        base = fn
-        while isinstance(base, ExpandedDistribution | Independent | MaskedDistribution):
-            base = base.base_dist
-        if isinstance(base, ImproperUniform):
+        if isinstance(plain_law(fn), ImproperUniform):
             onto = biject_to(fn.support)
             msg["value"] = onto(jnp.zeros(onto.inverse_shape(fn.shape())))
+
+
+def plain_law(law: Any) -> Any:
+    """Returns a distribution without what NumPyro wraps around it in plates and masks."""
+    while isinstance(law, ExpandedDistribution | Independent | MaskedDistribution):
+        law = law.base_dist
+    return law
 
 
 def traced(
@@ -120,9 +125,11 @@ def traced(
     arguments: Mapping[str, Any],
     values: Mapping[str, Any],
     plate: RowsPlate,
-    seed: int = 0,
+    seed: Any = 0,
+    inner: Messenger | None = None,
+    types: tuple[str, ...] = ("sample",),
 ) -> dict[str, Any]:
-    """Returns NumPyro's sites of one run of a program, by name."""
+    """Returns NumPyro's sites of one run of a program, by name; `inner` is a handler that sees them first."""
     with (
         lenient(),
         handlers.seed(rng_seed=seed),
@@ -130,9 +137,10 @@ def traced(
         _Improper(),
         plate,
         handlers.substitute(data=dict(values)),
+        inner or nullcontext(),
     ):
         program(**arguments)
-    return {name: site for name, site in trace.items() if site["type"] == "sample"}
+    return {name: site for name, site in trace.items() if site["type"] in types}
 
 
 @record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from lamu.priors import Prior
 from lamu.programs.conjugacy import Verdict, verdicts
 from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.programs.messages import SiteMessages
+from lamu.programs.simulation import asked_of
 from lamu.record import record, static
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, State
 
@@ -214,11 +215,28 @@ class NumpyroProgram(SiteMessages):
             return self.given_rows.data
         return Arrays.named(data, self.given_rows.names)
 
-    def inputs(self, x: Inputs) -> NoReturn:
-        """Raises a TypeError: a program predicts by NumPyro's own handlers."""
-        raise TypeError(
-            'a NumPyro program predicts with numpyro.infer.Predictive(program, posterior.sample(key, n)["network"])'
-        )
+    @property
+    def simulates(self) -> bool:
+        """Yes: a prediction draws what the program observed."""
+        return True
+
+    def inputs(self, x: Inputs) -> Any:
+        """Returns what the program is asked at new arguments.
+
+        Args:
+            x: arguments by name, of which those left out keep their values and those of observed values are predicted;
+                or a number of rows, where rows have nothing else.
+
+        Raises:
+            TypeError: for something else.
+            ValueError: for names that the program does not have, rows that do not fit each other, NaN among numbers,
+                arguments at which the program fails, and latents of which nothing is known there.
+        """
+        return asked_of(self, x)
+
+    def _without_rows(self, asked: str) -> TypeError:
+        instead = "predict(arguments).log_prob(values)" if asked == "log_prob" else "predict(arguments), mean and std"
+        return TypeError(f"{asked} is about rows with latent categories, and the program has none; use {instead}")
 
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""

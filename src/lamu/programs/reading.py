@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
+from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from lamu.constraints import Constraints
@@ -17,7 +17,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.wording import nearest
 from lamu.dtype_policy import lenient
 from lamu.programs.conjugacy import plain
-from lamu.programs.density import LogJoint, RowsPlate, row_axis, traced
+from lamu.programs.density import LogJoint, RowsPlate, plain_law, row_axis, traced
 from lamu.programs.program import NumpyroProgram, Rows
 from lamu.typing import Params
 
@@ -307,9 +307,7 @@ def _kept_dtype(values: Any) -> str | None:
 
 def _kind(distribution: Any) -> str:
     """Returns the name of a distribution, without what NumPyro wraps around it in plates and masks."""
-    while isinstance(distribution, ExpandedDistribution | Independent | MaskedDistribution):
-        distribution = distribution.base_dist
-    return type(distribution).__name__
+    return type(plain_law(distribution)).__name__
 
 
 def _is_array(value: Any) -> bool:

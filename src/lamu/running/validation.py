@@ -122,7 +122,7 @@ def posterior_nll(posterior: Any, held: Arrays, samples: int = _DRAWS) -> float:
 
 def row_losses(posterior: Any, held: Arrays, samples: int = _DRAWS) -> np.ndarray:
     """Returns the negative log predictive density of each row under a posterior, in nats."""
-    if posterior.model.predicts_missing:
+    if posterior.model.predicts_missing or posterior.model.simulates:
         return -np.asarray(posterior.log_prob(held), float)
     return -np.asarray(posterior.predict(held.x, samples=samples, offset=held.offset).log_prob(held.y), float)
 
@@ -133,7 +133,7 @@ def _batch_nll(
 ) -> tuple[Array, Array]:
     posterior = runnable(opened(algorithm)).preview(key, state, objective)
     draws = jax.random.fold_in(key, 1)
-    if posterior.model.predicts_missing:
+    if posterior.model.predicts_missing or posterior.model.simulates:
         posterior = posterior.model.constrained(posterior)
         log_prob = posterior.model.row_log_prob(posterior.belief, batch, _DRAWS, draws)
         return -batch.total(log_prob), jnp.sum(batch.mask * batch.weight)

@@ -1,0 +1,336 @@
+"""A NumPyro program at new arguments: what of it is drawn, what is known, and its draws and densities there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jax.extend.core import ClosedJaxpr
+from jax.interpreters import partial_eval
+from numpyro import handlers
+from numpyro.distributions import ImproperUniform, Unit
+
+from lamu.data.wording import nearest
+from lamu.dtype_policy import lenient
+from lamu.programs.density import LogJoint, RowsPlate, plain_law, row_axis, traced
+from lamu.programs.messages import SiteMessages
+from lamu.record import record, static
+from lamu.typing import Array, Inputs, Params
+
+__all__ = ["ProgramQuery", "asked_of", "log_densities", "simulated"]
+
+
+# Sites of the belief take its draws, as `numpyro.infer.Predictive` has it; what was observed and is not given is drawn
+# from its distribution, and so are latents that no belief is about: categories that were summed out, and members that
+# plates of another size have. Keys are split as NumPyro's handler `seed` splits them, so that the same keys give the
+# same draws.
+
+
+@record
+class ProgramQuery:
+    """A program at arguments, and which of its sites are drawn there."""
+
+    arrays: Params  # the arguments that are arrays, by name
+    fixed: tuple[tuple[str, Any], ...] = static()  # the others
+    rows: int = static()  # how many members the plate of the rows has
+    asked: tuple[str, ...] = static()  # sites that were observed, and are drawn
+    redrawn: tuple[str, ...] = static()  # latent sites that are drawn, since no belief is about them there
+    derived: tuple[str, ...] = static()  # deterministic sites
+
+    @property
+    def arguments(self) -> Params:
+        """All arguments by name."""
+        return {**self.arrays, **dict(self.fixed)}
+
+
+class _Unobserved:
+    """A function for NumPyro's `substitute` that draws sites in the place of what they observe, in `scan` too."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def __call__(self, site: Any) -> Any:
+        if site["type"] != "sample" or site["name"] not in self.names or not site["is_observed"]:
+            return None
+        site["is_observed"] = False
+        return site["fn"](rng_key=numpyro.prng_key(), sample_shape=site["kwargs"]["sample_shape"])
+
+
+def _run(joint: LogJoint, query: ProgramQuery, values: Params, key: Any, drawn: bool = True) -> Any:
+    """Returns all sites of one run at values of some, drawn by a key."""
+    kept = {name: value for name, value in values.items() if name not in query.redrawn}
+    unobserved = handlers.substitute(substitute_fn=_Unobserved(query.asked if drawn else ()))
+    plate = RowsPlate(joint.plate, query.rows)
+    return traced(joint.program, query.arguments, kept, plate, key, unobserved, ("sample", "deterministic"))
+
+
+@jax.jit
+def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) -> Params:
+    """Returns a value of every site that is drawn, with its distribution (None of a deterministic one), by name."""
+
+    def one(drawn: tuple[Params, Any]) -> Params:
+        values, key = drawn
+        sites = _run(joint, query, values, key)
+        found: Params = {name: (sites[name]["value"], None) for name in query.derived}
+        for name in (*query.asked, *query.redrawn):
+            found[name] = (sites[name]["value"], sites[name]["fn"])
+        return jax.tree.map(jnp.asarray, found)
+
+    return jax.lax.map(one, (theta, keys))
+
+
+@jax.jit
+def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any, values: Any) -> dict[str, Array]:
+    """Returns the log density of given values of sites, `[draws, rows]` in nats; one row where a site has none."""
+
+    def one(drawn: tuple[Params, Any]) -> dict[str, Array]:
+        sites = _run(joint, query, {**drawn[0], **values}, drawn[1], drawn=False)
+        found = {}
+        with lenient():
+            for name in values:
+                term = sites[name]["fn"].log_prob(sites[name]["value"])
+                axis = row_axis(sites[name], joint.plate)
+                term = jnp.moveaxis(jnp.atleast_1d(term), -term.ndim if axis is None and term.ndim else axis or 0, 0)
+                found[name] = jnp.sum(term.reshape(len(term), -1), axis=1)
+        return found
+
+    return jax.lax.map(one, (theta, keys))
+
+
+def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
+    """Returns what a program is asked at arguments by name, or at a number of rows; raises where it cannot be."""
+    arrays, fixed = _fitted(model)
+    sources = _sources(model, arrays, fixed)
+    targets = {name for source in sources.values() for name in source.arguments}
+    given, blank, rows = _given(model, x, arrays, targets)
+    absent = tuple(name for name in arrays if name in targets and name not in given)
+    # What a site observes is known where all that it comes of is given.
+    asked = tuple(
+        site for site, source in sources.items() if not source.arguments or set(source.arguments) & set(absent)
+    )
+    numbers = {name: jnp.asarray(given.get(name, value)) for name, value in arrays.items() if name not in absent}
+    numbers |= {name: jnp.asarray(value) for name, value in given.items() if _is_array(value)}
+    others = {**fixed, **{name: value for name, value in given.items() if not _is_array(value)}}
+    numbers = {name: value for name, value in numbers.items() if name not in others}
+    numbers |= model.given_rows.of({name: numbers[name] for name in model.given_rows.names if name in numbers})
+    sizes = _sizes({name: np.shape(value) for name, value in given.items()} | blank, arrays)
+    shape_of = lambda name: blank.get(name) or _resized(model, name, arrays[name].shape, rows, sizes)
+    places = {name: jnp.zeros(shape_of(name), arrays[name].dtype) for name in absent}
+    parameters = inspect.signature(model.joint.program).parameters
+    nothing = {
+        name: None for name in absent if name not in blank and name in parameters and parameters[name].default is None
+    }
+    failure: Exception | None = None
+    for left_out in ({**places, **nothing}, places) if nothing else (places,):
+        held = {name: value for name, value in left_out.items() if value is not None}
+        rest = {**others, **{name: None for name, value in left_out.items() if value is None}}
+        query = ProgramQuery({**numbers, **held}, tuple(rest.items()), rows, asked, (), ())
+        try:
+            sites = _sites(model.joint, query)
+        except Exception as error:
+            failure = error
+            continue
+        query = _settled(model, query, sites, sources)
+        _require_blind(model.joint, query, model.theta, tuple(held))
+        return query
+    kept = [name for name in arrays if name not in given and name not in absent]
+    raise ValueError(
+        f"the program fails at these arguments ({failure}); {', '.join(kept) or 'no argument'} kept what it was in the "
+        "fit, so give every argument that changes"
+    ) from failure
+
+
+@record
+class _Source:
+    """The arguments that a site's observed values come of, and the shape that they had."""
+
+    arguments: tuple[str, ...] = static()
+    shape: tuple[int, ...] = static()
+
+
+def _fitted(model: SiteMessages) -> tuple[Params, Params]:
+    """Returns the arguments of the fit: arrays, and others."""
+    rows = model.given_rows.data
+    own = {} if rows is None else model.given_rows.of({name: jnp.asarray(value) for name, value in rows.y.items()})
+    return {**model.constants, **own}, dict(model.fixed)
+
+
+def _sources(model: SiteMessages, arrays: Params, fixed: Params) -> dict[str, _Source]:
+    """Returns what the values of every observed site come of, by name."""
+    rows = next((len(arrays[name]) for name in model.given_rows.names), 1)
+    plate = RowsPlate(model.joint.plate, rows)
+
+    def observed(arrays: Any) -> Params:
+        sites = traced(model.joint.program, {**arrays, **fixed}, model.theta, plate)
+        return {name: site["value"] for name, site in sites.items() if site["is_observed"] and not _is_factor(site)}
+
+    closed, shapes = jax.make_jaxpr(observed, return_shape=True)(dict(arrays))
+    found = {}
+    for number, (site, of) in enumerate(sorted(shapes.items())):
+        used = zip(sorted(arrays), _used(closed, [number]), strict=True)
+        found[site] = _Source(tuple(name for name, at in used if at), of.shape)
+    return {name: found[name] for name, _ in model.distributions if name in found}
+
+
+def _is_factor(site: Any) -> bool:
+    return isinstance(plain_law(site["fn"]), Unit)
+
+
+def _used(closed: ClosedJaxpr, outputs: list[int]) -> list[bool]:
+    """Returns which inputs some outputs of a program depend on."""
+    asked = [number in outputs for number in range(len(closed.jaxpr.outvars))]
+    return list(partial_eval.dce_jaxpr(closed.jaxpr, asked)[1])
+
+
+def _given(
+    model: SiteMessages, x: Inputs, arrays: Params, targets: set[str]
+) -> tuple[Params, dict[str, tuple[int, ...]], int]:
+    """Returns the arguments that are given, by name, the shapes of those that are NaN alone, and the number of rows."""
+    names = model.given_rows.names
+    if isinstance(x, int) and not isinstance(x, bool):
+        needed = [name for name in names if name not in targets]
+        if x < 1 or not names or needed:
+            said = f"{x!r} new rows are none" if x < 1 else "rows of the program are more than what it observed"
+            raise ValueError(f"{said}; give {' and '.join(needed) or 'arguments'} by name, for instance {{'X': ...}}")
+        return {}, {}, x
+    if not isinstance(x, Mapping):
+        raise TypeError(
+            f"a NumPyro program predicts at its arguments by name, such as {{'X': ...}}, and not at a "
+            f"{type(x).__name__}; leave out what it observed"
+        )
+    given = {name: np.asarray(value) if isinstance(value, list) else value for name, value in x.items()}
+    parameters = inspect.signature(model.joint.program).parameters
+    if not any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
+        for name in given:
+            if name not in parameters:
+                raise ValueError(f"{name!r} is no argument of the program; {nearest(name, list(parameters))}")
+    absent = {name: value for name, value in given.items() if name in targets and _is_absent(value)}
+    blank = {name: value.shape for name, value in absent.items() if value is not None}
+    given = {name: value for name, value in given.items() if name not in absent}
+    for name, value in given.items():
+        if _is_array(value) and np.issubdtype(value.dtype, np.floating) and np.isnan(value).any():
+            row = int(np.argwhere(np.isnan(value))[0][0]) if np.ndim(value) else 0
+            remedy = "leave it out to have all of it predicted" if name in targets else "give a number"
+            raise ValueError(f"the argument {name!r} is NaN in row {row}; {remedy}")
+    lengths = {
+        name: len(given[name]) if name in given else blank[name][0] for name in names if name in given or name in blank
+    }
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"the arguments have rows of several numbers, {lengths}; give as many of each")
+    lacking = [name for name in names if name not in targets and name not in given]
+    if lengths and lacking:
+        raise ValueError(f"the program needs the argument {lacking[0]!r} of the {max(lengths.values())} rows; add it")
+    return given, blank, next(iter(lengths.values()), len(arrays[names[0]]) if names else 1)
+
+
+def _is_absent(value: Any) -> bool:
+    """Whether an argument says that it is left out: None, or NaN in all rows."""
+    if value is None:
+        return True
+    return bool(_is_array(value) and np.issubdtype(value.dtype, np.floating) and value.size and np.isnan(value).all())
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | jax.Array)
+
+
+def _sizes(shapes: Mapping[str, tuple[int, ...]], arrays: Params) -> dict[int, int]:
+    """Returns which sizes of axes have become which, where that is one."""
+    found: dict[int, set[int]] = {}
+    for name, shape in shapes.items():
+        if name in arrays and len(shape) == arrays[name].ndim:
+            for old, new in zip(arrays[name].shape, shape, strict=True):
+                found.setdefault(old, set()).add(new)
+    return {old: next(iter(new)) for old, new in found.items() if len(new) == 1}
+
+
+def _resized(
+    model: SiteMessages, name: str, shape: tuple[int, ...], rows: int, sizes: Mapping[int, int]
+) -> tuple[int, ...]:
+    """Returns the shape that observed values would have."""
+    return (rows, *shape[1:]) if name in model.given_rows.names else tuple(sizes.get(size, size) for size in shape)
+
+
+def _sites(joint: LogJoint, query: ProgramQuery) -> dict[str, Params]:
+    """Returns kind, shape, plates and distribution of every site at arguments, with no latent known."""
+    found: dict[str, Params] = {}
+
+    def run() -> None:
+        for name, site in _run(joint, query, {}, 0).items():
+            own = {key: site.get(key) for key in ("type", "is_observed", "cond_indep_stack", "_control_flow_done")}
+            law = plain_law(site["fn"]) if site["type"] == "sample" else None
+            event = site["fn"].event_dim if law is not None else 0
+            found[name] = {**own, "shape": jnp.shape(site["value"]), "law": law, "event": event}
+
+    jax.eval_shape(run)
+    return found
+
+
+def _settled(model: SiteMessages, query: ProgramQuery, sites: Params, sources: Mapping[str, _Source]) -> ProgramQuery:
+    """Returns the query with the sites that are drawn and derived, after checks that they can be."""
+    resized = []
+    for name, value in model.theta.items():
+        if name not in sites:
+            raise ValueError(f"the program has no site {name!r} at these arguments, which it was fitted with")
+        if sites[name]["shape"] != value.shape and not _continues(name, sites[name], value.shape):
+            resized.append(name)
+    fresh = [
+        name
+        for name, site in sites.items()
+        if site["type"] == "sample" and not site["is_observed"] and name not in query.asked and name not in model.theta
+    ]
+    unknown = [*resized, *(name for name, _ in model.joint.categories)]
+    known = [name for name in sources if name not in query.asked]
+    if unknown and known:
+        raise ValueError(
+            f"{known[0]!r} is given, and would say something about {unknown[0]!r}, which no belief is about at these "
+            f"rows; leave {known[0]!r} out, or fit these rows with the others"
+        )
+    for name in query.asked:
+        law, shape = sites[name]["law"], sites[name]["shape"]
+        if law.event_dim and shape[-law.event_dim :] != sources[name].shape[-law.event_dim :]:
+            raise ValueError(
+                f"{name!r} is a {type(law).__name__} of other rows than were fitted, on which those depend; condition "
+                "on the fitted ones in the program, and return what is asked for by numpyro.sample or deterministic"
+            )
+    derived = tuple(name for name, site in sites.items() if site["type"] == "deterministic")
+    return ProgramQuery(query.arrays, query.fixed, query.rows, query.asked, (*resized, *fresh), derived)
+
+
+def _continues(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
+    """Whether a latent of another shape is a series that goes on; false where it is of the members of other plates."""
+    shape, event = site["shape"], site["event"]
+    if site["_control_flow_done"] and len(shape) == len(fitted) and shape[1:] == fitted[1:] and shape[0] > fitted[0]:
+        return True
+    axes = {frame.dim - event for frame in site["cond_indep_stack"]}
+    others = [axis for axis in range(-len(shape), 0) if len(shape) == len(fitted) and shape[axis] != fitted[axis]]
+    if not others or not set(others) <= axes or isinstance(site["law"], ImproperUniform):
+        raise ValueError(
+            f"the latent {name!r} has the shape {fitted} in the fit and {shape} at these arguments, where nothing is "
+            "known of it; draw what new members have in a plate of theirs, and series by scan, which continues them"
+        )
+    return False
+
+
+def _require_blind(joint: LogJoint, query: ProgramQuery, theta: Params, places: tuple[str, ...]) -> None:
+    """Raises where what is drawn depends on arguments that are left out."""
+    if not places:
+        return
+    names = (*query.asked, *query.redrawn, *query.derived)
+
+    def drawn(held: Any) -> list[Any]:
+        sites = _run(joint, replace(query, arrays={**query.arrays, **held}), theta, 0)
+        return [sites[name]["value"] for name in names]
+
+    held = {name: query.arrays[name] for name in places}
+    closed = jax.make_jaxpr(drawn)(held)
+    for number, name in enumerate(names):
+        for place, at in zip(sorted(held), _used(closed, [number]), strict=True):
+            if at:
+                raise ValueError(f"{name!r} depends on the argument {place!r}, which is left out; give it")
