@@ -80,6 +80,9 @@ class MLflow:
 class WandB:
     """Logs the columns of the history to a run of Weights & Biases.
 
+    The steps of such a run only rise, and W&B drops values of earlier ones. What comes after steps that others have
+    logged, or after a fit that this tracker has logged, is therefore written behind them.
+
     Args:
         run: what `wandb.init` returned; the active run where None, or a new one.
 
@@ -101,11 +104,15 @@ class WandB:
             wandb = _package("wandb", self, "wandb")
             run = wandb.run or wandb.init()
         _require(self, run, "log", "what wandb.init() returned, or nothing")
-        self._run = run
+        self._run, self._before, self._steps = run, 0, 0
 
     def __call__(self, steps: int, last: Mapping[str, float]) -> None:
         """Logs the last values."""
-        self._run.log(dict(last), step=steps)
+        taken = int(getattr(self._run, "step", 0))
+        if steps <= self._steps or self._before + steps < taken:  # another fit, or steps that others have logged
+            self._before = max(self._before + self._steps, taken)
+        self._steps = steps
+        self._run.log(dict(last), step=self._before + steps)
 
 
 def _package(module: str, tracker: Any, install: str) -> Any:
