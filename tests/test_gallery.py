@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,46 @@ def test_a_picture_is_made_of_the_figure_that_a_script_draws(gallery, tmp_path) 
         "    figure = Figure(figsize=(2, 1))\n    figure.subplots().plot([0, 1])\n    return figure\n"
     )
     assert gallery.drawn(path).startswith(b"\x89PNG")
-    assert gallery.entry(path).startswith(
-        "## A line\n\n[![A line](gallery/line.png)](gallery/line.png)\n\nOf two points."
-    )
+    entry = gallery.entry(path)
+    assert entry.startswith("## A line\n\n[![A line](gallery/line.png)](#code-line)\n\nOf two points.")
     assert gallery.thumbnail(path).endswith("(#a-line)")
+
+
+def test_a_picture_leads_to_the_code_that_drew_it(gallery) -> None:
+    markdown = pytest.importorskip("markdown")
+    extensions = ["pymdownx.details", "pymdownx.superfences", "attr_list", "toc"]
+    page = "\n\n".join(f"{gallery.thumbnail(path)}\n\n{gallery.entry(path)}" for path in SCRIPTS)
+    html = markdown.markdown(page, extensions=extensions)
+    for path in SCRIPTS:
+        small, large = re.findall(rf'<a href="#([^"]+)"><img [^>]*gallery/{path.stem}\.png', html)
+        assert f'<h2 id="{small}">' in html
+        assert large == f"code-{path.stem}"
+        before, after = html.split(f'id="{large}"')
+        assert before.rindex("<details") > before.rfind("</details>"), "the anchor is inside of the code's fold"
+        assert path.name in before[before.rindex("<summary") :]
+        assert "def draw" in re.sub(r"<[^>]+>", "", after.split("</details>")[0])
+
+
+def test_a_page_names_what_drew_its_pictures() -> None:
+    drawn = {
+        "benchmarks.png": "make bench",
+        "bounded_influence.png": "examples/bounded_influence.py",
+        "calibration.png": "lamu fit diabetes",
+        "influence.png": "examples/most_influential_rows.py",
+        "playground.png": "python -m examples.playground",
+        "priors_gallery.png": "examples/priors_gallery.py",
+        "ranks.png": "python -m benchmarks.ranks",
+        "report.png": "lamu fit diabetes",
+        "samplers.png": "examples/samplers_in_2d.py",
+        "sparse_weights.png": "docs/gallery/sparse_weights.py",
+        "textbook_regression.png": "examples/textbook_regression.py",
+    }
+    shown = {
+        (name, page.name)
+        for page in (ROOT / "docs").glob("*.md")
+        for name in re.findall(r"\]\(images/(\w+\.png)\)", page.read_text(encoding="utf-8"))
+    }
+    assert {name for name, _ in shown} == set(drawn) == {path.name for path in (ROOT / "docs" / "images").glob("*.png")}
+    for name, page in sorted(shown):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert drawn[name] in " ".join(text.split()), f"docs/{page} shows {name}, and not what drew it: {drawn[name]}"

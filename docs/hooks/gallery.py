@@ -44,12 +44,14 @@ def drawn(path: Path) -> bytes:
 
 
 def entry(path: Path) -> str:
-    """Return the Markdown of a script: a figure with its caption, and its code folded away."""
+    """Return the Markdown of a script: a figure that leads to its code, its caption, and the code folded away."""
     title, caption, code = described(path)
     folded = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
+    # Browsers unfold what holds the anchor that a link leads to.
     return (
-        f"## {title}\n\n[![{title}](gallery/{path.stem}.png)](gallery/{path.stem}.png)\n\n{caption}\n\n"
-        f'??? example "gallery/{path.name}"\n\n    ```python\n{folded}\n    ```\n'
+        f"## {title}\n\n[![{title}](gallery/{path.stem}.png)](#code-{path.stem})\n\n{caption}\n\n"
+        f'??? example "The code: docs/gallery/{path.name}"\n\n    <span id="code-{path.stem}"></span>\n\n'
+        f"    ```python\n{folded}\n    ```\n"
     )
 
 
