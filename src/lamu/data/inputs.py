@@ -17,7 +17,18 @@ from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, counted, listed, plural, quoted
 from lamu.typing import Targets
 
-__all__ = ["LACKING", "Features", "Selection", "completions", "learn", "matched", "refuse_dates", "told", "transform"]
+__all__ = [
+    "LACKING",
+    "Features",
+    "Selection",
+    "completions",
+    "known_positions",
+    "learn",
+    "matched",
+    "refuse_dates",
+    "told",
+    "transform",
+]
 
 
 _TRUTH = {"True", "False"}
@@ -296,6 +307,19 @@ def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndar
     return np.concatenate([x, np.stack(marks, axis=1).astype(x.dtype)], axis=1) if marks else x
 
 
+def known_positions(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, list[str]]:
+    """Returns the features with words as positions among known levels, from 0, NaN for others; a note on each such."""
+    x, _ = _coded(features, levels)
+    unknown = []
+    for column, (name, column_levels) in enumerate(zip(features.columns, levels, strict=True)):
+        if column_levels:
+            x[:, column] = np.where(x[:, column] == 0, np.nan, x[:, column] - 1)
+            new = _new_levels(features, column, column_levels)
+            if new:
+                unknown.append(f"the column {name!r} has new values, taken as missing: {counted(new, most=5)}")
+    return x, unknown
+
+
 def _coded(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, list[str]]:
     """Returns the features with words as positions among known levels, from 1, and a note on each unknown word."""
     x, unknown = features.values.copy(), []
@@ -312,15 +336,20 @@ def _coded(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.
 
 def _unknown(name: str, features: Features, column: int, known: Sequence[str]) -> list[str]:
     """Returns the note on the levels of a column that training did not show."""
-    values = features.values[:, column]
-    present = values[~np.isnan(values)].astype(int)
-    counts = np.bincount(present, minlength=len(features.levels[column]))
-    new = [
-        (level, int(count)) for level, count in zip(features.levels[column], counts, strict=True) if level not in known
-    ]
+    new = _new_levels(features, column, known)
     if not new:
         return []
     return [
         f"the column {name!r} has values that training did not have: {counted(new, most=5)}; each is predicted as a "
         f"new draw from the {len(known)} known values, with a wider interval"
+    ]
+
+
+def _new_levels(features: Features, column: int, known: Sequence[str]) -> list[tuple[str, int]]:
+    """Returns the levels of a column that are not known, and how often each occurs."""
+    values = features.values[:, column]
+    present = values[~np.isnan(values)].astype(int)
+    counts = np.bincount(present, minlength=len(features.levels[column]))
+    return [
+        (level, int(count)) for level, count in zip(features.levels[column], counts, strict=True) if level not in known
     ]

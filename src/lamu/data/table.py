@@ -16,7 +16,7 @@ import numpy as np
 from lamu.data.columns import DateColumn, expanded, found_dates, identifiers
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
-from lamu.data.inputs import Features, Selection, completions, learn, matched, told, transform
+from lamu.data.inputs import Features, Selection, completions, known_positions, learn, matched, told, transform
 from lamu.data.precision import origin_and_unit
 from lamu.data.reading import read_again, read_cells
 from lamu.data.sources import Source, open_source
@@ -25,7 +25,7 @@ from lamu.data.targets import decide, targets
 from lamu.data.wording import DataError, counted, listed, nearest, plural
 from lamu.typing import Data, Targets
 
-__all__ = ["TASKS", "Table", "match", "read"]
+__all__ = ["TASKS", "Table", "match", "match_columns", "read", "read_columns"]
 
 FEWEST_ROWS = 5
 
@@ -203,10 +203,7 @@ def read(
         raise DataError(f"{source.name} does not say which column is the target; name one of {listed(source.names)}")
     if target not in source.frame:
         raise DataError(f"{source.name} has no column {target!r} to be the target; {nearest(target, source.names)}")
-    rows = len(source.frame)
-    if rows < FEWEST_ROWS:
-        size = f"{source.name} has {rows} {plural('row', rows)} of data"
-        raise DataError(f"{size}, too few to learn from; give at least {FEWEST_ROWS}")
+    _require_rows(source)
     beside = beside or {}
     if beside:
         if task not in (None, "regression"):
@@ -215,28 +212,111 @@ def read(
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
-    declared = None if missing is None else tuple(map(str, missing))
     as_words = (target,) if task in ("binary", "classes") else ()
-    source, readings = read_cells(source, declared, as_words, tuple(beside.values()))
-    dated = found_dates(source, columns) if dates else ()
-    source = expanded(source, dated)
-    columns = tuple(name for name in source.names if name not in (target, *beside.values()))
-    left_out = identifiers(source, columns)
-    columns = tuple(name for name in columns if name not in left_out) or columns  # of which nothing else is an error
-    features = told(source, columns)
+    source, features, how, left_out = _told(source, (target, *beside.values()), missing, as_words, dates)
+    columns = features.columns
     _refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns))
     brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
-    read_as = Encoding(
-        target, chosen, labels, (), beside=tuple(beside.items()), dates=dated, readings=readings, missing=declared
+    read_as = replace(
+        how, target=target, task=chosen, labels=labels, columns=(), levels=(), beside=tuple(beside.items())
     )
     given = _of_one_trial(raw, brought)
     encoding = _learned(read_as, features, slice(None), impute, given)
     y = encoding.encode(raw) if chosen == "regression" else raw
-    said = (*source.notes, *left_out.values(), *notes, *features.notes)
+    said = (*source.notes, *left_out, *notes, *features.notes)
     del source  # a large table is not held beside its copies
     return _table(features, y, encoding, said, brought, slice(None), given)
+
+
+def read_columns(
+    data: Data, separator: str | None = None, dates: bool = False, missing: Collection[str | float] | None = None
+) -> tuple[Features, Encoding, tuple[str, ...]]:
+    """Reads a table of which every column is modelled: its values, how they were read, and a note on each decision.
+
+    Args:
+        data: as for `read`; the target of a bundled set, or of an .npz file, is left out.
+        separator: as for `read`.
+        dates: as for `read`.
+        missing: as for `read`.
+
+    Returns:
+        The columns, NaN where a value is missing; an encoding without a target, for `match_columns`; and the notes.
+
+    Raises:
+        DataError: as `read`, except that values may be missing.
+
+    Examples:
+        >>> from lamu.data import table
+        >>> features, encoding, notes = table.read_columns("iris")
+        >>> features.values.shape, notes
+        ((150, 4), ("the column 'target' is the target of the bundled set 'iris', left out",))
+    """
+    source = open_source(data, separator=separator)
+    others = () if source.target is None else (source.target,)
+    aside = tuple(f"the column {name!r} is the target of {source.name}, left out" for name in others)
+    if not set(source.names) - set(others):
+        raise DataError(f"{source.name} has no column; add at least one to learn from")
+    _require_rows(source)
+    source, features, how, left_out = _told(source, others, missing, (), dates)
+    return features, how, (*source.notes, *aside, *left_out, *features.notes)
+
+
+def match_columns(data: Data, encoding: Encoding, separator: str | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Reads a further table with the columns of `read_columns`, in their order.
+
+    Args:
+        data: as for `read`.
+        encoding: what `read_columns` returned.
+        separator: as for `read`.
+
+    Returns:
+        Numbers, and positions of words among the levels from 0 on, float64 `[rows, columns]`; NaN where a value is
+        missing, or is a word that the first table did not have. And the notes.
+
+    Raises:
+        DataError: as `match`, except that values may be missing.
+
+    Examples:
+        >>> from lamu.data import table
+        >>> _, encoding, _ = table.read_columns("iris")
+        >>> table.match_columns("iris", encoding)[0].shape
+        (150, 4)
+    """
+    source, extra = _opened_again(data, encoding, separator, ())
+    features = matched(source, encoding.columns, encoding.levels)
+    values, unknown = known_positions(features, encoding.levels)
+    return values, (*source.notes, *extra, *unknown)
+
+
+def _require_rows(source: Source) -> None:
+    rows = len(source.frame)
+    if rows < FEWEST_ROWS:
+        size = f"{source.name} has {rows} {plural('row', rows)} of data"
+        raise DataError(f"{size}, too few to learn from; give at least {FEWEST_ROWS}")
+
+
+def _told(
+    source: Source,
+    others: tuple[str, ...],
+    missing: Collection[str | float] | None,
+    as_words: tuple[str, ...],
+    dates: bool,
+) -> tuple[Source, Features, Encoding, tuple[str, ...]]:
+    """Returns a table, its features, how they were read, and a note on each column that was left out."""
+    # `others`: columns that are no features, of which those behind the first are counts.
+    declared = None if missing is None else tuple(map(str, missing))
+    of = lambda source: tuple(name for name in source.names if name not in others)
+    source, readings = read_cells(source, declared, as_words, others[1:])
+    dated = found_dates(source, of(source)) if dates else ()
+    source = expanded(source, dated)
+    columns = of(source)
+    left_out = identifiers(source, columns)
+    columns = tuple(name for name in columns if name not in left_out) or columns  # of which nothing else is an error
+    features = told(source, columns)
+    read_as = Encoding("", "regression", (), columns, features.levels, dates=dated, readings=readings, missing=declared)
+    return source, features, read_as, tuple(left_out.values())
 
 
 def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table:
@@ -263,19 +343,8 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
         >>> table.match("iris", fitted).y.shape
         (150,)
     """
-    source = open_source(data, _of_text(encoding), separator)
-    source = _read_again(source, encoding)
-    lacking = [date.name for date in encoding.dates if date.name not in source.frame]
-    source = source if lacking else expanded(source, encoding.dates)
-    made = {name for date in encoding.dates for name in date.columns}
-    lacking += [name for name in encoding.columns if name not in source.frame and name not in made]
-    if lacking:
-        raise DataError(
-            f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on; "
-            f"its columns are {listed(source.names)}"
-        )
-    if len(source.frame) == 0:
-        raise DataError(f"{source.name} has a header and no rows; add the rows to predict")
+    meant = (encoding.target, *(column for _, column in encoding.beside))
+    source, notes = _opened_again(data, encoding, separator, meant)
     target = encoding.target if encoding.target in source.frame else None
     if target is not None and bool(source[target].isna().all()):
         target = None
@@ -289,9 +358,6 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
             f"{source.name} lacks the column {column!r}, which was fitted as {name}: {use}; add it"
             f"{'' if name == 'trials' else f', or leave {encoding.target!r} out'}"
         )
-    meant = {*encoding.columns, encoding.target, *(column for _, column in encoding.beside)}
-    extra = [name for name in source.names if name not in meant]
-    notes = [f"ignored the extra {plural('column', extra)} {listed(extra)}"] if extra else []
     features = matched(source, encoding.columns, encoding.levels)
     _refuse_missing(
         source,
@@ -307,6 +373,27 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     }
     y = encoding.encode(y) if y is not None and encoding.task == "regression" else y
     return _table(features, y, encoding, (*source.notes, *notes), brought)
+
+
+def _opened_again(
+    data: Data, encoding: Encoding, separator: str | None, others: tuple[str, ...]
+) -> tuple[Source, tuple[str, ...]]:
+    """Returns a table to predict, read as the one that was learned from, and a note on further columns."""
+    source = open_source(data, _of_text(encoding), separator)
+    source = _read_again(source, encoding)
+    lacking = [date.name for date in encoding.dates if date.name not in source.frame]
+    source = source if lacking else expanded(source, encoding.dates)
+    made = {name for date in encoding.dates for name in date.columns}
+    lacking += [name for name in encoding.columns if name not in source.frame and name not in made]
+    if lacking:
+        raise DataError(
+            f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on; "
+            f"its columns are {listed(source.names)}"
+        )
+    if len(source.frame) == 0:
+        raise DataError(f"{source.name} has a header and no rows; add the rows to predict")
+    extra = [name for name in source.names if name not in (*encoding.columns, *others)]
+    return source, ((f"ignored the extra {plural('column', extra)} {listed(extra)}",) if extra else ())
 
 
 def _learned(read_as: Encoding, features: Features, rows: Selection, impute: bool, y: np.ndarray) -> Encoding:
