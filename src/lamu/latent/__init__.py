@@ -15,6 +15,7 @@ from lamu.latent.bounds import (
     WarmUp,
 )
 from lamu.latent.coding import BitsBack, Stack
+from lamu.latent.columns import Columns
 from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
 from lamu.latent.each_step import EachStep
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
@@ -55,6 +56,7 @@ __all__ = [
     "BeliefFamily",
     "BitsBack",
     "Bound",
+    "Columns",
     "Conjugate",
     "Corruption",
     "Coupling",

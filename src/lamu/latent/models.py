@@ -17,6 +17,7 @@ from lamu.graphs.probability_factors import BernoulliLogits, Categorical
 from lamu.graphs.program import Program
 from lamu.graphs.series_factors import GaussianChain
 from lamu.latent.bounds import ELBO, Bound
+from lamu.latent.columns import Columns
 from lamu.latent.drawing import Drawing, Glimpse, Whole
 from lamu.latent.each_step import EachStep
 from lamu.latent.locals import (
@@ -54,10 +55,12 @@ __all__ = [
     "SemiSupervised",
     "SigmoidBelief",
     "StackedSemiSupervised",
+    "TableVAE",
 ]
 
 
 _PIXELS = Bernoulli()
+_OF_TABLES = MLP((50,))
 _WIDE_NETWORK, _GAUSSIAN, _BOUND, _HIDDEN = MLP((400,)), MeanField(), ELBO(), Masking()
 
 
@@ -100,6 +103,52 @@ def VAE(
     """
     prior = _standard_normal(latents) if prior is None else prior
     return _decoded(prior, decoder, outputs, likelihood, Amortised(encoder, family, bound=bound))
+
+
+@sized
+def TableVAE(
+    columns: Columns,
+    latents: int,
+    decoder: Any = _OF_TABLES,
+    encoder: Any = _OF_TABLES,
+    family: BeliefFamily = _GAUSSIAN,
+    bound: Bound = _BOUND,
+    prior: Factor | None = None,
+) -> Graph:
+    r"""Returns a variational autoencoder of a table of mixed columns, \(y_d \mid z \sim p_d(y_d \mid f_d(z))\).
+
+    Data: `columns.rows(frame)`, variables by name, NaN where missing.
+
+    Args:
+        columns: `latent.Columns.of(frame)`, which says the likelihood of each.
+        latents: numbers of z.
+        decoder: f; `Linear()` for factor analysis of mixed columns.
+        encoder: the network of q(z | y), which is told what is missing.
+        family: of q(z | y).
+        bound: what training maximises.
+        prior: p(z); N(0, I) where None.
+
+    Source: Nazábal, Olmos, Ghahramani & Valera (2020), section 3.
+
+    Examples:
+        >>> import lamu, pandas as pd
+        >>> from lamu import latent
+        >>> frame = pd.DataFrame({"size": [1.2, 2.0, 1.9, 0.4, 1.1], "sort": ["a", "b", "b", "a", None]})
+        >>> [site.name for site in latent.models.TableVAE(latent.Columns.of(frame), 1).in_rows]
+        ['z', 'numbers', 'sort']
+    """
+    prior = _standard_normal(latents) if prior is None else prior
+    laws = {name: columns.likelihood(name) for name in columns.variables}
+
+    def program(m: Program) -> None:
+        decode = m.network("decode", decoder, outputs=tuple(len(offset) for _, offset in laws.values()))
+        with m.rows():
+            outputs = decode(m.sample("z", prior))
+            outputs = outputs if len(laws) > 1 else (outputs,)
+            for (name, (likelihood, offset)), part in zip(laws.items(), outputs, strict=True):
+                m.sample(name, likelihood(part + jnp.asarray(offset)))
+
+    return Graph(program, local={"z": Amortised(encoder, family, bound=bound, marked=True)})
 
 
 def _standard_normal(latents: int | tuple[int, ...]) -> Factor:

@@ -160,6 +160,8 @@ class Amortised(EncoderLocal):
         family: of the belief, `MeanField()` or `Flows(...)`.
         given: latents that the encoder reads beside the data.
         bound: one of `lamu.latent.bounds`; a `WarmUp` goes by the training steps.
+        marked: whether the encoder also reads which entries are there, and classes as one-hot vectors, for rows with
+            holes or with categories.
 
     Raises:
         TypeError: for something that is no bound or family; when it is used on a category (`Enumerated`).
@@ -186,6 +188,7 @@ class Amortised(EncoderLocal):
     family: BeliefFamily | Any = MeanField()
     given: tuple[str, ...] = static(default=())
     bound: Bound | Any = ELBO()
+    marked: bool = static(default=False)
 
     random: ClassVar[bool] = True
     per_unit_kl: ClassVar[bool] = True
@@ -207,7 +210,8 @@ class Amortised(EncoderLocal):
             )
         size = math.prod(shape_of(site))
         of_network, of_family = jax.random.split(key)
-        weights = first_encoder(self.network, of_network, name, self.given, row, self.family.outputs(size))
+        outputs = self.family.outputs(size)
+        weights = first_encoder(self.network, of_network, name, self.given, row, outputs, self.marked)
         return {"network": weights, "family": self.family.init(of_family, size, dtype_of(at, row.known))}
 
     @property
@@ -228,7 +232,8 @@ class Amortised(EncoderLocal):
             row: the row.
             at: the statistics of what all rows share.
         """
-        return self.family.belief(own["family"], encoded(self.network, own["network"], name, self.given, row, at))
+        outputs = encoded(self.network, own["network"], name, self.given, row, at, self.marked)
+        return self.family.belief(own["family"], outputs)
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the encoder's belief, with the flows of its family."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamu.graphs.elimination import Local
@@ -14,7 +15,7 @@ from lamu.graphs.positive_factors import PoissonFactor
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite
 from lamu.networks.interface import Network, adapted, outputs
-from lamu.supports import Counts
+from lamu.supports import Classes, Counts
 from lamu.typing import Array, DTypeLike, Params, RandomKey
 
 __all__ = ["EncoderLocal", "encoded", "first_encoder", "latent_site"]
@@ -29,6 +30,7 @@ class EncoderLocal(Local):
     """Base class of locals with a network that reads the row, and the latents that have values before theirs."""
 
     network: Network | Any
+    marked = False  # whether the network is told which entries are observed
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
@@ -36,7 +38,15 @@ class EncoderLocal(Local):
             object.__setattr__(self, "given", tuple(self.given))
 
 
-def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...], row: Row, outputs: int) -> Params:
+def first_encoder(
+    network: Any,
+    key: RandomKey,
+    name: str,
+    given: tuple[str, ...],
+    row: Row,
+    outputs: int,
+    marked: bool = False,
+) -> Params:
     """Returns fresh weights of an encoder."""
     latents = {site.name: site for site in row.latent}
     for other in given:
@@ -45,7 +55,7 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
             raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")
     dtype = dtype_of(row.known)
     zeros = {n: site.kind.zeros(shape_of(site), dtype) for n, site in latents.items()}
-    x = _side_by_side((*_data(given, row, dtype), *_latents(given, row)), row, Environment(zeros), dtype)
+    x = _side_by_side((*_data(given, row, dtype, marked), *_latents(given, row)), row, Environment(zeros), dtype)
     weights, state = network.init(key, jnp.zeros_like(x)[None], outputs)
     if state:
         raise ValueError(
@@ -55,12 +65,21 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
     return weights
 
 
-def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], row: Row, at: Environment) -> Array:
+def encoded(
+    network: Any,
+    weights: Params,
+    name: str,
+    given: tuple[str, ...],
+    row: Row,
+    at: Environment,
+    marked: bool = False,
+) -> Array:
     """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero, counts c as log(1 + c)."""
+    # Of a marked encoder classes are one-hot vectors, and behind every variable stands which of its entries are there.
     # A network that can be applied to the data first (`Network.partially_applied`) is, once a row: `jax.vmap` over
     # values or draws of the given latents then repeats what reads those alone.
     dtype = dtype_of(weights)
-    data, latents = _data(given, row, dtype), _latents(given, row)
+    data, latents = _data(given, row, dtype, marked), _latents(given, row)
     if data and latents:
         of_latents = network.partially_applied(weights, jnp.ravel(_side_by_side(data, row, at, dtype)))
         if of_latents is not None:
@@ -69,7 +88,7 @@ def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], ro
     return outputs(network, weights, {}, inputs[None], None, False, None)[0][0]
 
 
-def _data(given: tuple[str, ...], row: Row, dtype: DTypeLike) -> tuple[Expression, ...]:
+def _data(given: tuple[str, ...], row: Row, dtype: DTypeLike, marked: bool) -> tuple[Expression, ...]:
     """Returns what the row holds, but for the given variables, zero where it is missing."""
     data: list[Expression] = []
     for site in row.sites:
@@ -79,6 +98,12 @@ def _data(given: tuple[str, ...], row: Row, dtype: DTypeLike) -> tuple[Expressio
             if _counts(site.factor):  # of any size, and a network reads numbers of order one
                 value = jnp.log1p(jnp.maximum(value, 0))
             observed = row.observed.get(site.name)
+            if marked:
+                there = jnp.ones(value.shape, bool) if observed is None else observed
+                value, there = _in_columns(site.factor, value), there.astype(dtype)
+                shown = there if there.shape == value.shape else there[..., None]
+                data += [KnownValue(jnp.where(shown > 0, value, jnp.zeros_like(value))), KnownValue(there)]
+                continue
             data.append(KnownValue(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))
     return tuple(data)
 
@@ -88,6 +113,14 @@ def _counts(factor: Any) -> bool:
     if isinstance(factor, PoissonFactor):
         return True
     return isinstance(factor, Potential) and isinstance(factor.likelihood.support, Counts)
+
+
+def _in_columns(factor: Any, value: Array) -> Array:
+    """Returns labels as one-hot vectors, and anything else as it is."""
+    support = factor.likelihood.support if isinstance(factor, Potential) else None
+    if not isinstance(support, Classes):
+        return value
+    return jax.nn.one_hot(value.astype(jnp.int32), support.number, dtype=value.dtype)
 
 
 def _latents(given: tuple[str, ...], row: Row) -> tuple[Expression, ...]:
