@@ -78,7 +78,6 @@ def test_what_cannot_be(fitted, lamu) -> None:
         "empty.npz": "image 3 in 'empty.npz' has no pixel that is observed",
         "other.npz": "has no array 'X'",
         "words.npz": "no numbers",
-        "images.csv": "is no .npz file",
         "missing.npz": "there is no file 'missing.npz'",
     }.items():
         assert_refused(lamu("fit", data, "--model", "vae", "--out", "new"), words)

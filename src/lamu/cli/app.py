@@ -18,7 +18,7 @@ import typer
 
 from lamu.cli.config_file import read_options, refuse_untrusted
 from lamu.cli.output_dir import Interrupted, read_config, refuse_existing, refuse_unwritable
-from lamu.cli.request import FLAG, OF_IMAGES, Request, learning_rows, takes_request
+from lamu.cli.request import FLAG, OF_IMAGES, OF_ROWS, Request, learning_rows, takes_request
 from lamu.running.progress import heard
 
 __all__ = ["app", "main"]
@@ -196,6 +196,18 @@ def _root(
     pass
 
 
+def _refuse_foreign(given: dict[str, Any], model: str, images: bool) -> None:
+    """Raises an error of one sentence for an option that a model without a target has no use for."""
+    known = OF_IMAGES if images else OF_ROWS
+    foreign = next((name for name, value in given.items() if value is not None and name not in known), None)
+    if foreign is None:
+        return
+    option = foreign.replace("_", "-")
+    if images:
+        raise typer.BadParameter(f"--{option} is of tables, and --model {model} learns images; leave one of them out")
+    raise typer.BadParameter(f"--{option} is for a target, and --model {model} has none; leave one of them out")
+
+
 @app.command("fit")
 @takes_request()
 def _fit(
@@ -223,29 +235,34 @@ def _fit(
         bool, typer.Option("--report/--no-report", metavar=FLAG, help="Write report.html into the folder.")
     ] = True,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="vae: the rows of X are images, NaN where a pixel is missing.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A model without a target: vae, ppca, fa, gmm, lda or hmm; vae of an .npz file is of images.",
+        ),
     ] = None,
     trust: _Trust = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
-    """Fit a model to a table, and score it on rows that it has not seen; with --model vae, to images."""
+    """Fit a model to a table, and score it on rows that it has not seen; with --model, to a table without a target."""
     begun = time.perf_counter()
     refuse_existing(out, force)
     if model is not None:
-        of_tables = {"algorithm": algorithm, "weights": weights, **request.given()}
-        foreign = next((name for name, value in of_tables.items() if value is not None and name not in OF_IMAGES), None)
-        if foreign is not None:
-            option = foreign.replace("_", "-")
-            raise typer.BadParameter(
-                f"--{option} is of tables, and --model {model} learns images; leave one of them out"
-            )
-        from lamu.cli.images import train_images
+        images = model == "vae" and request.data.lower().endswith(".npz")
+        _refuse_foreign({"algorithm": algorithm, "weights": weights, **request.given()}, model, images)
         from lamu.memory import within
 
         with within(request.max_memory):
             request.check()
-            train_images(request, out, model, setting or (), as_json, force, resume)
+            if images:
+                from lamu.cli.images import train_images
+
+                train_images(request, out, model, setting or (), as_json, force, resume)
+            else:
+                from lamu.cli.latents import train_rows
+
+                train_rows(request, out, model, setting or (), as_json, force, resume, report)
         return
     if sys.stderr.isatty() and not as_json:
         print(f"reading {request.data}", file=sys.stderr)  # before JAX is imported, which takes seconds
@@ -282,18 +299,45 @@ def _predict(
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
-    """Predict the rows of a table with a fitted model, and score them where the target is there; fill in images."""
+    """Predict the rows of a table, scored where the target is there; after --model tell latents, or fill in images."""
     if out is not None:
         refuse_existing(out)
     request.check()
-    if read_config(run).get("model") is None:
+    chosen = read_config(run)
+    if chosen.get("model") is None:
         from lamu.cli.predicting import predict
-    else:
+    elif "shape" in chosen:
         from lamu.cli.images import fill_images as predict
+    else:
+        from lamu.cli.latents import predict_rows as predict
     from lamu.memory import within
 
     with within(request.max_memory):
         predict(run, request, out, as_json, trust or ())
+
+
+@app.command("impute")
+@takes_request(only=("data", "samples", "max_memory", "separator"))
+def _impute(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit --model` made.")],
+    request: Request,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make.")] = None,
+    trust: _Trust = None,
+    config: _Config = None,
+    as_json: _Json = False,
+) -> None:
+    """Fill in the empty cells of a table with a model of its rows, each with an interval."""
+    if out is not None:
+        refuse_existing(out)
+    request.check()
+    if "shape" in read_config(run):
+        from lamu.cli.images import fill_images as impute
+    else:
+        from lamu.cli.latents import impute_rows as impute
+    from lamu.memory import within
+
+    with within(request.max_memory):
+        impute(run, request, out, as_json, trust or ())
 
 
 @app.command("serve")

@@ -26,6 +26,7 @@ from lamu.cli.output_dir import (
     unfinished,
 )
 from lamu.cli.printing import dump, show_document, show_line
+from lamu.cli.recipes import whole_settings
 from lamu.cli.request import Request
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
@@ -84,7 +85,7 @@ def train_images(
     data, seed, test_size, samples = request.data, request.seed, request.test_size, request.samples or _SAMPLES
     if model not in MODELS:
         raise ValueError(f"there is no model {model!r} of images; {nearest(model, MODELS)}")
-    sizes = _settings(settings)
+    sizes = whole_settings(settings, _SETTINGS, "images")
     if not 0 < test_size < 1:
         raise ValueError(f"--test-size is {test_size:g}; give a share between 0 and 1, for instance 0.2")
     images = _read(data)
@@ -201,18 +202,6 @@ def _picture(posterior: Posterior, shown: np.ndarray, shape: tuple[int, ...]) ->
     }
     clipped = {name: np.clip(part, 0, 1) for name, part in rows.items()}
     return plots.image_rows(clipped, shape=(shape[0], shape[1]))[0].figure
-
-
-def _settings(settings: Sequence[str]) -> dict[str, int]:
-    sizes = dict(_SETTINGS)
-    for text in settings:
-        name, _, value = text.partition("=")
-        if name not in sizes:
-            raise ValueError(f"--set {name} is no setting of images; {nearest(name, sizes)}")
-        if not value.isdigit() or int(value) < 1:
-            raise ValueError(f"--set {text} is no number of {name}; give a whole number from 1")
-        sizes[name] = int(value)
-    return sizes
 
 
 def _read(data: str, unit: float | None = None) -> Images:

@@ -144,7 +144,7 @@ _ASKED = "asked.json"
 _OTHER = "another --out"
 _POSTERIOR = "posterior"
 CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
-_OF_IMAGES = ("config.json", "images.png", "metrics.json", "posterior")
+_OF_MODELS = ("images.png", "latents.csv", "latents.png")  # of those without a target, beside some of the same
 
 
 def read_config(run: Path) -> Document:
@@ -377,5 +377,5 @@ def _foreign(out: Path) -> str:
         ours = False
     if not ours:
         return "is no folder that `lamu fit` made"
-    others = sorted(path.name for path in out.iterdir() if path.name not in (*CONTENT, *_OF_IMAGES))
+    others = sorted(path.name for path in out.iterdir() if path.name not in (*CONTENT, *_OF_MODELS))
     return f"also holds {others[0]!r}" if others else ""

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
@@ -40,6 +40,7 @@ __all__ = [
     "require_algorithm",
     "required_parts",
     "settings_of",
+    "whole_settings",
 ]
 
 
@@ -274,6 +275,19 @@ def parse(words: Sequence[str], recipe: Recipe) -> Options:
         real = real or "float" in str(parameters[key].annotation)
         settings[key] = float(value) if real and isinstance(value, int) else value
     return settings
+
+
+def whole_settings(settings: Sequence[str], known: Mapping[str, int], of: str) -> dict[str, int]:
+    """Returns the whole numbers of `--set`, with the defaults of those that are not given."""
+    sizes = dict(known)
+    for text in settings:
+        name, _, value = text.partition("=")
+        if name not in sizes:
+            raise ValueError(f"--set {name} is no setting of {of}; {nearest(name, sizes)}")
+        if not value.isdigit() or int(value) < 1:
+            raise ValueError(f"--set {text} is no number of {name}; give a whole number from 1")
+        sizes[name] = int(value)
+    return sizes
 
 
 def build(recipe: Recipe, settings: Options) -> Algorithm:

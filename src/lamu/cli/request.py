@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from lamu.protocol import Algorithm
     from lamu.typing import Inputs, Targets
 
-__all__ = ["FLAG", "OF_IMAGES", "Options", "Request", "learning_rows", "takes_request"]
+__all__ = ["FLAG", "OF_IMAGES", "OF_ROWS", "Options", "Request", "learning_rows", "takes_request"]
 
 Options: TypeAlias = dict[str, Any]  # of a function, by name
 FLAG = ""  # in the help: a flag takes no value, and Typer would write <bool>
 OF_IMAGES = ("data", "epochs", "batch_size", "seed", "test_size", "samples", "max_memory")  # options of `--model`, too
+OF_ROWS = (*OF_IMAGES, "separator", "dates", "missing")  # and of tables without a target
 
 
 def _option(metavar: str, help: str, *names: str) -> Any:
@@ -142,9 +143,13 @@ class Request:
 
         columns = {"trials": self.trials, "censored": self.censored}
         beside = {name: column for name, column in columns.items() if column is not None}
-        marks = None if self.missing is None else [mark.strip() for mark in self.missing.split(",")]
-        declared = [] if marks == ["none"] else marks
+        declared = self.missing_values()
         return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates, declared)
+
+    def missing_values(self) -> list[str] | None:
+        """Returns what stands for a missing value, as `lamu.data.table.read` takes it."""
+        marks = None if self.missing is None else [mark.strip() for mark in self.missing.split(",")]
+        return [] if marks == ["none"] else marks
 
     def loop(self, algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
         """Returns the options of the loop: what was asked, and the defaults where nothing was."""

@@ -1,0 +1,287 @@
+"""The models of `lamu fit --model`: rows without a target, each a ready graph with its data, sizes and latents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.algorithms import adam, vmp
+from lamu.data.wording import DataError
+from lamu.families import Dirichlet, NormalGamma
+from lamu.graphs import Graph, Markov, Normal, models
+from lamu.graphs.program import Program
+from lamu.latent import Columns
+from lamu.latent.models import TableVAE
+from lamu.networks import MLP
+from lamu.posterior import Posterior
+from lamu.protocol import Algorithm
+from lamu.rate import Annealed
+from lamu.typing import Rows
+
+__all__ = ["MODELS", "RowModel", "for_rows"]
+
+_DRAWS = 32  # of what all rows share, of which what is filled in is a mixture
+_PARTS = 200  # of a series, each with a density given the rows before it
+_RATE = 5e-3  # of Adam on standardised columns
+
+
+class RowModel:
+    """A model of rows without a target; here one of numbers, `y`, by variational message passing."""
+
+    words: ClassVar[str]  # what it is
+    size: ClassVar[str]  # what its number counts, in the plural
+    sizes: ClassVar[tuple[int, ...]]  # that are tried, in this order, while the bound rises
+    kind: ClassVar[str | None] = "number"  # of every column; None where the values tell
+    restarts: ClassVar[int] = 1
+    settings: ClassVar[Mapping[str, int]] = {}  # further whole numbers of --set, with their defaults
+    gradients: ClassVar[bool] = False  # whether it is learned by gradient steps
+    fills: ClassVar[bool] = True  # whether it fills in holes
+    together: ClassVar[bool] = False  # whether the rows are one series
+    alone: ClassVar[bool] = False  # whether one column is enough
+
+    def candidates(self, columns: Columns) -> tuple[int, ...]:
+        """Returns the sizes to try."""
+        return self.sizes
+
+    def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
+        """Returns the graph of so many rows."""
+        raise NotImplementedError
+
+    def algorithm(self) -> Algorithm:
+        """Returns what learns it."""
+        return vmp(restarts=self.restarts)
+
+    def data(self, columns: Columns, values: np.ndarray) -> dict[str, Any]:
+        """Returns the rows as the graph takes them."""
+        return {"y": next(iter(columns.rows_of(values).values()))}
+
+    def log_prob(self, posterior: Posterior, columns: Columns, values: np.ndarray, samples: int) -> np.ndarray:
+        """Returns the log density of each row in the units of the table, in nats."""
+        density = posterior.log_prob(self.data(columns, values), samples)
+        return np.asarray(density, float) - columns.log_unit(values)
+
+    def latents(self, posterior: Posterior, columns: Columns, values: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the latents of each row as named columns."""
+        belief = posterior.local(self.data(columns, values))["z"]
+        order, columns_of = self.order(posterior), {}
+        mean, std = (np.asarray(part, float)[:, order] for part in (belief.mean, belief.std))
+        for number in range(mean.shape[1]):
+            columns_of[f"z{number + 1}"], columns_of[f"z{number + 1} std"] = mean[:, number], std[:, number]
+        return columns_of
+
+    def order(self, posterior: Posterior) -> np.ndarray:
+        """Returns the parts of the model in the order in which they are told."""
+        return np.argsort(-np.sum(self.loadings(posterior) ** 2, axis=0), kind="stable")
+
+    def loadings(self, posterior: Posterior) -> np.ndarray:
+        """Returns how much each standardised column moves with each latent, `[columns, latents]`."""
+        return np.asarray(posterior.mean["network"]["W"], float)
+
+    def drawn(self, posterior: Posterior, columns: Columns, values: np.ndarray, draws: int) -> np.ndarray:
+        """Returns draws of rows with their holes filled in, `[draws, rows, columns]`."""
+        holes = np.isnan(values)
+        if not holes.any():
+            return np.broadcast_to(values, (draws, *values.shape))
+        some = holes.any(axis=1) | self.together
+        pred = posterior.predict(self.data(columns, values[some]), samples=min(draws, _DRAWS))
+        filled = np.array(np.broadcast_to(values, (draws, *values.shape)))
+        sampled: Rows = pred.sample(jax.random.key(0), draws)
+        name = next(iter(columns.variables))
+        filled[:, some] = columns.values({name: np.reshape(np.asarray(sampled), (draws, some.sum(), -1))})
+        return np.where(holes, filled, values)
+
+    def summary(self, posterior: Posterior, columns: Columns) -> tuple[str, list[str], np.ndarray]:
+        """Returns what the parts are called, their labels, and a row of standardised columns for each."""
+        order = self.order(posterior)
+        return "factor", [f"factor {k + 1}" for k in range(len(order))], self.loadings(posterior)[:, order].T
+
+
+class FactorRows(RowModel):
+    """Factors with a noise for each column."""
+
+    # From one start in four a factor that the rows need has vanished (its column of W is shrunk to zero at first).
+    words, size, sizes, restarts = "factor analysis", "factors", (1, 2, 3, 4, 6, 8, 12, 16), 4
+    isotropic: ClassVar[bool] = False
+
+    def candidates(self, columns: Columns) -> tuple[int, ...]:
+        most = max(1, len(columns.kinds) - 1)
+        return tuple(size for size in self.sizes if size <= most)
+
+    def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
+        return models.FactorAnalysis(size, len(columns.kinds), self.isotropic)
+
+
+class PrincipalRows(FactorRows):
+    """Factors with one noise for all columns."""
+
+    words, isotropic = "probabilistic principal components", True
+
+
+class MixtureRows(RowModel):
+    """Gaussian components."""
+
+    alone: ClassVar[bool] = True
+    words, size, sizes, restarts = "a mixture of Gaussians", "components", (1, 2, 3, 4, 5, 6, 8, 10), 4
+
+    def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
+        return models.GaussianMixture(size, len(columns.kinds))
+
+    def order(self, posterior: Posterior) -> np.ndarray:
+        return np.argsort(-np.asarray(posterior.mean["network"]["weight"], float), kind="stable")
+
+    def latents(self, posterior: Posterior, columns: Columns, values: np.ndarray) -> dict[str, np.ndarray]:
+        shares = np.asarray(posterior.local(self.data(columns, values))["z"].mean, float)
+        return _shares("component", shares.reshape(len(values), -1)[:, self.order(posterior)])
+
+    def summary(self, posterior: Posterior, columns: Columns) -> tuple[str, list[str], np.ndarray]:
+        order, network = self.order(posterior), posterior.mean["network"]
+        weight = np.asarray(network["weight"], float)[order]
+        labels = [f"component {k + 1} ({100 * share:.1f} %)" for k, share in enumerate(weight)]
+        return "component", labels, np.asarray(network["part"]["mean"], float)[order]
+
+
+class SeriesRows(MixtureRows):
+    """States in time, the rows in their order; each state has a mean and a variance of every column."""
+
+    words, size, sizes, restarts, together = "a hidden Markov model", "states", (2, 3, 4, 5, 6, 8), 4, True
+
+    def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
+        def program(m: Program) -> None:
+            start = m.sample("start", Dirichlet(jnp.ones(size)))
+            step = m.sample("step", Dirichlet(jnp.ones(size)), plate=size)
+            part = m.sample("part", NormalGamma(jnp.zeros(len(columns.kinds)), 0.1, 1.0, 0.5), plate=size)
+            with m.rows():
+                m.sample("y", Normal(part[m.sample("z", Markov(rows, start, step))]))
+
+        return Graph(program)
+
+    def data(self, columns: Columns, values: np.ndarray) -> dict[str, Any]:
+        return {"y": super().data(columns, values)["y"][None]}
+
+    def log_prob(self, posterior: Posterior, columns: Columns, values: np.ndarray, samples: int) -> np.ndarray:
+        """Returns the log density of each row given those before it; a long series in parts of one density each."""
+        ends = np.unique(np.linspace(0, len(values), min(len(values), _PARTS) + 1).astype(int))
+        whole = self.data(columns, values)["y"]
+        known = np.arange(len(values))[None, :, None] < ends[1:, None, None]
+        density = np.asarray(posterior.log_prob({"y": np.where(known, whole, np.nan)}, samples), float)
+        gains = np.diff(density, prepend=0.0) / np.diff(ends)
+        return np.repeat(gains, np.diff(ends)) - columns.log_unit(values)
+
+    def order(self, posterior: Posterior) -> np.ndarray:
+        """Returns the states by how much of the time they are expected in the long run."""
+        step = np.asarray(posterior.mean["network"]["step"], float)
+        return np.argsort(-np.linalg.matrix_power(step, 1024)[0], kind="stable")
+
+    def latents(self, posterior: Posterior, columns: Columns, values: np.ndarray) -> dict[str, np.ndarray]:
+        shares = np.asarray(posterior.local(self.data(columns, values))["z"].mean, float)
+        return _shares("state", shares.reshape(len(values), -1)[:, self.order(posterior)])
+
+    def summary(self, posterior: Posterior, columns: Columns) -> tuple[str, list[str], np.ndarray]:
+        order, network = self.order(posterior), posterior.mean["network"]
+        stays = np.diag(np.asarray(network["step"], float))[order]
+        labels = [f"state {k + 1} (stays {1 / max(1 - p, 1e-9):,.1f} rows)" for k, p in enumerate(stays)]
+        return "state", labels, np.asarray(network["part"]["mean"], float)[order]
+
+
+class DocumentRows(RowModel):
+    """Topics of documents, whose columns are words and whose cells say how often each occurs."""
+
+    words, size, sizes, kind, fills = "latent Dirichlet allocation", "topics", (2, 5, 10, 20, 40), "count", False
+
+    def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
+        return models.Topics(size, len(columns.kinds))
+
+    def data(self, columns: Columns, values: np.ndarray) -> dict[str, Any]:
+        if np.isnan(values).any():
+            row, column = np.argwhere(np.isnan(values))[0]
+            name = columns.encoding.columns[column]
+            raise DataError(f"row {row} has no count in the column {name!r}; write 0 for a word that does not occur")
+        longest = max(int((values > 0).sum(axis=1).max()), 1)
+        ids = np.argsort(-(values > 0).astype(int), axis=1, kind="stable")[:, :longest]
+        counts = np.take_along_axis(values, ids, axis=1)
+        return {"words": (ids.astype(np.int32), counts.astype(jax.dtypes.canonicalize_dtype(np.float64)))}
+
+    def order(self, posterior: Posterior) -> np.ndarray:
+        belief: Any = posterior.belief
+        concentration = np.asarray(belief.factors["network"].factors["topic"].concentration, float)
+        return np.argsort(-concentration.sum(axis=1), kind="stable")
+
+    def latents(self, posterior: Posterior, columns: Columns, values: np.ndarray) -> dict[str, np.ndarray]:
+        belief, order = posterior.local(self.data(columns, values))["share"], self.order(posterior)
+        mean, std = (np.asarray(part, float)[:, order] for part in (belief.mean, belief.std))
+        table: dict[str, np.ndarray] = {"topic": mean.argmax(axis=1) + 1}
+        for number in range(mean.shape[1]):
+            table[f"topic {number + 1}"], table[f"topic {number + 1} std"] = mean[:, number], std[:, number]
+        return table
+
+    def summary(self, posterior: Posterior, columns: Columns) -> tuple[str, list[str], np.ndarray]:
+        topics = np.asarray(posterior.mean["network"]["topic"], float)[self.order(posterior)]
+        names = np.asarray(columns.encoding.columns, object)
+        labels = [f"{k + 1}: {', '.join(names[np.argsort(-topic)[:8]])}" for k, topic in enumerate(topics)]
+        return "topic", labels, topics
+
+
+class MixedRows(RowModel):
+    """A network from latents to columns of mixed kinds, by gradient steps."""
+
+    words, size, kind, gradients = "a variational autoencoder", "latents", None, True
+    settings: ClassVar[Mapping[str, int]] = {"hidden": 50}
+    sizes: ClassVar[tuple[int, ...]] = (4,)
+
+    def candidates(self, columns: Columns) -> tuple[int, ...]:
+        return (max(1, min(4, len(columns.kinds) // 2)),)
+
+    def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
+        network = MLP((settings["hidden"],))
+        return TableVAE(columns, size, network, network)
+
+    def algorithm(self) -> Algorithm:
+        return adam(Annealed(_RATE))
+
+    def data(self, columns: Columns, values: np.ndarray) -> dict[str, Any]:
+        return columns.rows_of(values)
+
+    def order(self, posterior: Posterior) -> np.ndarray:
+        return np.arange(next(site.shape[0] for site in posterior.model.in_rows if site.name == "z"))
+
+    def drawn(self, posterior: Posterior, columns: Columns, values: np.ndarray, draws: int) -> np.ndarray:
+        some = np.isnan(values).any(axis=1)
+        filled = np.array(np.broadcast_to(values, (draws, *values.shape)))
+        if some.any():
+            filled[:, some] = columns.drawn(posterior, values[some], jax.random.key(0), draws)
+        return filled
+
+    def summary(self, posterior: Posterior, columns: Columns) -> tuple[str, list[str], np.ndarray]:
+        return "latent", [], np.zeros((0, len(columns.kinds)))
+
+
+def _shares(name: str, shares: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns which part is the most probable, counted from 1, and the probability of each."""
+    parts = {f"{name} {number + 1}": shares[:, number] for number in range(shares.shape[1])}
+    return {name: shares.argmax(axis=1) + 1, **parts}
+
+
+MODELS: dict[str, RowModel] = {
+    "vae": MixedRows(),
+    "ppca": PrincipalRows(),
+    "fa": FactorRows(),
+    "gmm": MixtureRows(),
+    "lda": DocumentRows(),
+    "hmm": SeriesRows(),
+}
+"""The models by the names that `--model` takes."""
+
+
+def for_rows(
+    model: RowModel, posterior: Posterior, columns: Columns, rows: int, settings: Mapping[str, int]
+) -> Posterior:
+    """Returns a posterior with the graph of another number of rows, where the rows are one series."""
+    if not model.together:
+        return posterior
+    size = len(np.asarray(posterior.mean["network"]["start"]))
+    return replace(posterior, model=model.graph(size, columns, rows, settings))
