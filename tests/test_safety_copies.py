@@ -24,8 +24,8 @@ from lamu.cli import output_dir as run_lock
 from lamu.cli.output_dir import Interrupted, RunLock, draft, holder_of, unfinished
 from lamu.protocol import Traits
 from lamu.running import Best, Checkpoints, History, Unsaved
-from lamu.running.checkpoints import Resumption
 from lamu.running.history import DrawsOnDisk
+from lamu.running.resume import Resumption
 from lamu.tabular.training import Stretches
 from tests.command_line import assert_refused
 

@@ -20,7 +20,7 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Traits, require_algorithm, runnable
-from lamu.running.checkpoints import Checkpoints, Resumption
+from lamu.running.checkpoints import Checkpoints
 from lamu.running.compiled_steps import (
     Keys,
     OneDevice,
@@ -43,6 +43,7 @@ from lamu.running.forecast import Forecast, check_memory, measured
 from lamu.running.history import History
 from lamu.running.progress import Interruption, Progress
 from lamu.running.result import Diverged, Fit
+from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, Length, Steps
 from lamu.running.validation import Best, posterior_nll, room_for, set_aside, training_rows, validation_nll
 from lamu.target import Target, require_target

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from lamu.running.checkpoints import CheckpointError, Checkpoints, NotWritten, Resumption, Unsaved
+    from lamu.running.checkpoints import CheckpointError, Checkpoints, NotWritten, Unsaved
     from lamu.running.history import History
     from lamu.running.progress import Progress
+    from lamu.running.resume import Resumption
     from lamu.running.schedule import Block
     from lamu.running.validation import Best
 else:

@@ -16,7 +16,6 @@ import math
 import os
 import re
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,19 +29,12 @@ import numpy as np
 
 from lamu import store
 from lamu.data.arrays import Arrays
-from lamu.data.stream import Stream
-from lamu.objective import Objective
-from lamu.protocol import Algorithm
-from lamu.running.compiled_steps import OneDevice
-from lamu.running.history import History
-from lamu.running.validation import Best
 from lamu.typing import Document, State
 
 __all__ = [
     "CheckpointError",
     "Checkpoints",
     "NotWritten",
-    "Resumption",
     "Unsaved",
     "described",
     "of_part",
@@ -403,102 +395,3 @@ def _sync(folder: Path) -> None:
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:200]
-
-
-class Resumption:
-    """The checkpoints that a run keeps, and goes on from."""
-
-    def __init__(self, keeper: Checkpoints, run: Mapping[str, object], devices: OneDevice | None = None) -> None:
-        self._keeper = keeper
-        self._devices = OneDevice() if devices is None else devices
-        self._run = dict(run)
-        self._at = time.monotonic()
-        self._step: int | None = None
-        self._written = True
-        self.folder = Path(keeper.folder)
-
-    @classmethod
-    def of(
-        cls,
-        checkpoint: str | os.PathLike[str] | Checkpoints,
-        algorithm: Algorithm,
-        objective: Objective,
-        rows: Arrays | Stream,
-        held: Arrays | None,
-        seed: int,
-        batch_size: int,
-        devices: OneDevice,
-    ) -> Resumption:
-        """Returns the resumption of a run, which is known again by all that decides its steps but their number."""
-        run = {
-            "seed": seed,
-            "batch_size": batch_size,
-            "data_size": float(objective.data_size),
-            "temperature": float(objective.temperature),
-            "likelihood_power": float(objective.likelihood_power),
-            "validation": None if held is None else rows_described(held),
-            "data": rows_described(rows),
-            "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
-            "settings": described(algorithm),
-            **{field.name: described(getattr(objective.model, field.name)) for field in fields(objective.model)},
-        }
-        return cls(checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint), run, devices)
-
-    def keep(self, state: State, history: History, best: Best, now: bool = False) -> None:
-        """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on."""
-        # `now`: write in any case, unless nothing has happened since the last one.
-        if history.steps in (0, self._step):
-            return
-        due = now or best.stopped or time.monotonic() - self._at >= self._keeper.every
-        if not self._devices.agreed(due):
-            return
-        validated = best.state is not None
-        facts = {
-            "run": self._run,
-            "best": {"nll": best.nll, "passes": best.passes} if validated else None,
-            "stopped": best.stopped,
-        }
-        content = {"state": state, "best": best.state if validated else state}
-        if self._devices.spans_processes:
-            content = {name: self._devices.together(part) for name, part in content.items()}
-        if not self._devices.writes:
-            self._at, self._step = time.monotonic(), history.steps
-            return
-        score = best.nll if validated else None
-        self._written = self._keeper.try_to_save(
-            history.steps, content, score, facts, history.arrays(), quietly=not self._written
-        )
-        self._at, self._step = time.monotonic(), history.steps
-
-    def restore(self, state: State, history: History, best: Best, draw: object, resume: bool) -> State:
-        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none.
-
-        `draw` is of the shapes of what a step yields. A folder that holds checkpoints is an error without `resume`.
-        """
-        step = self._keeper.latest()
-        first = self._devices.agreed(-1 if step is None else step)
-        if first != (-1 if step is None else step):
-            raise CheckpointError(
-                f"the last checkpoint in {str(self.folder)!r} is that of step {step} here and of step {first:.0f} in "
-                "process 0; give a folder that all processes see"
-            )
-        if step is None:
-            return state
-        if not resume:
-            raise ValueError(
-                f"there are checkpoints in {str(self.folder)!r} already, which would be overwritten; go on from them "
-                "with resume=True, or choose another folder"
-            )
-        content, facts, arrays = self._keeper.restore(step, {"state": state, "best": state})
-        for name, value in self._run.items():
-            if facts["run"].get(name) != value:
-                raise CheckpointError(
-                    f"the checkpoint in {str(self.folder)!r} is of a run with {name}={facts['run'].get(name)!r}, and "
-                    f"this one has {value!r}; give the same, or choose another folder"
-                )
-        history.restore(arrays, jax.tree.structure(draw))
-        if facts["best"] is not None:
-            best.state, best.nll, best.passes = content["best"], facts["best"]["nll"], facts["best"]["passes"]
-        best.stopped = facts["stopped"]
-        self._step = step
-        return content["state"]
