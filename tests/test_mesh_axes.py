@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ import pytest
 import lamu
 from lamu.data import Arrays
 from lamu.objective import Objective
+from lamu.objective.curvature import ClippedGradient
 from lamu.protocol import Traits
 from lamu.running import compiled_steps
 from lamu.running.sharding import Devices
@@ -94,12 +96,34 @@ def collectives(algorithm: Any, target: Any = MODEL, x: Any = X, y: Any = Y, **a
     spread, batch = devices.spread(algorithm), devices.dealt_batch(rows.example(16))
     state = compiled_steps.start(spread, key, objective, batch)
     program = compiled_steps.one_step.lower(spread, state, objective, batch, key).compile()
+    return exchanges(program), program.memory_analysis()
+
+
+def exchanges(program: Any) -> Counter[str]:
+    """The collectives of a compiled program but those of one number."""
     found = re.findall(r"= (.*) (all-[a-z]+|reduce-scatter|collective-[a-z]+)(?:-start)?\(", program.as_text())
-    return Counter(name for shape, name in found if not shape.endswith("[]")), program.memory_analysis()
+    return Counter(name for shape, name in found if not shape.endswith("[]"))
+
+
+def by_hand() -> Counter[str]:
+    """The collectives of a step of data-parallel SGD on the same network that knows nothing of Lamu."""
+    mesh = jax.make_mesh((4,), ("data",))
+    on = lambda *names: jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names))
+    weights = {"w": np.ones((4, 8)), "a": np.zeros(8), "v": np.ones((8, 1)), "b": np.zeros(1)}
+
+    def loss(at: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.numpy.mean((jax.nn.relu(x @ at["w"] + at["a"]) @ at["v"] + at["b"] - y[:, None]) ** 2)
+
+    def step(at: Any, x: jax.Array, y: jax.Array) -> Any:
+        return jax.tree.map(lambda leaf, slope: leaf - 0.1 * slope, at, jax.grad(loss)(at, x, y))
+
+    arguments = jax.device_put((weights, X[:16], Y[:16]), (on(), on("data"), on("data")))
+    return exchanges(jax.jit(step, out_shardings=on()).lower(*arguments).compile())
 
 
 def check_collectives_data() -> None:
-    """One reduction of the gradient and the curvature, beside that of one number: how many rows there are."""
+    """One reduction of the gradient and the curvature, as SGD by hand has, beside that of one number: how many rows."""
+    assert by_hand() == {"all-reduce": 1}
     for algorithm in (A.adam(), A.sgd(), A.ivon()):
         found, _ = collectives(algorithm, data=4)
         assert found == {"all-reduce": 1}, (algorithm, found)
@@ -148,6 +172,17 @@ def check_two_axes() -> None:
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-8)
 
 
+def check_clipped() -> None:
+    """The norm is that of the whole gradient, wherever its parts lie."""
+    for base in (A.adam(), A.ivon(0.1)):
+        algorithm = replace(base, curvature=ClippedGradient(base.curvature, 0.05))
+        alone, free = fitted(algorithm), fitted(base)
+        assert abs(alone.history["loss"][-1] - free.history["loss"][-1]) > 1e-4
+        spread = fitted(algorithm, data=2, model=2)
+        for one, other in zip(jax.tree.leaves(alone.state), jax.tree.leaves(spread.state), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-8)
+
+
 def check_mistakes() -> None:
     """One sentence each."""
     for axes, algorithm, words in (
@@ -169,6 +204,7 @@ CHECKS = (
     check_collectives_samples,
     check_collectives_model,
     check_two_axes,
+    check_clipped,
     check_mistakes,
 )
 OTHERS = {check.__name__: check for check in (*CHECKS, check_room)}

@@ -36,7 +36,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.families.exponential import values_of, with_values
 from lamu.geometry import Geometry, Straight
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
-from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
+from lamu.objective.curvature import ClippedGradient, Curvature, Evaluation, NoCurvature, fisher_diagonal
 from lamu.objective.objective import dispersion_step
 from lamu.operators import AnyStructure, Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
@@ -229,7 +229,7 @@ class Rule(Runnable):
     @property
     def keeps_uncertainty(self) -> bool:
         """Whether the precision is learned and meant as one; else the posterior is a point."""
-        return self.metric.is_precision and not isinstance(self.curvature, NoCurvature)
+        return self.metric.is_precision and not _is_none(self.curvature)
 
     @property
     def can_become_indefinite(self) -> bool:
@@ -248,7 +248,7 @@ class Rule(Runnable):
 
     @property
     def choices(self) -> Choices:
-        fixed = isinstance(self.curvature, NoCurvature)
+        fixed = _is_none(self.curvature)
         departures = [part.departure for part in (self.expectation, self.momentum, self.metric)]
         if self.precision_rate is not None:
             departures.append("two rates")
@@ -399,7 +399,10 @@ class Rule(Runnable):
             return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.curvature_update_period)
 
         def kept() -> tuple[Evaluation, OperatorTree]:
-            at, _ = measured(jax.random.clone(key), NoCurvature())  # one of the two branches is run
+            none: Curvature = NoCurvature()
+            if isinstance(self.curvature, ClippedGradient):
+                none = replace(self.curvature, base=none)
+            at, _ = measured(jax.random.clone(key), none)  # one of the two branches is run
             return at, state.precision
 
         return *jax.lax.cond(state.count % self.curvature_update_period == 0, moved, kept), None
@@ -438,6 +441,10 @@ def _plus(curvature: OperatorTree, prior: OperatorTree, like: Params) -> Operato
             "precision; use von(structure=Dense) or laplace(), or ivon(), of which the prior's diagonal is a part"
         )
     return curvature.add_prior(prior, like)
+
+
+def _is_none(curvature: Curvature) -> bool:
+    return isinstance(curvature.base if isinstance(curvature, ClippedGradient) else curvature, NoCurvature)
 
 
 def _name_of(structure: AnyStructure) -> str:

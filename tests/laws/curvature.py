@@ -24,6 +24,7 @@ from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import (
+    ClippedGradient,
     Curvature,
     Damped,
     Evaluation,
@@ -238,6 +239,8 @@ squares = row("curvature", "SquaredGradient", SquaredGradient(), "matrix positiv
 prices = row("curvature", "Price", Price(), "matrix additive drawn", definition=price)
 floored = row("curvature", "Damped", Damped(GaussNewton(), 0.3), "matrix positive", definition=damped)
 rooted = row("curvature", "RootScaledGradient", RootScaledGradient(), "matrix positive", definition=root_scaled)
+unclipped = ClippedGradient(GaussNewton(), 1e6)
+clips = row("curvature", "ClippedGradient", unclipped, "matrix canonical additive positive", definition=gauss_newton)
 nothing = row("curvature", "NoCurvature", NoCurvature(), "fixed")
 
 

@@ -24,6 +24,7 @@ from lamu.mcmc.convergence_warnings import mixing
 from lamu.natural_rule import NaturalRule
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import (
+    ClippedGradient,
     Curvature,
     Damped,
     LowRankGradients,
@@ -201,6 +202,8 @@ def _choices(algorithm: object) -> tuple[Any, Any, Any]:
     if not isinstance(algorithm, Rule):
         return paired, Price(), Diagonal
     curvature = algorithm.curvature
+    if isinstance(curvature, ClippedGradient):
+        curvature = curvature.base
     if isinstance(curvature, LowRankGradients):  # whose diagonal is that of all rows' squares
         curvature = SquaredGradients()
     if isinstance(curvature, _NO_ESTIMATES):
@@ -213,6 +216,7 @@ def _choices(algorithm: object) -> tuple[Any, Any, Any]:
 def _remedy(algorithm: object, found: Convergence) -> str:
     """Returns what to do about precisions that no length of a run would bring to the expected Hessian."""
     curvature = algorithm.curvature if isinstance(algorithm, Rule) else None
+    curvature = curvature.base if isinstance(curvature, ClippedGradient) else curvature
     close = replace(found, precision_error=None, precision_error_90=None).complaints == found.complaints
     if close or not isinstance(curvature, _NO_ESTIMATES):
         return ""

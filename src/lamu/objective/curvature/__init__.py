@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lamu.objective.curvature.per_example import LowRankGradients, SquaredGradients
     from lamu.objective.curvature.products import gauss_newton_product, hessian_product
     from lamu.objective.curvature.simple import (
+        ClippedGradient,
         Damped,
         Hessian,
         NoCurvature,
@@ -22,6 +23,7 @@ else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
+    "ClippedGradient",
     "Curvature",
     "Damped",
     "Evaluation",

@@ -1,4 +1,4 @@
-"""Curvatures that cost one gradient: none, squared gradients, Price's identity, damping; and the exact Hessian."""
+"""Curvatures of one gradient: none, squares, Price's identity; damping and clipping of others; the exact Hessian."""
 
 from __future__ import annotations
 
@@ -7,24 +7,33 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
-from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Curvature, Evaluation
+from lamu.objective.batch_loss import BatchLoss, Gradient
+from lamu.objective.curvature.interface import Curvature, Evaluation, evaluated
 from lamu.objective.curvature.products import hessian_product, without_padding
 from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.supports import value_of
 from lamu.typing import Number, Params, RandomKey
 
-__all__ = ["Damped", "Hessian", "NoCurvature", "Price", "RootScaledGradient", "SquaredGradient", "fisher_diagonal"]
+__all__ = [
+    "ClippedGradient",
+    "Damped",
+    "Hessian",
+    "NoCurvature",
+    "Price",
+    "RootScaledGradient",
+    "SquaredGradient",
+    "fisher_diagonal",
+]
 
 
-@record
-class NoCurvature(Curvature):
-    """The gradient alone, one backward pass."""
+class _OfGradient(Curvature):
+    """A function of the batch's gradient; where that is clipped, of the clipped one."""
 
     def accumulates(self, structure: AnyStructure) -> str:
         return "gradient"
@@ -32,7 +41,23 @@ class NoCurvature(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
-        return Evaluation.of(loss.gradient(theta, key), None)
+        return self.from_gradient(loss.gradient(theta, key), loss, theta, belief, structure)
+
+    def from_gradient(
+        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
+    ) -> Evaluation:
+        """Returns the evaluation at a point of which the gradient is known."""
+        raise NotImplementedError
+
+
+@record
+class NoCurvature(_OfGradient):
+    """The gradient alone, one backward pass."""
+
+    def from_gradient(
+        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
+    ) -> Evaluation:
+        return Evaluation.of(at, None)
 
 
 @record
@@ -58,25 +83,21 @@ class Price(Curvature):
 
 
 @record
-class SquaredGradient(Curvature):
+class SquaredGradient(_OfGradient):
     r"""\(\hat g \hat g^\top\) in the belief's structure, with \(\hat g\) the gradient of the mean loss on the batch."""
 
     # For a batch of B rows its expectation is \(\bar g \bar g^\top\) plus 1/B of the covariance of the rows' gradients:
     # as an estimate of curvature it is biased, it depends on the batch size, and it is not linear in the rows. It is
     # what RMSprop and Adam use.
 
-    def accumulates(self, structure: AnyStructure) -> str:
-        return "gradient"
-
-    def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    def from_gradient(
+        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
     ) -> Evaluation:
-        at = loss.gradient(theta, key)
         return Evaluation.of(at, structure.from_outer(at.coordinates, at.coordinates))
 
 
 @record
-class RootScaledGradient(Curvature):
+class RootScaledGradient(_OfGradient):
     r"""\(\sqrt{s}\,|\hat g|\), coordinate by coordinate, with s the belief's precision a row."""
 
     # It moves s towards where \(\sqrt s = |\hat g|\) on average, as the squared minibatch gradient does, but grows with
@@ -84,14 +105,10 @@ class RootScaledGradient(Curvature):
     #
     # Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
 
-    def accumulates(self, structure: AnyStructure) -> str:
-        return "gradient"
-
-    def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    def from_gradient(
+        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
     ) -> Evaluation:
         # Returns value, gradient and its scaled absolute value.
-        at = loss.gradient(theta, key)
         scale = belief.precision.scale(1.0 / loss.objective.concentration).diagonal(theta)
         size = jax.tree.map(lambda s, g: jnp.sqrt(s) * jnp.abs(g), scale, at.coordinates)
         return Evaluation.of(at, structure.from_diagonal(size))
@@ -139,6 +156,49 @@ class Damped(Curvature):
         at = self.base.evaluate(loss, theta, belief, structure, key)
         floor = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta)
         return replace(at, curvature=at.curvature.add_diagonal(floor))
+
+
+@record
+class ClippedGradient(Curvature):
+    r"""Another choice of curvature beside a gradient of a norm of at most c: \(g \min(1, c / \lVert g \rVert)\)."""
+
+    # The gradient is that of the mean loss on all rows of a batch, at each draw of the weights, and the norm is over
+    # all of the belief's coordinates: microbatches and devices change neither. Curvatures that estimate the Hessian are
+    # those of the loss and stay unbiased. The squared gradient and its kin are functions of the gradient, and so of the
+    # clipped one, as in `optax.chain(optax.clip_by_global_norm(c), optax.adam(...))`.
+
+    base: Curvature  # the choice of curvature
+    norm: Number  # c, in the units of the mean loss, as in optax
+
+    def __post_init__(self) -> None:
+        if isinstance(self.norm, float | int) and not self.norm > 0:
+            raise ValueError(f"norm={self.norm!r} clips every gradient to nothing; give a positive number")
+
+    @property
+    def departure(self) -> str:
+        # What the base changes, and the gradient.
+        return ", ".join(word for word in (self.base.departure, "clipped gradient") if word)
+
+    @property
+    def name(self) -> str:
+        # The name of the curvature.
+        return self.base.name
+
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "gradient"  # the base adds up what it does
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
+    ) -> Evaluation:
+        if isinstance(self.base, _OfGradient):
+            at = loss.gradient(theta, key)
+            clipped = replace(at, coordinates=self._clip(at.coordinates))
+            return self.base.from_gradient(clipped, loss, theta, belief, structure)
+        found = evaluated(self.base, loss, theta, belief, structure, key)
+        return replace(found, gradient=self._clip(found.gradient))
+
+    def _clip(self, gradient: Params) -> Params:
+        return optax.clip_by_global_norm(self.norm).update(gradient, optax.EmptyState())[0]
 
 
 def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int = 1) -> Params:
