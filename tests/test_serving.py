@@ -26,7 +26,7 @@ import lamu as library
 from lamu.cli.output_dir import load_posterior, read_config
 from lamu.data import Encoding
 from lamu.serving import ArrayRows, Limits, TableRows, application
-from tests.command_line import fit_each_task
+from tests.command_line import QUICK, fit_each_task
 from tests.serving_client import Answer, Connection, clients, paced
 
 
@@ -99,7 +99,10 @@ def test_a_table_is_answered_as_predict_answers(fitted, lamu, tmp_path):
         with served(rows) as port:
             (answer,) = ask(port, {"rows": json.loads(frame.to_json(orient="records"))})
             schema = json.loads(get(port, "/openapi.json"))["paths"]["/predict"]["post"]["requestBody"]
+            types = answers_of(port)
         assert answer.status == 200, answer.document
+        assert conforms(answer.document, types["200"])
+        assert not conforms({"predictions": [{}]}, types["200"])
         for found, row in zip(answer.document["predictions"], expected, strict=True):
             if task == "classes":
                 assert found["prediction"] == str(row["prediction"])
@@ -109,6 +112,66 @@ def test_a_table_is_answered_as_predict_answers(fitted, lamu, tmp_path):
             np.testing.assert_allclose([found[name] for name in numbers], list(numbers.values()), rtol=1e-4, atol=1e-5)
         properties = schema["content"]["application/json"]["schema"]["properties"]["rows"]["items"]["properties"]
         assert list(properties) == list(frame.columns)
+
+
+def conforms(value: Any, schema: Any) -> bool:
+    """Whether a value is one that a schema of the document describes."""
+    kinds = {dict: "object", list: "array", str: "string", int: "number", float: "number", type(None): "null"}
+    kind, allowed = kinds[type(value)], schema["type"]
+    if kind not in (allowed if isinstance(allowed, list) else [allowed]):
+        return False
+    if kind == "object":
+        named = schema.get("properties", {})
+        return set(schema["required"]) <= set(value) and all(conforms(value[name], named[name]) for name in value)
+    return kind != "array" or all(conforms(part, schema["items"]) for part in value)
+
+
+def answers_of(port: int) -> dict[str, Any]:
+    """The schema of the answers by status."""
+    responses = json.loads(get(port, "/openapi.json"))["paths"]["/predict"]["post"]["responses"]
+    return {status: about["content"]["application/json"]["schema"] for status, about in responses.items()}
+
+
+def test_dates_and_trials_are_answered_as_predict_answers(lamu, tmp_path):
+    """A count of successes in trials, from dates, numbers and words; what is wrong with them is one sentence."""
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=60).strftime("%Y-%m-%d")
+    frame = pd.DataFrame({"day": days, "size": rng.normal(size=60), "kind": rng.choice(["a", "b"], 60)})
+    frame["tries"] = rng.integers(1, 9, 60)
+    frame["hits"] = rng.binomial(frame["tries"], 0.5)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    ran = lamu("fit", "t.csv", "--target", "hits", "--trials", "tries", "--dates", "--out", "run", *QUICK)
+    assert ran.code == 0, ran.err
+    asked = frame.drop(columns="hits").tail(3)
+    asked.to_csv(tmp_path / "new.csv", index=False)
+    ran = lamu("predict", "run", "new.csv", "--samples", "8", "--json")
+    assert ran.code == 0, ran.err
+    rows = table_rows(tmp_path / "run")
+    good = json.loads(asked.to_json(orient="records"))
+    with served(rows, Limits(rows=4)) as port:
+        (answer,) = ask(port, {"rows": good})
+        alone = ask(port, *({"rows": [row]} for row in good))
+        assert conforms(answer.document, answers_of(port)["200"])
+        schema = json.loads(get(port, "/openapi.json"))["paths"]["/predict"]["post"]["requestBody"]
+        bad = ask(
+            port,
+            {"rows": [good[0] | {"day": "no day"}]},
+            {"rows": [good[0] | {"tries": -1}]},
+            {"rows": [{name: value for name, value in good[0].items() if name != "tries"}]},
+        )
+        fuzzed = ask(port, *itertools.islice(random_bodies(port, 3), 12))
+    assert answer.status == 200, answer.document
+    assert {answer.status for answer in fuzzed} <= {200, 400, 413, 422, 503}
+    items = schema["content"]["application/json"]["schema"]["properties"]["rows"]["items"]["properties"]
+    assert set(items) == {"day", "size", "kind", "tries"}
+    for found, one, row in zip(answer.document["predictions"], alone, json.loads(ran.out)["predictions"], strict=True):
+        np.testing.assert_allclose([*found.values()], [*one.document["predictions"][0].values()], rtol=1e-4, atol=1e-6)
+        numbers = {name: value for name, value in row.items() if isinstance(value, float) and name in found}
+        assert "mean" in numbers
+        np.testing.assert_allclose([found[name] for name in numbers], [*numbers.values()], rtol=1e-4, atol=1e-5)
+    assert [answer.status for answer in bad] == [422] * 3, [answer.document for answer in bad]
+    for answer, word in zip(bad, ("day", "trials", "tries"), strict=True):
+        assert word in answer.document["error"]
 
 
 REFUSALS = [
@@ -175,6 +238,9 @@ def test_requests_that_wait_are_one_batch_and_keep_their_own_answers(port, array
 
 
 class Slow(ArrayRows):
+    def programs(self, questions):
+        return tuple(question.count for question in questions)  # of which that of two was not quick before
+
     def answer(self, questions):
         if questions[0].count == 2:
             time.sleep(0.5)
@@ -250,7 +316,8 @@ def random_bodies(port: int, seed: int):
 
 
 def test_random_bodies_get_no_server_error(port):
-    answers = ask(port, *itertools.islice(random_bodies(port, 0), 60))
+    answers, types = ask(port, *itertools.islice(random_bodies(port, 0), 60)), answers_of(port)
+    assert all(conforms(answer.document, types[str(answer.status)]) for answer in answers)
     assert {answer.status for answer in answers} <= {200, 400, 413, 422, 503}
     assert len({answer.status for answer in answers}) > 1
 

@@ -25,14 +25,15 @@ from lamu.typing import Document
 __all__ = ["application"]
 
 _LEVEL = 0.9
+_AT_ONCE = 4096  # bytes of a body that take less time to read than to hand to a thread
 
 
 def application(rows: ArrayRows | TableRows, limits: Limits | None = None, version: str = "") -> Starlette:
     """Returns the ASGI application that answers with the predictions of a posterior."""
     limits = Limits() if limits is None else limits
     metrics = Metrics()
-    batcher = Batcher(rows.answer, limits.rows, metrics)
-    about = document(rows, limits, version)
+    batcher = Batcher(rows.answer, rows.programs, limits.rows, metrics)
+    about: Document = {}
 
     async def predict(request: Request) -> Response:
         begun, counted = time.perf_counter(), metrics.waiting < limits.waiting
@@ -66,8 +67,11 @@ def application(rows: ArrayRows | TableRows, limits: Limits | None = None, versi
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         count = 1
-        while count <= size_of(limits.rows):  # all programs are compiled before the first request comes
-            rows.answer([Question(rows.read(rows.example(count)), count, _LEVEL)])
+        while count <= size_of(limits.rows):  # all programs are compiled before the first request comes, and timed then
+            questions = [Question(rows.read(rows.example(count)), count, _LEVEL)]
+            batcher.predicted(questions)
+            answers = batcher.predicted(questions)
+            about.update(about or document(rows, limits, version, answers[0][0]))
             count *= 4
         task = asyncio.create_task(batcher.run())
         try:
@@ -99,7 +103,9 @@ async def _question(request: Request, rows: ArrayRows | TableRows, limits: Limit
         body += part
         if len(body) > limits.body:
             raise Refused(413, f"the body has more than {limits.body:,} bytes; send fewer rows at a time")
-    # In a thread, since a body may be long and the loop has others to answer.
+    if len(body) <= _AT_ONCE:
+        return _read(body, rows, limits)
+    # In a thread, since the loop has others to answer.
     return await asyncio.to_thread(_read, body, rows, limits)
 
 

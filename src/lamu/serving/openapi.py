@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lamu.serving.limits import Limits
 from lamu.serving.rows import ArrayRows, TableRows
 from lamu.typing import Document
@@ -18,14 +20,9 @@ _STATUSES = {
 }
 
 
-def document(rows: ArrayRows | TableRows, limits: Limits, version: str) -> Document:
-    """Returns the document of `/openapi.json`."""
+def document(rows: ArrayRows | TableRows, limits: Limits, version: str, answer: Document) -> Document:
+    """Returns the document of `/openapi.json`; `answer` is that to a row, from which the types of all are read."""
     support = rows.posterior.model.likelihood.support
-    names = ["total", "aleatoric", "epistemic"]
-    names = (
-        ["prediction", "probabilities", *names] if support.has_classes else ["mean", *_ends(support.ordered), *names]
-    )
-    answer: Document = {"type": "object", "properties": {name: {} for name in names}, "required": names}
     request = {
         "type": "object",
         "required": ["rows"],
@@ -38,7 +35,7 @@ def document(rows: ArrayRows | TableRows, limits: Limits, version: str) -> Docum
     answers = {
         "type": "object",
         "required": ["predictions"],
-        "properties": {"predictions": {"type": "array", "items": answer}},
+        "properties": {"predictions": {"type": "array", "items": _types(answer)}},
     }
     sentence = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
     as_json = lambda schema: {"application/json": {"schema": schema}}
@@ -62,5 +59,12 @@ def document(rows: ArrayRows | TableRows, limits: Limits, version: str) -> Docum
     }
 
 
-def _ends(ordered: bool) -> list[str]:
-    return ["lower", "upper"] if ordered else []
+def _types(value: Any) -> Document:
+    """Returns the JSON schema of values like this one; null stands for what is infinite."""
+    if isinstance(value, dict):
+        properties = {name: _types(part) for name, part in value.items()}
+        return {"type": "object", "properties": properties, "required": list(value), "additionalProperties": False}
+    if isinstance(value, list):
+        items = _types(value[0]) if value else {}
+        return {"type": "array", "items": items, "minItems": len(value), "maxItems": len(value)}
+    return {"type": "string" if isinstance(value, str) else ["number", "null"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,10 @@ class ArrayRows:
             return np.asarray(self.posterior.model.inputs(np.asarray(rows, float)))
         except (ValueError, OverflowError) as error:
             raise Refused(422, " ".join(str(error).split())) from error
+
+    def programs(self, questions: Sequence[Question]) -> Hashable:
+        """Returns what is the same for requests that the same compiled programs answer."""
+        return size_of(sum(question.count for question in questions))
 
     def answer(self, questions: Sequence[Question]) -> list[Any]:
         """Returns the predictions of requests, each a list of one document a row."""
@@ -120,6 +124,12 @@ class TableRows:
             raise Refused(422, " ".join(str(error).split()).replace("the frame", "the request")) from error
         trials = table.beside.get("trials")
         return Completions(x, completions.row, completions.spread), trials
+
+    def programs(self, questions: Sequence[Question]) -> Hashable:
+        """Returns what is the same for requests that the same compiled programs answer."""
+        # A missing value or a new word makes several rows of one.
+        count, rows = (sum(part) for part in zip(*((q.count, q.rows[0].rows) for q in questions), strict=True))
+        return size_of(count) if rows == count else (count, size_of(rows))
 
     def answer(self, questions: Sequence[Question]) -> list[Any]:
         """Returns the predictions of requests, each a list of one document a row."""
