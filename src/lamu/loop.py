@@ -165,7 +165,7 @@ def fit(
             rows = devices.rows(training_rows(model, data))
         _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
         if devices.spans_processes:
-            _require_shared(traits, rows, checkpoint)
+            _require_shared(traits, rows)
         rows, held = set_aside(rows, validation, model, seed)
         held = held if held is None else devices.rows(held)
         length = Length.of(traits, rows, batch_size, epochs, steps)
@@ -249,7 +249,7 @@ class Run:
         draw = None
         if traits.length is not None or saved is not None:
             draw = draw_of(base, state, conclusion.objective, example)
-        history = History(traits, draw, None if saved is None else saved.folder / "draws")
+        history = History(traits, draw, None if saved is None else saved.folder / "draws", devices.writes)
         if saved is not None:
             state = devices.lay(saved.restore(state, history, best, draw, resume))
         history.reserve()
@@ -361,17 +361,12 @@ def _require_sense(
         )
 
 
-def _require_shared(traits: Traits, rows: Arrays | Stream, checkpoint: object) -> None:
+def _require_shared(traits: Traits, rows: Arrays | Stream) -> None:
     """Raises a ValueError for what one process of several would know alone."""
     if traits.needs_data_pass and not isinstance(rows, Arrays):
         raise ValueError(
             "this algorithm makes a pass over all data at the end, and each of several processes reads batches of its "
             "own; give arrays, of which each process may have a share"
-        )
-    if traits.length is not None and checkpoint is not None:
-        raise ValueError(
-            f"checkpoint={checkpoint!r} keeps a sampler's draws in files of one process; leave it out, or run the "
-            "chains in one process"
         )
 
 

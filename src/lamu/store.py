@@ -26,7 +26,7 @@ from lamu.drafts import draft
 from lamu.record import UnknownTypeError
 from lamu.typing import Document
 
-__all__ = ["StoreError", "altered", "fingerprint", "read", "read_content", "reading", "write"]
+__all__ = ["StoreError", "altered", "fingerprint", "read", "read_content", "reading", "write", "write_into"]
 
 FORMAT = "lamu-store-2"
 _LARGEST_SUMS = 2**16  # bytes
@@ -46,6 +46,14 @@ def write(path: str | os.PathLike[str], content: object, arrays: Mapping[str, np
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist; make it first")
+    with draft(path) as folder:
+        folder.mkdir(mode=0o755)
+        write_into(folder, content, arrays)
+    return path
+
+
+def write_into(folder: Path, content: object, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes the files of such a folder into one that is there, and that somebody renames when it is whole."""
     for name, array in arrays.items():
         if array.dtype == object:
             raise ValueError(
@@ -54,17 +62,14 @@ def write(path: str | os.PathLike[str], content: object, arrays: Mapping[str, np
     body = {"format": FORMAT, "arrays": list(arrays), "content": content}
     text = json.dumps(body, indent=1, allow_nan=True).encode()
     named: dict[str, Any] = {f"a{index}": array for index, array in enumerate(arrays.values())}
-    with draft(path) as folder:
-        folder.mkdir(mode=0o755)
-        # To the file itself, array after array and piece after piece: arrays that lie on disk may exceed the memory.
-        with _synced(folder / _ARRAYS) as file:
-            np.savez(file, **named)
-        with _synced(folder / _CONTENT) as file:
-            file.write(text)
-        sums = {name: _sum(folder / name) for name in (_CONTENT, _ARRAYS)}
-        with _synced(folder / _SUMS) as file:
-            file.write(json.dumps(sums, indent=1).encode())
-    return path
+    # To the file itself, array after array and piece after piece: arrays that lie on disk may exceed the memory.
+    with _synced(folder / _ARRAYS) as file:
+        np.savez(file, **named)
+    with _synced(folder / _CONTENT) as file:
+        file.write(text)
+    sums = {name: _sum(folder / name) for name in (_CONTENT, _ARRAYS)}
+    with _synced(folder / _SUMS) as file:
+        file.write(json.dumps(sums, indent=1).encode())
 
 
 def read(

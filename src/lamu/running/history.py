@@ -90,24 +90,27 @@ class DrawsOnDisk:
     """Draws in a folder, one `.npy` file a leaf, `[draws, ...]`, which NumPy maps into memory."""
 
     # The files have their whole length from the beginning, and the room for it on the disk; only those draws count that
-    # a checkpoint knows of, and a resumed run writes the others again.
+    # a checkpoint knows of, and a resumed run writes the others again. Of several processes one writes, and the others
+    # read its files at the end.
 
-    def __init__(self, like: object, total: int, folder: str | os.PathLike[str]) -> None:
-        self._like, self._total, self._folder = like, total, Path(folder)
+    def __init__(self, like: object, total: int, folder: str | os.PathLike[str], writes: bool = True) -> None:
+        self._like, self._total, self._folder, self._writes = like, total, Path(folder), writes
         self._files: list[np.memmap] = []
         self._count = 0
 
     def reserve(self) -> None:
         """Makes the files, so that a lack of room is known before the first step."""
-        self._open()
+        if self._writes:
+            self._open()
 
     def add(self, draws: object) -> None:
         """Writes draws, leaves `[n, ...]`, behind those that are there."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws)]
-        self._open()
         end = self._count + len(leaves[0])
-        for file, leaf in zip(self._files, leaves, strict=True):
-            file[self._count : end] = leaf
+        if self._writes:
+            self._open()
+            for file, leaf in zip(self._files, leaves, strict=True):
+                file[self._count : end] = leaf
         self._count = end
 
     @property
@@ -148,13 +151,14 @@ class DrawsOnDisk:
         for place, leaf in zip(self._places(), jax.tree.leaves(self._like), strict=True):
             shape = (self._total, *leaf.shape)
             if self._count:
-                file = np.lib.format.open_memmap(place, mode="r+")
+                file = np.lib.format.open_memmap(place, mode="r+" if self._writes else "r")
                 if file.shape[1:] != shape[1:] or file.dtype != leaf.dtype or len(file) < self._count:
                     raise ValueError(
                         f"{str(place)!r} holds {file.dtype}{list(file.shape)} and not {leaf.dtype}{list(shape)}; it is "
                         "of another run: choose another folder"
                     )
-                file = file if len(file) >= self._total else _longer(place, file, shape, self._count)
+                short = self._writes and len(file) < self._total
+                file = file if not short else _longer(place, file, shape, self._count)
             else:
                 file = _allocated(place, leaf.dtype, shape)
             self._files.append(file)
@@ -206,14 +210,21 @@ _OF_VALIDATIONS = ("validation_step", "validation_nll")
 class History:
     """The record of a run's steps, in the order in which they were taken."""
 
-    # `like`: the shapes of one draw (`jax.ShapeDtypeStruct`), for a sampler; None otherwise.
+    # `like`: the shapes of one draw (`jax.ShapeDtypeStruct`), for a sampler; None otherwise. `writes`: whether this
+    # process writes files.
 
-    def __init__(self, traits: Traits, like: object = None, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        traits: Traits,
+        like: object = None,
+        folder: str | os.PathLike[str] | None = None,
+        writes: bool = True,
+    ) -> None:
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_OF_STEPS, *_OF_VALIDATIONS)}
         self._draws: Any = None
         if like is not None and traits.length is not None:
             total = count(traits, traits.length)
-            self._draws = DrawsInMemory(like) if folder is None else DrawsOnDisk(like, total, folder)
+            self._draws = DrawsInMemory(like) if folder is None else DrawsOnDisk(like, total, folder, writes)
         self.steps = 0
 
     def reserve(self) -> None:

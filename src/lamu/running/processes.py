@@ -45,6 +45,13 @@ class Processes(Devices):
 
     def agreed(self, value: float | int, error: BaseException | None = None) -> float | int:
         """Returns what process 0 has; raises the error that any other process tells."""
+        return self._exchanged(value, error)[0]
+
+    def least(self, value: float | int) -> float | int:
+        """Returns the least of what the processes have."""
+        return min(self._exchanged(value))
+
+    def _exchanged(self, value: float | int, error: BaseException | None = None) -> list[float]:
         words = b"" if error is None else f"{type(error).__name__}: {error}".encode()[:_WORDS]
         record = np.frombuffer(np.float64(value).tobytes() + words.ljust(_WORDS), np.uint8)
         records = np.asarray(multihost_utils.process_allgather(record)).reshape(jax.process_count(), -1)
@@ -52,7 +59,7 @@ class Processes(Devices):
             said = other[8:].tobytes().decode(errors="replace").strip()
             if said and number != jax.process_index() and error is None:
                 raise OtherProcessFailed(f"process {number} failed: {said}")
-        return float(np.frombuffer(records[0, :8].tobytes(), np.float64)[0])
+        return np.frombuffer(np.ascontiguousarray(records[:, :8]).tobytes(), np.float64).tolist()
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from lamu.running.checkpoints import CheckpointError, Checkpoints, described, ro
 from lamu.running.compiled_steps import OneDevice
 from lamu.running.history import History
 from lamu.running.validation import Best
-from lamu.typing import State
+from lamu.typing import Document, State
 
 __all__ = ["Resumption"]
 
@@ -48,6 +48,10 @@ class Resumption:
         devices: OneDevice,
     ) -> Resumption:
         """Returns the resumption of a run, which is known again by all that decides its steps but their number."""
+        if devices.spans_processes:
+            from lamu.running.shared_checkpoints import SharedResumption  # here: most runs have one process
+
+            cls = SharedResumption
         run = {
             "seed": seed,
             "batch_size": batch_size,
@@ -68,8 +72,16 @@ class Resumption:
         if history.steps in (0, self._step):
             return
         due = now or best.stopped or time.monotonic() - self._at >= self._keeper.every
-        if not self._devices.agreed(due):
+        if not due:
             return
+        content, score, facts = self._content(state, best)
+        self._written = self._keeper.try_to_save(
+            history.steps, content, score, facts, history.arrays(), quietly=not self._written
+        )
+        self._at, self._step = time.monotonic(), history.steps
+
+    def _content(self, state: State, best: Best) -> tuple[State, float | None, Document]:
+        """Returns what a checkpoint holds, its score and its facts."""
         validated = best.state is not None
         facts = {
             "run": self._run,
@@ -77,22 +89,11 @@ class Resumption:
             "stopped": best.stopped,
         }
         content = {"state": state, "best": best.state if validated else state}
-        if self._devices.spans_processes:
-            content = {name: self._devices.together(part) for name, part in content.items()}
-        if not self._devices.writes:
-            self._at, self._step = time.monotonic(), history.steps
-            return
-        score = best.nll if validated else None
-        self._written = self._keeper.try_to_save(
-            history.steps, content, score, facts, history.arrays(), quietly=not self._written
-        )
-        self._at, self._step = time.monotonic(), history.steps
+        return content, best.nll if validated else None, facts
 
     def restore(self, state: State, history: History, best: Best, draw: object, resume: bool) -> State:
-        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none.
-
-        `draw` is of the shapes of what a step yields. A folder that holds checkpoints is an error without `resume`.
-        """
+        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none."""
+        # `draw` is of the shapes of what a step yields. A folder that holds checkpoints is an error without `resume`.
         step = self._keeper.latest()
         first = self._devices.agreed(-1 if step is None else step)
         if first != (-1 if step is None else step):
