@@ -37,6 +37,7 @@ TESTED_ELSEWHERE = {
     "test_latent",
     "lamu.calibration": "test_conformal, test_after_the_posterior, test_decisions_and_novelty",
     "lamu.composition": "test_composition",
+    "lamu.acquire": "test_acquire",
     "lamu.mcmc": "test_metropolis, test_stochastic_samplers",
     "lamu.memory": "test_memory",
     "lamu.priors": "laws/priors, laws/scale_laws, test_priors, test_hierarchical, test_correlated_priors, "

@@ -12,6 +12,7 @@ from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu import (
+        acquire,
         algorithms,
         batch_statistics,
         calibration,
@@ -94,6 +95,7 @@ __all__ = [
     "TemperatureFit",
     "Unconverged",
     "absorb",
+    "acquire",
     "add",
     "algorithms",
     "batch_statistics",

@@ -24,7 +24,7 @@ from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Rows, State
 
-__all__ = ["DrawnOutputs", "OwnStatistics", "Sampled", "settled_state"]
+__all__ = ["DrawnOutputs", "OwnStatistics", "Sampled", "is_certain", "settled_state"]
 
 
 @record
@@ -71,21 +71,21 @@ class Sampled(PredictiveRule):
     """
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        if isinstance(belief, Ensemble) and belief.log_weights is not None and _is_certain(belief):
+        if isinstance(belief, Ensemble) and belief.log_weights is not None and is_certain(belief):
             one = _points(belief.stacked, key)
             return DrawnOutputs(model, (network_state, one), one["likelihood"], _outputs, False, belief.log_weights)
         require_room(belief, key, samples)
         # Draws may be on disk: as an argument of a compiled function all of them would be read.
         draws = belief.draws(key, samples) if isinstance(belief, Draws) else _draws(belief, key, samples)
-        random = not _is_certain(belief)
+        random = not is_certain(belief)
         return DrawnOutputs(model, (network_state, draws), draws["likelihood"], _outputs, random)
 
 
-def _is_certain(belief: Belief) -> bool:
+def is_certain(belief: Belief) -> bool:
     """Whether there is nothing random in what represents the belief."""
     if isinstance(belief, Product):
-        return all(_is_certain(factor) for factor in belief.factors.values())
-    return _is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"
+        return all(is_certain(factor) for factor in belief.factors.values())
+    return is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"
 
 
 def require_room(belief: Belief, key: RandomKey, samples: int) -> None:

@@ -1,0 +1,445 @@
+r"""What to measure next: scores of candidates under a posterior, and the candidates that they choose.
+
+A posterior says what is not known yet; an acquisition function turns that into the next question. Each takes a
+posterior and the candidates' inputs, and returns the indices of those to ask, best first, with the scores by which they
+were chosen. Nothing is fitted here: ask, learn the answer, fit again.
+
+| to | take |
+|---|---|
+| learn the function from few labels | `bald`, `batch_bald` for several at once |
+| find the candidate with the largest value | `thompson`, `expected_improvement` |
+| choose an action for each row, and be rewarded | `thompson_arms` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import entr, ndtr
+
+from lamu.families import Draws, Ensemble
+from lamu.model import Model
+from lamu.posterior import Posterior
+from lamu.predictives import (
+    ClosedForm,
+    LaplaceBridge,
+    Linearised,
+    LinearisedMarginal,
+    Pooling,
+    Probit,
+    Propagated,
+    Sampled,
+    StudentRule,
+    TangentDraws,
+)
+from lamu.predictives.padding import ladder
+from lamu.predictives.sampled import is_certain
+from lamu.typing import Array, Inputs, Number, Prediction, RandomKey
+
+__all__ = [
+    "Chosen",
+    "bald",
+    "batch_bald",
+    "expected_improvement",
+    "function_draws",
+    "information",
+    "thompson",
+    "thompson_arms",
+]
+
+_AT_ONCE = 64  # rows of a bandit that share a block of draws, of which each takes its own
+# Rules that predict by the network's tangent at the mean: their functions are draws of that tangent.
+_OF_THE_TANGENT = (ClosedForm, LaplaceBridge, Linearised, LinearisedMarginal, Probit)
+_OF_PARAMETERS = (Propagated, Sampled, StudentRule)  # rules whose functions are the network's at drawn parameters
+_POINT = "the posterior is one point, about which nothing is uncertain; use ivon(), laplace() or deep_ensemble(...)"
+
+
+class Chosen(NamedTuple):
+    """What an acquisition function chose.
+
+    Attributes:
+        indices: the rows of the candidates, best first, `[n]`, none of them twice.
+        scores: the scores of all candidates, `[N]`; of Thompson sampling a row for each draw, `[n, N]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.acquire import Chosen
+        >>> indices, scores = Chosen(np.array([1]), np.array([0.1, 0.7]))
+    """
+
+    indices: np.ndarray
+    scores: np.ndarray
+
+
+def bald(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey, samples: int = 128) -> Chosen:
+    r"""Bayesian active learning by disagreement: the candidates whose labels say most about the parameters.
+
+    \[ I(y; \theta \mid x, D) = H\big[ E_q\, p(y \mid x, \theta) \big] - E_q\, H\big[ p(y \mid x, \theta) \big] \]
+
+    Each candidate is scored alone, so that several best ones may say the same: `batch_bald` is for these.
+
+    Args:
+        posterior: what is known; anything with `predict(x, samples, key)`.
+        x: the candidates' inputs `[N, ...]`.
+        n: how many to choose.
+        key: for draws of the parameters, where predictions need them.
+        samples: how many of these.
+
+    Returns:
+        The n most informative candidates, and the `information` of all, in nats.
+
+    Raises:
+        ValueError: for more choices than candidates, or a posterior that is one point, which no label informs.
+
+    Source: Houlsby, Huszár, Ghahramani & Lengyel (2011).
+
+    Examples:
+        >>> import jax, lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> posterior = lamu.regression(x[:20], y[:20])
+        >>> lamu.acquire.bald(posterior, x[20:], n=3, key=jax.random.key(0)).indices.shape
+        (3,)
+    """
+    rows, count = _few_sizes(posterior, x)
+    return _informative(*_best(information(posterior.predict(rows, samples=samples, key=key))[:count], n))
+
+
+def information(pred: Prediction) -> Array:
+    r"""Returns how much each target says about the parameters, in nats, `[N]`.
+
+    For classes it is the mutual information. For numbers, with the variance of the mean \(v\) and of the noise
+    \(s^2\) (`pred.epistemic` and `pred.aleatoric`), it is
+
+    \[ \tfrac12 \sum_k \log\Big( 1 + \frac{v_k}{s_k^2} \Big), \]
+
+    which is exact where output and noise are normal, and else, for noise that is normal, a bound from above.
+
+    Args:
+        pred: a prediction at the candidates.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> lamu.acquire.information(lamu.regression(x, y).predict(x[:5])).shape
+        (5,)
+    """
+    epistemic = jnp.asarray(pred.epistemic)
+    if not pred.support.has_classes:
+        epistemic = jnp.log1p(epistemic / jnp.asarray(pred.aleatoric)) / 2
+    return jnp.sum(epistemic.reshape(epistemic.shape[0], -1), axis=1)
+
+
+def batch_bald(
+    posterior: Posterior, x: Inputs, n: int, *, key: RandomKey, samples: int = 128, configurations: int = 1000
+) -> Chosen:
+    r"""Chooses candidates whose labels together say most about the parameters, one after the other.
+
+    \[ i_{b+1} = \arg\max_i\; I(y_{i_1}, \ldots, y_{i_b}, y_i; \theta \mid D), \]
+
+    over S draws of the function. It is at least \(1 - 1/e\) of the best batch. Of classes the labels' joint
+    probabilities are summed exactly up to a number of configurations, and over as many drawn ones beyond. Of
+    numbers, outputs have the draws' covariance and the noise is normal, so that what is left after some labels is that
+    of a Gaussian process.
+
+    Args:
+        posterior: what is known, a posterior of a network.
+        x: the candidates' inputs `[N, ...]`.
+        n: how many to choose.
+        key: for the draws.
+        samples: S. A batch cannot say more than \(\log S\) nats about S draws.
+        configurations: of the labels of a batch.
+
+    Returns:
+        The batch in the order of the choice, and what each candidate alone says, in nats.
+
+    Raises:
+        ValueError: for more choices than candidates, or a posterior that is one point.
+
+    Source: Kirsch, van Amersfoort & Gal (2019); for numbers Srinivas et al. (2010), lemma 5.3.
+
+    Examples:
+        >>> import jax, lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x[:30], y[:30]), lamu.algorithms.laplace(), epochs=30).posterior
+        >>> len(set(lamu.acquire.batch_bald(posterior, x[30:], 4, key=jax.random.key(0)).indices.tolist()))
+        4
+    """
+    draw_key, label_key = jax.random.split(key)
+    pred, means, weights = _draws(posterior, x, samples, draw_key)
+    _require(n, means.shape[1])
+    if pred.support.has_classes:
+        p = np.moveaxis(np.asarray(pred.support.probabilities(means)), 0, 1)  # [N, S, classes]
+        seed = np.asarray(jax.random.bits(label_key, (4,), jnp.uint32))
+        return _joint_classes(p, weights, n, np.random.default_rng(seed), configurations)
+    noise = np.asarray(pred.aleatoric)[: means.shape[1]].reshape(means.shape[1], -1)
+    away = means - np.average(means, axis=0, weights=weights)[None]
+    return _joint_numbers(np.sqrt(weights)[:, None, None] * away.reshape(len(away), *noise.shape), noise, n)
+
+
+def thompson(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey) -> Chosen:
+    """Thompson sampling: draws a function from the posterior, and chooses the candidate at which it is largest.
+
+    A candidate is chosen with the probability that it is the best. Several choices are of one draw each; a draw
+    whose best candidate is taken gives its next one. For the smallest value, fit the targets' negatives.
+
+    Args:
+        posterior: what is known of the function, a posterior of a network with one output.
+        x: the candidates' inputs `[N, ...]`.
+        n: how many to choose.
+        key: for the draws.
+
+    Returns:
+        The candidates in the order of the draws, and the draws.
+
+    Raises:
+        TypeError: for classes, or several outputs, which have no largest value.
+        ValueError: for more choices than candidates, or a posterior that is one point, of which all draws are the same.
+
+    Source: Thompson (1933); Kandasamy et al. (2018) for several at once.
+
+    Examples:
+        >>> import jax, lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> posterior = lamu.regression(x[:20], y[:20])
+        >>> lamu.acquire.thompson(posterior, x[20:], n=2, key=jax.random.key(0)).scores.shape
+        (2, 422)
+    """
+    values = _scalar(function_draws(posterior, x, n, key=key))
+    _require(n, values.shape[1])
+    taken: list[int] = []
+    for row in values:
+        taken.append(_largest(row, taken))
+    return Chosen(np.asarray(taken), values)
+
+
+def expected_improvement(
+    posterior: Posterior, x: Inputs, best: Number, n: int = 1, *, key: RandomKey, samples: int = 128
+) -> Chosen:
+    r"""Chooses the candidates from which the largest improvement on the best value is expected.
+
+    With the mean m and the standard deviation σ of the function at a candidate, its noise left out, and
+    \(z = (m - \text{best}) / \sigma\),
+
+    \[ E[\max(f - \text{best}, 0)] = \sigma\, \big( z\, \Phi(z) + \phi(z) \big), \]
+
+    which is exact where f is normal. For the smallest value, fit the targets' negatives.
+
+    Args:
+        posterior: what is known of the function; anything with `predict(x, samples, key)`.
+        x: the candidates' inputs `[N, ...]`.
+        best: the best value so far; of noisy targets the largest predicted mean where they were seen.
+        n: how many to choose; each is scored alone.
+        key: for draws of the parameters, where predictions need them.
+        samples: how many of these.
+
+    Returns:
+        The n candidates, and the expected improvement of all, in the units of the target.
+
+    Raises:
+        TypeError: for classes, or several outputs, which have no largest value.
+        ValueError: for more choices than candidates.
+
+    Source: Mockus (1975); Jones, Schonlau & Welch (1998).
+
+    Examples:
+        >>> import jax, lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> posterior = lamu.regression(x[:20], y[:20])
+        >>> lamu.acquire.expected_improvement(posterior, x[20:], y[:20].max(), key=jax.random.key(0)).scores.shape
+        (422,)
+    """
+    rows, count = _few_sizes(posterior, x)
+    pred = posterior.predict(rows, samples=samples, key=key)
+    if pred.support.has_classes:
+        raise TypeError("classes have no largest value; use a likelihood of numbers")
+    away = _scalar(np.asarray(pred.mean)[None, :count])[0] - float(best)
+    deviation = np.sqrt(np.asarray(pred.epistemic)[:count])
+    z = away / np.where(deviation > 0, deviation, 1.0)
+    unsure = deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi))
+    return _best(np.where(deviation > 0, unsure, np.maximum(away, 0.0)), n)
+
+
+def thompson_arms(arms: Sequence[Posterior], x: Inputs, *, key: RandomKey) -> np.ndarray:
+    """Thompson sampling of a contextual bandit: for each row the arm whose reward is largest under a draw of its own.
+
+    Arm a is chosen for a row with the probability that it is the best there. To act on the best guess instead
+    (greedy), compare the predicted means.
+
+    Args:
+        arms: the posterior of each arm's reward, fitted to the rows in which that arm was tried; of an arm that was
+            never tried, to any row with a weight of 1e-6, which leaves the prior.
+        x: the contexts `[N, ...]`, for each of which an arm is to be chosen.
+        key: for the draws, which are independent between rows and arms.
+
+    Returns:
+        The arms' numbers, `[N]`.
+
+    Raises:
+        TypeError: for rewards of several outputs.
+        ValueError: for fewer than two arms, or a posterior that is one point.
+
+    Source: Thompson (1933); Agrawal & Goyal (2013) for contexts.
+
+    Examples:
+        >>> import jax, lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> arms = [lamu.regression(x[:50], y[:50]), lamu.regression(x[50:80], y[50:80])]
+        >>> lamu.acquire.thompson_arms(arms, x[:5], key=jax.random.key(0)).shape
+        (5,)
+    """
+    if len(arms) < 2:
+        raise ValueError(f"there is nothing to choose between {len(arms)} arms; give the posteriors of two or more")
+    x, drawn = np.asarray(arms[0].model.inputs(x)), []
+    for arm, arm_key in zip(arms, jax.random.split(key, len(arms)), strict=True):
+        blocks = [x[first : first + _AT_ONCE] for first in range(0, len(x), _AT_ONCE)]
+        keys = jax.random.split(arm_key, len(blocks))
+        own = [
+            np.diagonal(_scalar(function_draws(arm, rows, len(rows), key=k)))
+            for k, rows in zip(keys, blocks, strict=True)
+        ]
+        drawn.append(np.concatenate(own))
+    return np.argmax(np.stack(drawn), axis=0)
+
+
+def function_draws(posterior: Posterior, x: Inputs, n: int, *, key: RandomKey) -> np.ndarray:
+    r"""Returns \(E[y \mid x, \theta_s]\) of n draws \(\theta_s\) from the posterior, `[n, N]` or `[n, N, K]`.
+
+    Each draw is one function for all rows, and the same function for the same key, wherever it is asked; the noise
+    of a target is left out. Of a linearised posterior (`laplace`, `conjugate`) it is a draw of the tangent, of a
+    pooled ensemble the mean of a member, each with the same probability.
+
+    Args:
+        posterior: a posterior of a network.
+        x: inputs `[N, ...]`.
+        n: how many draws.
+        key: for these.
+
+    Raises:
+        TypeError: for a graph or another target without inputs.
+        ValueError: for a posterior that is one point, of which all draws are the same.
+
+    Examples:
+        >>> import jax, lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> lamu.acquire.function_draws(lamu.regression(x, y), x[:5], 3, key=jax.random.key(0)).shape
+        (3, 5)
+    """
+    draw_key, member_key = jax.random.split(key)
+    _, means, weights = _draws(posterior, x, n, draw_key)
+    if isinstance(posterior.rule, Pooling):
+        means = means[np.asarray(jax.random.choice(member_key, len(means), (n,), p=jnp.asarray(weights)))]
+    return means
+
+
+def _draws(posterior: Posterior, x: Inputs, n: int, key: RandomKey) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Returns the mixture over independent draws of the function, E[y] of each, `[S, N, ...]`, and their weights."""
+    # Of `Pooling()` the draws are the members. The mixture has more rows than were asked for.
+    if not isinstance(posterior.model, Model):
+        raise TypeError(
+            f"draws of a function need a model with inputs, and a {type(posterior.model).__name__} has none"
+        )
+    if isinstance(posterior.rule, _OF_THE_TANGENT):
+        posterior = posterior.with_rule(TangentDraws())
+    elif isinstance(posterior.rule, _OF_PARAMETERS):
+        if is_certain(posterior.belief) and not isinstance(posterior.belief, Ensemble):
+            raise ValueError(_POINT)
+        # Not `belief.draws`, which of a chain or an ensemble is an even selection.
+        drawn = jax.tree.map(lambda leaf: leaf[None], posterior.sample(jax.random.clone(key), n))
+        posterior = replace(posterior, belief=Draws(drawn), rule=Sampled())
+    rows, count = _few_sizes(posterior, x)
+    pred: Any = posterior.predict(rows, samples=n, key=key)
+    parts = [part for _, part in pred.chunks()]
+    means = np.concatenate([part.each(lambda one, _: one.mean) for part in parts], axis=1)[:, :count]
+    return pred, means, np.exp(np.asarray(parts[0].log_weights))
+
+
+def _few_sizes(posterior: Any, x: Inputs) -> tuple[Inputs, int | None]:
+    """Returns inputs with the last row repeated up to one of few sizes, and how many there were."""
+    # Candidates become fewer with every label, and each number of rows would be a program of its own.
+    if not isinstance(posterior, Posterior) or not isinstance(posterior.model, Model):
+        return x, None
+    rows = np.asarray(posterior.model.inputs(x))
+    return np.concatenate([rows, np.repeat(rows[-1:], ladder(len(rows)) - len(rows), axis=0)]), len(rows)
+
+
+def _joint_classes(
+    p: np.ndarray, weights: np.ndarray, n: int, numbers: np.random.Generator, configurations: int
+) -> Chosen:
+    """Returns a batch by the joint mutual information of labels, of their probabilities `[N, S, classes]`."""
+    noise = np.einsum("s,nsk->n", weights, entr(p))  # E_q of the entropy
+    # P(labels | θ_s) of each configuration of the chosen rows' labels, and its share in a sum over all of them.
+    joint, shares = np.ones((1, p.shape[1])), np.ones(1)
+    gains, chosen = [], []
+    for _ in range(n):
+        both = joint * weights[None]
+        gains.append(np.array([shares @ entr(both @ own).sum(axis=1) for own in p]) - noise)
+        chosen.append(_largest(gains[-1], chosen))
+        if len(joint) * p.shape[2] <= configurations:
+            joint = (joint[:, None] * p[chosen[-1]].T[None]).reshape(-1, p.shape[1])
+            shares = np.ones(len(joint))
+        else:
+            joint = _drawn_configurations(numbers, p[chosen], weights, configurations)
+            shares = 1.0 / (configurations * (joint @ weights))
+    return _informative(np.asarray(chosen), gains[0])
+
+
+def _drawn_configurations(numbers: np.random.Generator, p: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+    """Returns the probabilities of drawn labels of some rows under each draw of θ, `[count, S]`."""
+    members = numbers.choice(len(weights), count, p=weights / weights.sum())
+    joint = np.ones((count, p.shape[1]))
+    for own in p:
+        below = np.cumsum(own[members], axis=1)
+        labels = (numbers.random(count)[:, None] * below[:, -1:] > below).sum(axis=1)
+        joint *= own[:, labels].T
+    return joint
+
+
+def _joint_numbers(root: np.ndarray, noise: np.ndarray, n: int) -> Chosen:
+    """Returns a batch by the information of normal outputs, whose covariance has the root `[S, N, K]`."""
+    gains, chosen = [], []
+    for _ in range(n):
+        gains.append(np.log1p((root**2).sum(axis=0) / noise).sum(axis=1) / 2)
+        chosen.append(_largest(gains[-1], chosen))
+        for k in range(root.shape[2]):  # what is left of the covariance when this number has been seen with noise
+            own, seen = root[:, chosen[-1], k], noise[chosen[-1], k]
+            variance = max(float(own @ own), np.finfo(own.dtype).tiny)
+            share = (1.0 - np.sqrt(seen / (variance + seen))) / variance
+            root = root - share * np.tensordot(own, np.tensordot(own, root, 1), 0)
+    return _informative(np.asarray(chosen), gains[0])
+
+
+def _largest(scores: np.ndarray, taken: list[int]) -> int:
+    """Returns the row with the largest score of those that are not taken."""
+    free = np.array(scores, float)
+    free[taken] = -np.inf
+    return int(np.argmax(free))
+
+
+def _best(scores: Any, n: int) -> Chosen:
+    _require(n, len(scores))
+    scores = np.asarray(scores)
+    return Chosen(np.argsort(-scores, kind="stable")[:n], scores)
+
+
+def _informative(chosen: np.ndarray, scores: np.ndarray) -> Chosen:
+    if not (scores > 0).any():
+        raise ValueError(_POINT)
+    return Chosen(chosen, scores)
+
+
+def _require(n: int, candidates: int) -> None:
+    if not 1 <= n <= candidates:
+        raise ValueError(f"n={n!r} of {candidates} candidates cannot be chosen; ask for 1 to {candidates}")
+
+
+def _scalar(values: Any) -> Any:
+    """Returns values `[n, N]`, or raises a TypeError."""
+    if values.ndim != 2:
+        raise TypeError(f"values of the shape {values.shape[1:]} have no largest one; use a likelihood of one output")
+    return values
