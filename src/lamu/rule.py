@@ -32,9 +32,9 @@ import jax.numpy as jnp
 from lamu import predictives, tree
 from lamu.data.batch import Batch
 from lamu.expectations import Delta, Expectation
-from lamu.families import Gaussian, Point, Product
+from lamu.families import Categorical, Gaussian, Point, Product
 from lamu.families.exponential import values_of, with_values
-from lamu.geometry import Geometry, Straight
+from lamu.geometry import Accumulation, Geometry, Straight
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import ClippedGradient, Curvature, Evaluation, NoCurvature, fisher_diagonal
 from lamu.objective.objective import dispersion_step
@@ -47,7 +47,7 @@ from lamu.record import record, static
 from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Statistics, Trace
 from lamu.update_rules import Inverse, NoMomentum
 
-__all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
+__all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "hedge_step", "natural_step"]
 
 # Where the precision starts; conventions, which the rule forgets at its own rate.
 _ROWS = 64  # of the example, whose curvature is where the precision starts
@@ -70,6 +70,48 @@ def natural_step(natural: Statistics, gradient: Statistics, rate: Numeric) -> St
     """
     # Of the values alone: what a family takes as given does not move.
     return with_values(natural, Straight().move(values_of(natural), tree.scale(values_of(gradient), -1.0), rate))
+
+
+def hedge_step(belief: Categorical, losses: Array, rate: Numeric) -> Categorical:
+    r"""Returns the weights of experts after one round of Hedge, which is the rule for a Categorical belief.
+
+    The expected loss \(\langle \mu, \ell \rangle\) of an expert drawn from the belief is linear in μ, so that its
+    gradient is known and the step, without the entropy, adds to λ:
+
+    \[ \lambda \leftarrow \lambda - \rho\, \nabla_\mu \langle \mu, \ell \rangle \iff
+       w_i \leftarrow \frac{w_i\, e^{-\rho \ell_i}}{\sum_j w_j\, e^{-\rho \ell_j}} \]
+
+    With \(\ell_i = -\log p_i(y)\) and ρ = 1 it is Bayes' rule. After T rounds of losses in [0, 1], whoever chose them,
+    the sum of expected losses exceeds the best expert's by at most \(\log n / \rho + \rho T / 8\), which is
+    \(\sqrt{T \log n / 2}\) for \(\rho = \sqrt{8 \log n / T}\).
+
+    Departures from the rule: the entropy is dropped, so that nothing is forgotten.
+
+    Args:
+        belief: the experts' weights.
+        losses: of each expert in this round, `[n]`.
+        rate: ρ.
+
+    Raises:
+        ValueError: for losses of another shape than the weights.
+
+    Source: Freund & Schapire (1997); Cesa-Bianchi & Lugosi (2006), theorem 2.2.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Categorical
+        >>> from lamu.rule import hedge_step
+        >>> after = hedge_step(Categorical(jnp.zeros(2)), jnp.array([0.0, 1.0]), jnp.log(3.0))
+        >>> [round(float(weight), 4) for weight in after.mean]
+        [0.75, 0.25]
+    """
+    losses = jnp.asarray(losses, jnp.result_type(belief.logits))
+    if losses.shape != jnp.shape(belief.logits):
+        raise ValueError(
+            f"losses of the shape {losses.shape} do not fit weights of {jnp.shape(belief.logits)}; give one an expert"
+        )
+    gradient = losses[..., :-1] - losses[..., -1:]  # of ⟨μ, ℓ⟩ in the minimal μ, which leaves the last expert out
+    return Accumulation().step(belief, -gradient, rate)
 
 
 def gaussian_step(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lamu.algorithms.ensembles.deep_ensemble import Anchors, Bootstrap, Seeds, deep_ensemble
     from lamu.algorithms.ensembles.mixture import EqualWeights, EvidenceWeights, mixture
     from lamu.algorithms.ensembles.swag import DiagonalDeviations, EverySteps, LastPart, LowRankDeviations, swag
+    from lamu.algorithms.mirror import Entropy, Hypentropy, Simplex, mirror_descent
     from lamu.algorithms.mixtures import mixture_vi, multimodal
     from lamu.algorithms.moments import pbp
     from lamu.algorithms.optimisers import (
@@ -52,11 +53,13 @@ __all__ = [
     "DenseHead",
     "DiagonalDeviations",
     "DiagonalHead",
+    "Entropy",
     "EqualWeights",
     "EverySteps",
     "Evidence",
     "EvidenceWeights",
     "HeadWeights",
+    "Hypentropy",
     "LargestVariance",
     "LastPart",
     "LowRankDeviations",
@@ -67,6 +70,7 @@ __all__ = [
     "ScalePerLayer",
     "ScalePerWeight",
     "Seeds",
+    "Simplex",
     "adagrad",
     "adam",
     "bayes_by_backprop",
@@ -92,6 +96,7 @@ __all__ = [
     "lie_group",
     "map_estimate",
     "mc_dropout",
+    "mirror_descent",
     "mixture",
     "mixture_vi",
     "multimodal",

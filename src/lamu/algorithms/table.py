@@ -18,6 +18,7 @@ _KINDS = (
     "mixtures",
     "moments",
     "black_box",
+    "mirror",
 )
 
 
