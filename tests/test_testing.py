@@ -13,8 +13,11 @@ import pytest
 from jax.scipy.stats import norm
 
 import lamu
+from lamu import tree
 from lamu.families import Gaussian
 from lamu.likelihoods import Bernoulli, Categorical, HeteroscedasticGaussian, Likelihood, Scaled
+from lamu.mcmc.chains import metropolis
+from lamu.mcmc.metropolis import Langevin, RandomWalk
 from lamu.operators import Diagonal
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal, Prior, ScaleMixture
 from lamu.record import record, static
@@ -22,11 +25,14 @@ from lamu.supports import Counts, PositiveReal, Real
 from lamu.testing import (
     ALGORITHM_LAWS,
     FAMILY_LAWS,
+    KERNEL_LAWS,
     LIKELIHOOD_LAWS,
     PRIOR_LAWS,
     LikelihoodCase,
     check_algorithm,
+    check_calibration,
     check_family,
+    check_kernel,
     check_likelihood,
     check_prior,
 )
@@ -287,11 +293,28 @@ class Slipped:
         return jnp.log(2 * jnp.pi) + (0.0 if self.slip == "entropy" else 1.0)
 
 
+def test_a_slip_in_a_family_of_positive_numbers_breaks_its_law() -> None:
+    """The draws of another rate, with the mean of these: the density alone tells."""
+
+    @record
+    class Other(lamu.families.Gamma):
+        def sample(self, key: Any) -> Any:
+            return lamu.families.Gamma(4.0 * self.shape, 4.0 * self.rate).sample(key)
+
+    with pytest.raises(AssertionError, match="draws_are_of_the_density: "):
+        check_family(Other(0.7, 2.0))
+
+
 def test_sound_families_pass() -> None:
     centre = jnp.array([1.0, -2.0])
     check_family(Slipped(centre))
     check_family(Gaussian({"a": centre}, Diagonal({"a": jnp.array([4.0, 0.5])})))
+    # Of every support: positive (of a shape below one the density is infinite at zero), shares, simplex, whole numbers.
     check_family(lamu.families.Gamma(3.0, 2.0))
+    check_family(lamu.families.Gamma(0.7, 2.0))
+    check_family(lamu.families.Beta(0.8, 3.0))
+    check_family(lamu.families.Dirichlet(jnp.array([0.5, 2.0, 3.0])))
+    check_family(lamu.families.Categorical(jnp.array([0.1, 0.2, 1.0])))
 
 
 @pytest.mark.parametrize(
@@ -330,6 +353,14 @@ def slipped(objective: Any, batch: Any, kind: str) -> Any:
         return replace(objective, temperature=1.0)
     if kind == "kappa is one":  # N / T = 1, the likelihood and the prior as they were
         return replace(objective, temperature=N)
+    if kind == "N twice":
+        return replace(objective, data_size=N * N)
+    if kind == "N of another table":
+        return replace(objective, data_size=24.0)
+    if kind == "temperature of the prior alone":
+        return replace(objective, temperature=1.0, model=replace(model, prior=Normal(model.prior.scale * T**0.5)))
+    if kind == "temperature of the likelihood alone":
+        return replace(objective, model=replace(model, prior=Normal(model.prior.scale / T**0.5)))
     if kind == "power ignored":
         return replace(objective, likelihood_power=1.0)
     if kind == "prior dropped":
@@ -387,6 +418,7 @@ def test_a_slip_in_an_algorithm_breaks_its_law(kind: str, law: str) -> None:
 
 
 ADAM, SGD, IVON = lamu.algorithms.adam(1e-2), lamu.algorithms.sgd(0.1), lamu.algorithms.ivon()
+VON = lamu.algorithms.von()
 ULA = lamu.mcmc.ula(chains=2, warmup=200, draws=400, step_size=0.1)
 
 
@@ -401,6 +433,10 @@ ULA = lamu.mcmc.ula(chains=2, warmup=200, draws=400, step_size=0.1)
         (IVON, "prior dropped", "likelihood_and_prior_are_weighed", "the prior is dropped"),
         (IVON, "temperature inverted", "the_belief_has_its_temperature", "the temperature is inverted"),
         (IVON, "temperature ignored", "the_belief_has_its_temperature", "the temperature is ignored"),
+        (IVON, "temperature of the prior alone", "likelihood_and_prior_are_weighed", "divides the prior alone"),
+        (IVON, "N twice", "the_belief_has_its_temperature", "N enters twice"),
+        (VON, "N of another table", "the_belief_has_its_temperature", "a linear fit of 48 rows"),
+        (VON, "temperature of the likelihood alone", "likelihood_and_prior_are_weighed", "the likelihood alone"),
         (IVON, "kappa is one", "the_belief_has_its_temperature", "which kappa = N / T must multiply"),
         (SGD, "loss of all rows", "only_a_rows_share_counts", "four times the rows"),
         (ULA, "prior dropped", "likelihood_and_prior_are_weighed", "the prior is dropped"),
@@ -412,6 +448,67 @@ def test_a_forgotten_scale_breaks_its_law(algorithm: Any, kind: str, law: str, s
     laws = {each.__name__: each for each in ALGORITHM_LAWS}
     with pytest.raises(AssertionError, match=said):
         laws[law](Slip(algorithm, kind))
+
+
+CONJUGATE = lamu.algorithms.conjugate()
+
+
+def test_conjugate_and_its_calibration_pass() -> None:
+    for law in ("likelihood_and_prior_are_weighed", "the_belief_has_its_temperature"):
+        {each.__name__: each for each in ALGORITHM_LAWS}[law](CONJUGATE)
+    check_calibration(CONJUGATE, runs=40)
+
+
+@pytest.mark.parametrize("kind", ["kappa is one", "N twice"])
+def test_parameters_of_the_prior_are_not_covered_where_a_scale_is_wrong(kind: str) -> None:
+    with pytest.raises(AssertionError, match="not uniform"):
+        check_calibration(Slip(CONJUGATE, kind), runs=40)
+
+
+@record
+class Proposal(Langevin):
+    """Langevin steps with a slip, or none."""
+
+    slip: str = static(default="")
+
+    def move(self, key: Any, chain: Any, target: Any, step_size: Any, inverse_mass: Any, warming: Any) -> Any:
+        if self.slip == "sign":
+            chain = replace(chain, gradient=-chain.gradient)
+        if self.slip == "one-sided":
+            vector = tree.ravel(chain.position)[0]
+            away = step_size * inverse_mass * jax.random.normal(key, vector.shape, vector.dtype)
+            new = self.begin(tree.ravel(chain.position)[1](vector + 0.2 * jnp.abs(away)), target)
+            log_ratio = new.log_density - chain.log_density
+            chain, acceptance = metropolis(jax.random.fold_in(jax.random.clone(key), 1), log_ratio, new, chain)
+            return chain, {"acceptance": acceptance}
+        after, statistics = super().move(key, chain, target, step_size, inverse_mass, warming)
+        if self.slip == "old gradient":
+            after = replace(after, gradient=chain.gradient)
+        if self.slip == "stays":
+            after = chain
+        return after, statistics
+
+
+def test_sound_kernels_pass() -> None:
+    for kernel in (RandomWalk(), Proposal()):
+        check_kernel(kernel)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "law"),
+    [
+        (Proposal(adjusted=False), "the_target_stays"),
+        (Proposal(slip="one-sided"), "the_target_stays"),
+        (Proposal(slip="sign"), "a_chain_knows_where_it_is"),
+        (Proposal(slip="old gradient"), "a_chain_knows_where_it_is"),
+        (Proposal(slip="stays"), "chains_move"),
+    ],
+    ids=["no test", "one-sided", "sign", "old gradient", "stays"],
+)
+def test_a_slip_in_a_kernel_breaks_its_law(kernel: Any, law: str) -> None:
+    with pytest.raises(AssertionError, match=f"{law}: "):
+        check_kernel(kernel)
+    assert law in {each.__name__ for each in KERNEL_LAWS}
 
 
 def test_the_report_names_every_broken_law() -> None:

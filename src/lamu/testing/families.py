@@ -32,21 +32,34 @@ def draws_have_the_mean(belief: Belief) -> None:
 
 
 def draws_are_of_the_density(belief: Belief) -> None:
-    r"""Stein's identities, \(E[\nabla \log q] = 0\) and \(E[\theta \nabla \log q] = -1\), over draws."""
-    # For beliefs over all real numbers; one of others is asked for `draws_have_the_mean` alone.
-    first = tree.ravel(belief.sample(jax.random.key(0)))[0]
-    far = tree.ravel(belief.mean)[1](first + 100.0 * jnp.sign(first))
-    if not np.isfinite(belief.log_prob(far)):
+    r"""Stein's identities, \(E[\nabla \log q] = 0\) and \(E[u \nabla \log q] = -1\), over draws."""
+    # Of real coordinates u: the logarithm of positive numbers, and the logit of those below one. A belief about whole
+    # numbers, or about vectors that sum to one, is asked for `draws_have_the_mean` alone.
+    draws = _draws(belief)
+    if any(_is_discrete_or_sums_to_one(np.asarray(leaf)) for leaf in jax.tree.leaves(draws)):
         return
+    unravel = tree.ravel(belief.sample(jax.random.key(0)))[1]
+    theta = jax.vmap(lambda one: tree.ravel(one)[0])(draws)
+    positive, below_one = jnp.all(theta > 0, axis=0), jnp.all((theta > 0) & (theta < 1), axis=0)
 
-    def scores(key: object) -> tuple[Any, Any]:
-        theta, unravel = tree.ravel(belief.sample(key))
-        slope = jax.grad(lambda vector: belief.log_prob(unravel(vector)))(theta)
-        return slope, theta * slope
+    def real(theta: Any) -> Any:
+        safe = jnp.where(positive, theta, 1.0)
+        return jnp.where(below_one, jnp.log(safe) - jnp.log1p(-jnp.where(below_one, theta, 0.5)), jnp.log(safe))
 
-    slope, product = jax.jit(jax.vmap(scores))(jax.random.split(jax.random.key(2), _DRAWS))
+    def log_density(u: Any) -> Any:
+        number = jnp.where(below_one, jax.nn.sigmoid(u), jnp.where(positive, jnp.exp(jnp.where(positive, u, 0.0)), u))
+        volume = jnp.where(below_one, jax.nn.log_sigmoid(u) + jax.nn.log_sigmoid(-u), jnp.where(positive, u, 0.0))
+        return belief.log_prob(unravel(number)) + jnp.sum(volume)
+
+    u = jax.vmap(lambda theta: jnp.where(positive, real(theta), theta))(theta)
+    slope = jax.jit(jax.vmap(jax.grad(log_density)))(u)
     within_errors(slope, 0.0, "the mean of the gradient of log q")
-    within_errors(product, -1.0, "the mean of the coordinate times the gradient of log q")
+    within_errors(u * slope, -1.0, "the mean of the coordinate times the gradient of log q")
+
+
+def _is_discrete_or_sums_to_one(draws: np.ndarray) -> bool:
+    whole = np.array_equal(draws, np.round(draws))
+    return whole or (draws.ndim > 1 and draws.shape[-1] > 1 and np.allclose(draws.sum(axis=-1), 1.0, atol=1e-4))
 
 
 def entropy_is_the_expected_surprise(belief: Belief) -> None:
