@@ -134,6 +134,7 @@ def test_it_equals_factor_analysis_on_numbers() -> None:
     assert own == pytest.approx(FactorAnalysis(1).fit(x).score(x), abs=0.03)
 
 
+@pytest.mark.stress
 def test_holes_of_every_kind_are_filled_by_what_the_others_say() -> None:
     """Planted in one hidden number: a word and a number are found again, and the intervals hold nine tenths."""
     table, random = planted(), np.random.default_rng(5)
