@@ -87,8 +87,8 @@ class Columns:
         ('number', 'count', 'category')
         >>> graph = latent.models.TableVAE(columns, 2)
         >>> posterior = lamu.fit(graph, columns.rows(frame), lamu.algorithms.adam(0.01), steps=20).posterior
-        >>> columns.imputed(posterior, frame, jax.random.key(0)).shape
-        (6, 7)
+        >>> columns.imputed(posterior, frame, jax.random.key(0), draws=10).shape
+        (6, 8)
     """
 
     encoding: Encoding = static()
