@@ -4,8 +4,8 @@
     python -m benchmarks.latent --quick          shorter runs on fewer rows
     python -m benchmarks.latent mnist holes      some of it
 
-Parts: linear, mnist, layers, labels, swept, holes, coding, pinwheel, priors, few, chosen, drawing. Images are
-read below the folder that `LAMU_DATA` names.
+Parts: linear, mnist, layers, labels, swept, holes, coding, pinwheel, priors, few, chosen, drawing, counts. Images
+and documents are read below the folder that `LAMU_DATA` names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from benchmarks.latent import (
     chosen,
     coding,
+    counts,
     drawing,
     few,
     holes,
@@ -40,6 +41,7 @@ PARTS = {
     "few": few.main,
     "chosen": chosen.main,
     "drawing": drawing.main,
+    "counts": counts.main,
 }
 
 
