@@ -78,7 +78,7 @@ def _mirror_descent() -> Check:
 
 def _outputs(problem: Any, weights: Any) -> Any:
     """The outputs of a linear network at these weights."""
-    return problem.objective.model.outputs({"network": weights, "likelihood": {}}, {}, problem.x)[0][:, 0]
+    return problem.objective.model.outputs({"network": weights, "likelihood": {}}, {}, jnp.asarray(problem.x))[0][:, 0]
 
 
 def _variational_head() -> Check:
