@@ -20,6 +20,7 @@ from lamu.data.inputs import Selection
 from lamu.data.table import Table, match
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
+from lamu.running.progress import Progress
 from lamu.scores import Estimate
 from lamu.scores.calibration import FEWEST_ROWS, calibrated_gap, estimate, rows_of, verdict
 from lamu.supports import value_of
@@ -165,7 +166,8 @@ def predict(
     parts = _blocks(posterior, table, y, encoding, request.samples or config["samples"])
     kept: list[dict[str, np.ndarray]] = []
     scored: list[dict[str, np.ndarray]] = []
-    with nullcontext() if out is None else draft(out) as path:
+    progress = Progress(rows, False if as_json else None, "predicting", "rows")
+    with nullcontext() if out is None else draft(out) as path, progress as bar:
         for predictions, values in parts:
             if path is not None:
                 _append_csv(path, predictions)
@@ -174,6 +176,7 @@ def predict(
                     predictions if as_json else {name: column[:MOST_ROWS] for name, column in predictions.items()}
                 )
             scored.append(values)
+            bar.update(int(predictions["row"][-1]) + 1)
     first = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
     row_scores = {name: np.concatenate([part[name] for part in scored]) for name in scored[0]}
     scores = estimates(row_scores)

@@ -111,8 +111,8 @@ class Interruption:
 class Progress:
     """Shows how far a run is, if asked or if standard error is a terminal."""
 
-    def __init__(self, total: int | None, show: bool | None, what: str = "fitting") -> None:
-        self._total, self._what = total, what
+    def __init__(self, total: int | None, show: bool | None, what: str = "fitting", unit: str = "steps") -> None:
+        self._total, self._what, self._unit = total, what, unit
         self._show = sys.stderr.isatty() if show is None else show
         self._bar: Any = None
         self._task: Any = None
@@ -128,7 +128,7 @@ class Progress:
                 TextColumn(self._what),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("steps  {task.fields[loss]}{task.fields[speed]}"),
+                TextColumn(self._unit + "  {task.fields[loss]}{task.fields[speed]}"),
                 TimeRemainingColumn(),
             )
             self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
@@ -140,7 +140,7 @@ class Progress:
         """Moves the bar to `done` steps, of the loss that is given."""
         if self._bar is not None:
             speed = self._bar.tasks[0].speed
-            words = f"{speed:,.0f} steps/s" if speed else ""
+            words = f"{speed:,.0f} {self._unit}/s" if speed else ""
             shown = "" if loss is None else f"loss {loss:.4f}  "
             self._bar.update(self._task, completed=done, loss=shown, speed=words)
 
