@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 import lamu
 from lamu import graphs
-from lamu.families import Dirichlet, Gamma, NormalGamma
+from lamu.families import Dirichlet, Gamma, GaussianChain, NormalGamma
 
 RANDOM = np.random.default_rng(4)
 A, Q, R = np.array([[1.0, 0.5], [0.0, 0.9]]), np.diag([2.0, 3.0]), 4.0  # Q and R are precisions
@@ -171,3 +171,16 @@ def test_em_finds_the_variances_of_a_level() -> None:
     score = jax.grad(lambda log: graph.row_bounds(graph.values(jax.tree.map(jnp.exp, log)), batch)[0])
     for slope in jax.tree.leaves(score(jax.tree.map(jnp.log, point))):
         assert abs(float(slope)) < 1e-4
+
+
+def test_a_diffuse_start_that_nothing_observes_is_wide_in_single_precision() -> None:
+    """The precision of its start is far below the last digit of what the natural parameters hold."""
+    with jax.enable_x64(False):
+        one = jnp.ones((1, 1), jnp.float32)
+        walk = GaussianChain.homogeneous(40, jnp.zeros(1, jnp.float32), 1e-6 * one, one, 7.0 * one)
+        found = walk.with_natural(walk.to_natural())
+        assert np.all(np.isfinite(found.sample(jax.random.key(0))))
+        assert np.all((found.std > 100.0) & (found.std < 3000.0))
+        assert np.all(
+            np.isfinite(jax.grad(lambda parts: walk.with_natural(parts).log_partition())(walk.to_natural())[1])
+        )

@@ -278,7 +278,7 @@ class GaussianChain(SeriesFamily):
                 root = jnp.linalg.cholesky(Q)
                 whitened = solve_triangular(root, jnp.concatenate([C.T, g[:, None]], axis=1), lower=True)
                 W, w = whitened[:, :-1], whitened[:, -1]
-                found = h + W.T @ w, P - W.T @ W
+                found = h + W.T @ w, _above_rounding(P - W.T @ W, P)
                 return found, found
 
             last = h[-1], P[-1]
@@ -399,6 +399,13 @@ def _padded(b: Array, A: Array, Q: Array, length: Array) -> tuple[Array, Array, 
 
 def _identities(like: Array) -> Array:
     return jnp.broadcast_to(jnp.eye(like.shape[-1], dtype=like.dtype), like.shape)
+
+
+def _above_rounding(remaining: Array, whole: Array) -> Array:
+    """Returns a precision whose diagonal is at least what the difference that made it can resolve."""
+    # A diffuse start under a series without observations is the difference of two precisions that agree in all digits.
+    least = 4 * jnp.finfo(whole.dtype).eps * jnp.diagonal(whole)
+    return remaining + jnp.diag(jax.lax.stop_gradient(jnp.maximum(least - jnp.diagonal(remaining), 0.0)))
 
 
 def _solution(matrix: Array, vector: Array) -> Array:
