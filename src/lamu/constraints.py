@@ -6,7 +6,7 @@ r"""Parameters with constraints, as images of real ones: \(\theta = g(u)\), leaf
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -128,14 +128,35 @@ class TransformedBelief:
         centre = self.base.mean
         if self.kind == "degenerate":
             return self._image(centre)
+        return self._told(lambda draws: jnp.mean(draws, axis=0), centre)
+
+    @property
+    def std(self) -> Params:
+        """The standard deviation of each number of θ, by draws as the mean."""
+        centre = self.mean  # an AttributeError where there are several modes
+        if self.kind == "degenerate":
+            return tree.zeros_like(centre)
+        return self._told(lambda draws: jnp.std(draws, axis=0), self.base.std)
+
+    def interval(self, level: float = 0.9) -> tuple[Params, Params]:
+        """Returns the ends of the central interval of each number of θ, by draws as the mean."""
+        centre = self.mean
+        if self.kind == "degenerate":
+            return centre, centre
+        low, high = self.base.interval(level)
+        end = lambda probability: lambda draws: jnp.quantile(draws, probability, axis=0)
+        return self._told(end((1.0 - level) / 2.0), low), self._told(end((1.0 + level) / 2.0), high)
+
+    def _told(self, function: Callable[[Array], Array], known: Params) -> Params:
+        """Returns a function of draws of every leaf; what is known of u where a leaf is its own image."""
         draws = self._image(jax.vmap(self.base.sample)(jax.random.split(jax.random.key(0), _CENTRE)))
-        average = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), draws)
-        whole, real = (found if self.part is None else found[self.part] for found in (average, centre))
+        average = jax.tree.map(function, draws)
+        whole, real = (found if self.part is None else found[self.part] for found in (average, known))
         exact = dict(zip(tree.paths(real), jax.tree.leaves(real), strict=True))
         chosen = tree.map_with_path(
             lambda path, leaf: exact[path] if self.constraints._transform(path) is None else leaf, whole
         )
-        return chosen if self.part is None else {**centre, self.part: chosen}
+        return chosen if self.part is None else {**known, self.part: chosen}
 
     def sample(self, key: RandomKey) -> Params:
         """Returns the image of a draw."""
