@@ -115,10 +115,24 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
     def has_categories(self, batch: Batch) -> bool:
         """Whether categories of rows are summed out, so that of several starts one may be much better than others."""
 
+    def has_alike_members(self, batch: Batch) -> bool:
+        """Whether only a draw tells members of a plate apart at the start, as it does topics; not by default.
+
+        Args:
+            batch: some rows.
+        """
+        del batch
+        return False
+
     @property
     def longest_series(self) -> int:
         """The number of times of the longest series of categories, one where there is none."""
         return 1
+
+    @property
+    def short_ascent(self) -> tuple[int, int]:
+        """The sweeps of an ascent that judges a start, and how many rows it takes at most."""
+        return _SWEEPS, max(1, _POINTS // self.longest_series)
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Numeric) -> Belief:
         """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
@@ -129,7 +143,7 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
 
     def starts(self, key: RandomKey, batch: Batch, temperature: Numeric, count: int) -> dict[str, Belief]:
         """Returns beliefs that several ascents over all rows start from, by name, along a leading axis."""
-        if self.has_categories(batch):
+        if self.has_categories(batch) or self.has_alike_members(batch):
             return best_starts(self, key, batch, temperature, count, max(_STARTS_OF_ASCENT, count))
         T = jnp.asarray(temperature, batch.weight.dtype)
         return jax.vmap(jax.jit(lambda key: self.first_beliefs(key, batch, T)))(jax.random.split(key, count))
@@ -223,7 +237,7 @@ def best_starts(
     # rows stays there.
     T = jnp.asarray(temperature, batch.weight.dtype)
     steps, rows = target.longest_series, batch
-    most = max(1, _POINTS // steps)
+    sweeps, most = target.short_ascent
     if len(batch.mask) > most:  # any rows, since those of one component may stand together
         places = jax.random.permutation(jax.random.fold_in(key, 0), len(batch.mask))[:most]
         rows = jax.tree.map(lambda leaf: leaf[places], batch)
@@ -248,7 +262,7 @@ def best_starts(
             return beliefs, value
 
         first = target.first_beliefs(key, rows, T)
-        return jax.lax.fori_loop(0, _SWEEPS, sweep, (first, jnp.asarray(-jnp.inf, T.dtype)))
+        return jax.lax.fori_loop(0, sweeps, sweep, (first, jnp.asarray(-jnp.inf, T.dtype)))
 
     # The steps of a series cost what they cost for one start; rows of all would fill a cache.
     side_by_side = jax.vmap if steps > 1 else lambda f: lambda keys: jax.lax.map(f, keys)

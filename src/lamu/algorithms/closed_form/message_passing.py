@@ -243,7 +243,7 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
     Args:
         tolerance: the rise of the bound in a sweep at which a run has settled, in nats a row.
         restarts: how many random starts run side by side; the posterior is the one with the best bound. Where rows have
-            latent categories or states these are the best of eight short ones.
+            latent categories or states, or topics, these are the best of eight short ones.
 
     Returns:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
