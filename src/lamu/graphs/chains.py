@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,7 @@ def chains_of_rows(
     statistics: Mapping[str, Any],
     data: Mapping[str, Any],
     key: RandomKey,
-    kept: Callable[[Row, Environment, dict[str, Any], dict[str, Any], dict[str, Any]], Any],
+    kept: Callable[[Row, Environment, dict[str, Any], dict[str, Any], dict[str, Any], RandomKey], Any],
     draws: int,
     warmup: int,
     first: Any = 0,
@@ -112,15 +112,15 @@ def chains_of_rows(
             taken = _finite(proposed)
             return jax.tree.map(lambda a, b: jnp.where(taken, a, b), proposed, missing), values, log_step
 
-        def keep(state: State) -> Any:
+        def keep(state: State, key: RandomKey) -> Any:
             missing, values, _ = state
             row = row_of({**data, **missing})
-            return kept(row, with_values(row, values).environment(at, {}), missing, values, holes)
+            return kept(row, with_values(row, values).environment(at, {}), missing, values, holes, key)
 
         def independent(number: Array) -> Any:
             of_draw, of_rest = jax.random.split(jax.random.fold_in(key, number))
             values, _ = drawn_latents(local, bare, at, of_draw)
-            return keep((filled(bare, values, of_rest), values, None))
+            return keep((filled(bare, values, of_rest), values, None), jax.random.clone(of_rest))
 
         if not bare.coupled and not any(name in local and local[name].random for name in latents):
             return jax.lax.map(independent, jnp.arange(draws))  # of p(z | what is observed) itself
@@ -136,8 +136,9 @@ def chains_of_rows(
         state = jax.lax.scan(step, state, jnp.arange(warmup))[0]
 
         def kept_step(state: State, number: Array) -> tuple[Any, Any]:
-            state = sweep(state, jax.random.fold_in(of_sweeps, number), jnp.zeros((), dtype))
-            return state, keep(state)
+            own = jax.random.fold_in(of_sweeps, number)
+            state = sweep(state, own, jnp.zeros((), dtype))
+            return state, keep(state, jax.random.clone(own))
 
         return jax.lax.scan(kept_step, state, jnp.arange(warmup, warmup + draws))[1]
 
@@ -187,10 +188,14 @@ def with_values(row: Row, values: Mapping[str, Any]) -> Row:
     return row
 
 
-def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tuple[dict[str, Any], Environment]:
-    """Returns a draw of every variable of a new row in the order of the program, by name, and all statistics."""
+def ancestral(
+    graph: Any, statistics: Mapping[str, Any], key: RandomKey, leaves: Container[str] = ()
+) -> tuple[dict[str, Any], Environment]:
+    """Returns a draw of every variable of a new row but the leaves, in the order of the program, and all statistics."""
     at, values = Environment(dict(statistics)), {}
     for number, site in enumerate(in_dtype(graph.in_rows, dtype_of(statistics))):
+        if site.name in leaves:
+            continue
         values[site.name] = drawn_site(site, at, jax.random.fold_in(key, number))
         with lenient():
             known = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}

@@ -12,7 +12,7 @@ from lamu.graphs.factor import Factor, argument
 from lamu.graphs.statistics import Chance, Observed, Simplex
 from lamu.record import record
 from lamu.supports import TwoClasses
-from lamu.typing import Array, Inputs, RandomKey, State
+from lamu.typing import Array, Inputs, RandomKey
 
 __all__ = ["Circuit", "CircuitFactor"]
 
@@ -104,28 +104,42 @@ class CircuitFactor(Factor):
         chance = jax.nn.sigmoid(jax.vmap(log_odds)(jnp.eye(len(observed), dtype=bool)) / at.temperature)
         return chance, chance * (1.0 - chance)
 
-    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
-        # Draws one entry after the other.
-        def step(state: State, entry: Array) -> tuple[Any, None]:
-            y, known = state
-            chance = self.completed(Observed(y), at, known)[0][entry]
-            drawn = jax.random.bernoulli(jax.random.fold_in(key, entry), chance).astype(y.dtype)
-            return (y.at[entry].set(jnp.where(known[entry], y[entry], drawn)), known.at[entry].set(True)), None
+    def drawn_log_odds(self, key: RandomKey, x: Inputs, at: Environment, observed: Any) -> Array:
+        """Returns the log odds of every entry given a draw of the categories of all sums, from the root down."""
+        # Given them the entries are independent. Those that are there say which categories are likely.
+        choice = jnp.zeros(1, int)
+        for number, terms in enumerate(reversed(self._upwards(x, at, observed)[1])):
+            own = jax.random.fold_in(key, number)
+            pairs = jnp.arange(len(terms))
+            below = jnp.repeat(jax.random.categorical(own, terms[pairs, choice[: len(terms)]]), 2)
+            choice = jnp.concatenate([below, choice[len(terms) :]])
+        p, entries = self.chance.of_kind(Chance, at), jnp.arange(len(choice))
+        return (p.log - p.log_complement)[entries, choice] / at.temperature
 
-        return jax.lax.scan(step, (value, observed), jnp.arange(len(observed)))[0][0]
+    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+        # Draws the categories of all sums, and then what is missing.
+        of_sums, of_entries = jax.random.split(key)
+        chance = jax.nn.sigmoid(self.drawn_log_odds(of_sums, Observed(value), at, observed))
+        return jnp.where(observed, value, jax.random.bernoulli(of_entries, chance).astype(value.dtype))
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the row, or its bound.
+        return at.temperature * self._upwards(x, at, observed)[0]
+
+    def _upwards(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, list[Array]]:
+        """Returns the root, and of every level what its sums are over, `[pairs, sums, K]`."""
         p, T = self.chance.of_kind(Chance, at), at.temperature
         one = jnp.asarray(x.value, p.log.dtype)[:, None]
         leaves = one * p.log + (1.0 - one) * p.log_complement
         value = leaves if observed is None else jnp.where(observed[:, None], leaves, jnp.zeros_like(leaves))
-        value = value / T
+        value, summed = value / T, []
         for weight in self.weights:
             log = weight.of_kind(Simplex, at).log
             pairs = len(log)
             products = value[0 : 2 * pairs : 2] + value[1 : 2 * pairs : 2]
-            sums = jax.nn.logsumexp(log / T + products[:, None, :], axis=-1)
+            terms = log / T + products[:, None, :]
+            summed.append(terms)
+            sums = jax.nn.logsumexp(terms, axis=-1)
             odd = value[2 * pairs :]
             value = jnp.concatenate([sums, odd]) if len(odd) else sums
-        return T * value[0, 0]
+        return value[0, 0], summed

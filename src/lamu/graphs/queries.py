@@ -18,9 +18,10 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
 from lamu.graphs.chains import ancestral, chains_of_rows, with_values
+from lamu.graphs.circuit import CircuitFactor
 from lamu.graphs.elimination import first_local, marginalise, require_key
 from lamu.graphs.expressions import Environment
-from lamu.graphs.factor import averaged
+from lamu.graphs.factor import averaged, one_hot
 from lamu.graphs.joint import Row, dtype_of, in_dtype, names_above, shape_of, value_of
 from lamu.graphs.normal_factors import (
     LocatedMultivariateNormal,
@@ -34,7 +35,8 @@ from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import over_blocks
-from lamu.graphs.statistics import Categories, Chance, Simplex
+from lamu.graphs.statistics import Categories, Chance, Observed, Simplex
+from lamu.graphs.words import WordsFactor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
@@ -160,19 +162,23 @@ def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) 
     def one(data: Data, natural: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
         beliefs = {name: part.belief() for name, part in natural.items()}
-        moments: dict[str, Any] = {site.name: site.kind.under(beliefs[site.name]) for site in row.latent}
+        moments: dict[str, Any] = {site.name: _predictive(site, beliefs[site.name]) for site in row.latent}
         means, variances = {}, {}
         for site in sites:
             value, observed = value_of(data, site.name)
-            if value is None or isinstance(value, tuple):
+            if value is None:
                 continue
-            if observed is None:
+            if isinstance(site.factor, WordsFactor):
+                means[site.name], variances[site.name] = site.factor.predicted(row.environment(at, moments))
+            elif observed is None:
                 means[site.name], variances[site.name] = value, jnp.zeros(jnp.shape(value), dtype)
             elif site.name in beliefs:
                 means[site.name], variances[site.name] = beliefs[site.name].mean, beliefs[site.name].std ** 2
             else:
                 here = row.environment(at, moments)
                 mean, variance = _mixed(site, here, row.known.get(site.name), observed)
+                if site.kind is Categories:
+                    value, observed = one_hot(value, mean.shape[-1]), observed[..., None]
                 means[site.name] = jnp.where(observed, value.astype(mean.dtype), mean)
                 variances[site.name] = jnp.where(observed, jnp.zeros_like(variance), variance)
         return means, variances
@@ -180,6 +186,11 @@ def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) 
     with lenient():
         means, variances = jax.vmap(one)(rows.y, natural)
     return (*means.values(), *variances.values()) if len(means) == 1 else (means, variances)
+
+
+def _predictive(site: GraphSite, belief: Belief) -> Statistics:
+    """Returns what moments of a row depend on: μ of a latent, and T(E[p]) of probabilities p."""
+    return site.kind.of(belief.mean) if site.kind in (Simplex, Chance) else site.kind.under(belief)
 
 
 def _mixed(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
@@ -248,6 +259,7 @@ def idle_units(graph: Any, belief: Belief, rows: Batch) -> dict[str, tuple[int, 
 
 
 _WARMUP = 50  # sweeps of a chain before its draws are kept
+_OF_SUMS = 11  # what the key of a circuit's categories is folded with
 
 
 @record
@@ -281,14 +293,19 @@ def completed_by_draws(
     count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
     each = -(-samples // count)
     holes = {name: part for name, part in rows.y.items() if isinstance(part, Incomplete)}
+    documents = {site.name: site for site in graph.in_rows if isinstance(site.factor, WordsFactor)}
     size = 2 * each * count * sum(memory.bytes_of(part.value) for part in holes.values())
+    size += 4 * each * count * len(jax.tree.leaves(rows.y)[0]) * sum(_words(site) for site in documents.values())
     memory.demand(size, f"{each * count:,} draws of all rows", "ask for fewer samples, or for fewer rows at a time")
     compute = lambda data, first: _chains(graph, theta, data, jax.random.clone(of_rows), first, each, count)
-    drawn = over_blocks(compute, rows.y, axis=1) if holes else {}
+    drawn = over_blocks(compute, rows.y, axis=1) if holes or documents else {}
     told = {}
     for site in graph.in_rows:
         part = rows.y.get(site.name)
-        if site.name in holes:
+        if site.name in documents and site.name in drawn:
+            word = jnp.zeros(drawn[site.name][0].shape[1])  # one more of the document
+            told[site.name] = DrawnEntries(word, word > 0, law_of(site), *drawn[site.name])
+        elif site.name in holes:
             told[site.name] = DrawnEntries(part.value, part.observed, law_of(site), *drawn[site.name])
         elif part is not None:
             told[site.name] = DrawnEntries(part, None, None, None, None)
@@ -317,7 +334,9 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
     told = {}
     for site in last:
         f = drawn[site.name][0]
-        shape = (n, *(_shape(site) or (f.shape[2],)))
+        own = _shape(site)
+        word = isinstance(site.factor, WordsFactor)
+        shape = (n, *(() if word else (f.shape[2],) if own is None else own))
         nothing = jnp.zeros(shape, f.dtype), jnp.zeros(shape, bool)
         told[site.name] = DrawnEntries(*nothing, laws[site.name], *drawn[site.name])
     return told
@@ -330,6 +349,8 @@ def law_of(site: GraphSite) -> Likelihood:
         return factor.of_entry
     if isinstance(factor, CategoricalFactor):
         return Categorical(shape_of(site)[-1])
+    if isinstance(factor, WordsFactor):
+        return Categorical(_words(site))
     law = _LAWS.get(type(factor))
     if law is None:
         raise TypeError(
@@ -337,6 +358,12 @@ def law_of(site: GraphSite) -> Likelihood:
             "draw it by lamu.latent.generate(posterior, n), or leave it out of the rows"
         )
     return law()
+
+
+def _words(site: GraphSite) -> int:
+    """Returns the size of the vocabulary of documents."""
+    factor: Any = site.factor
+    return factor.topic.shape[-1]
 
 
 def _values(graph: Any, belief: Belief, samples: int, key: RandomKey) -> Any:
@@ -354,8 +381,10 @@ def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array,
         at, local = Environment(dict(statistics)), graph.local or {}
         sites = {site.name: site for site in in_dtype(graph.in_rows, dtype_of(statistics))}
 
-        def kept(row: Row, here: Environment, missing: Any, values: Any, holes: Any) -> Any:
-            told = {name: _entries(sites[name], here, holes[name]) for name in missing}
+        def kept(row: Row, here: Environment, missing: Any, values: Any, holes: Any, key: RandomKey) -> Any:
+            told = {name: _entries(sites[name], here, key, holes[name]) for name in missing}
+            words = [name for name in row.known if isinstance(sites[name].factor, WordsFactor)]
+            told |= {name: _entries(sites[name], here, key) for name in words}
             labels = [name for name in names if name not in missing]
             if labels:
                 natural = marginalise(local, row, at, require_key(local, None))[1]
@@ -377,17 +406,25 @@ def _ancestral(
 
     def one(s: Array, row: Array) -> Any:
         statistics = jax.tree.map(lambda leaf: leaf[s % count], theta)
-        here = ancestral(graph, statistics, jax.random.fold_in(jax.random.fold_in(key, s), row))[1]
-        return {site.name: _entries(site, here) for site in in_dtype(last, dtype_of(statistics))}
+        own = jax.random.fold_in(jax.random.fold_in(key, s), row)
+        here = ancestral(graph, statistics, jax.random.clone(own), {site.name for site in last})[1]
+        return {site.name: _entries(site, here, own) for site in in_dtype(last, dtype_of(statistics))}
 
     return jax.lax.map(
         lambda s: jax.vmap(lambda row: one(s, row))(first + jnp.arange(rows, dtype=first.dtype)), jnp.arange(samples)
     )
 
 
-def _entries(site: GraphSite, here: Environment, part: Incomplete | None = None) -> tuple[Array, Any, Any]:
+def _entries(
+    site: GraphSite, here: Environment, key: RandomKey, part: Incomplete | None = None
+) -> tuple[Array, Any, Any]:
     """Returns the outputs of every entry's law, `[entries, outputs]`, its parameters, and a covariance of entries."""
     factor = site.factor
+    if isinstance(factor, CircuitFactor):  # given its categories the entries are independent
+        value, observed = (jnp.zeros(factor.shape), jnp.zeros(factor.shape, bool))
+        value, observed = (value, observed) if part is None else (part.value, part.observed)
+        of_sums = jax.random.fold_in(key, _OF_SUMS)
+        return factor.drawn_log_odds(of_sums, Observed(value), here, observed)[:, None], {}, None
     if isinstance(factor, Potential):
         return (*factor.entries(here), None)
     if isinstance(factor, OfVectors):
@@ -397,7 +434,7 @@ def _entries(site: GraphSite, here: Environment, part: Incomplete | None = None)
         shape = _shape(site)
         if shape is not None and not isinstance(factor, CategoricalFactor):
             mean, variance = jnp.broadcast_to(mean, shape), jnp.broadcast_to(variance, shape)
-    if isinstance(factor, CategoricalFactor):
+    if isinstance(factor, CategoricalFactor | WordsFactor):
         return jnp.log(mean).reshape(-1, mean.shape[-1]), {}, None
     f = jnp.reshape(mean, (-1, 1))
     law = _LAWS.get(type(factor))
@@ -435,5 +472,6 @@ _LAWS: dict[Any, Any] = {
     LocatedMultivariateNormal: Gaussian,
     BernoulliFactor: Bernoulli,
     BernoulliLogitsFactor: Bernoulli,
+    CircuitFactor: Bernoulli,
     PoissonFactor: Poisson,
 }

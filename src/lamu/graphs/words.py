@@ -82,6 +82,13 @@ class WordsFactor(OfWords):
         top = jax.lax.stop_gradient(jnp.max(log, axis=-1))
         return WordsInVocabulary(self.share, jnp.exp(log - top[:, None]), top)
 
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        # Returns the probabilities of one more word of the document, and those of each word against the others.
+        share, topic = (jnp.exp(part.of_kind(Simplex, at).log) for part in (self.share, self.topic))
+        p = share @ topic
+        p = p / jnp.sum(p)
+        return p, p * (1.0 - p)
+
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
         # Raises a ValueError for words that are no whole numbers of the vocabulary, and for counts below zero.
         size = None if self.topic.shape is None else self.topic.shape[-1] - 1

@@ -16,6 +16,7 @@ from lamu.graphs.program import LearnedPrior
 from lamu.graphs.queries import asking, expected_statistics
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
+from lamu.graphs.words import WordsFactor
 from lamu.latent.row_proposals import graph_of
 from lamu.typing import Array, Data, RandomKey, Statistics
 
@@ -99,7 +100,7 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
         Draws by the name of every variable of a row, `[n, ...]`; of a category a one-hot vector.
 
     Raises:
-        TypeError: for a model that is no graph, or rows with inputs.
+        TypeError: for a model that is no graph, rows with inputs, or documents.
         ValueError: for fewer than one row.
 
     Examples:
@@ -115,6 +116,11 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
         raise ValueError(f"n={n!r} draws nothing; ask for at least one row")
     if graph.columns:
         raise TypeError(f"a row has the input {graph.columns[0]!r}, which no model draws; use predict(rows)")
+    words = [site.name for site in graph.in_rows if isinstance(site.factor, WordsFactor)]
+    if words:
+        raise TypeError(
+            f"how many {words[0]} a document has is no part of the model; draw words by predict({n}).sample(key, m)"
+        )
 
     @jax.jit
     def one(key: RandomKey) -> dict[str, Array]:
@@ -177,10 +183,11 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
     if not holes:
         raise ValueError("the rows have no missing entry; write NaN where an entry is to be drawn, or use generate(n)")
 
-    def kept(row: Row, here: Environment, missing: Any, values: Any, holes: Any) -> dict[str, Array]:
+    def kept(row: Row, here: Environment, missing: Any, values: Any, *_: Any) -> dict[str, Array]:
         """Returns what had holes; a label that other variables need is a latent of the row."""
-        own = {name: jnp.argmax(values[name]).astype(holes[name].value.dtype) for name in holes if name not in missing}
-        return {name: missing.get(name, own.get(name)) for name in holes}
+        labels = [name for name in holes if name not in missing]
+        own = {name: jnp.argmax(values[name], axis=-1).astype(holes[name].value.dtype) for name in labels}
+        return {**missing, **own}
 
     @jax.jit
     def chain(statistics: Statistics, data: Data, key: RandomKey, first: Array) -> dict[str, Array]:
