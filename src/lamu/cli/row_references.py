@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.stats import nbinom, norm
@@ -52,7 +54,7 @@ def _independent(columns: Columns, train: np.ndarray, test: np.ndarray) -> np.nd
 def _negative_binomial(seen: np.ndarray, value: np.ndarray) -> np.ndarray:
     mean = seen.mean()
     of = lambda log_theta, at: nbinom.logpmf(at, np.exp(log_theta), 1 / (1 + mean / np.exp(log_theta)))
-    best = minimize_scalar(lambda log_theta: -of(log_theta, seen).sum(), bounds=(-5.0, 10.0), method="bounded")
+    best: Any = minimize_scalar(lambda log_theta: -of(log_theta, seen).sum(), bounds=(-5.0, 10.0), method="bounded")
     return of(best.x, value)
 
 
