@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.compile_once import row_keys
+from lamu.compile_once import compiled_lightly, row_keys
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
@@ -126,7 +126,7 @@ def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey
     network = belief.factors["network"] if isinstance(belief, Product) else None
     if isinstance(network, Product):
         dispersions = belief.factors["likelihood"].mean if "likelihood" in belief.factors else {}
-        return {**graph.moments(network.factors), **({"likelihood": dispersions} if dispersions else {})}
+        return {**_moments(graph, network.factors), **({"likelihood": dispersions} if dispersions else {})}
     if isinstance(belief, Point):
         return graph.values_of(belief.mean)
     values = jax.vmap(graph.values_of)(belief.draws(key, samples))
@@ -134,6 +134,11 @@ def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey
     exact = [part for part in network.parts if isinstance(part, Product)] if isinstance(network, Parts) else []
     known = {name: factor for part in exact for name, factor in part.factors.items()}
     return {**averaged, **{s.name: s.kind.under(known[s.name]) for s in graph.shared if s.name in known}}
+
+
+@compiled_lightly()
+def _moments(graph: Any, beliefs: Mapping[str, Belief]) -> dict[str, Any]:
+    return graph.moments(beliefs)
 
 
 @jax.jit

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.compile_once import compiled_lightly, compiled_once
 from lamu.conjugate_target import message_target
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
@@ -184,11 +185,10 @@ class Vmp(CoordinateAscent):
 
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the beliefs of the best restart, with the bound of the log evidence.
-        best = jnp.argmax(state.bound)
-        chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
+        chosen = _best(replace(state, rows=None))
         evidence = chosen.bound
         if isinstance(data, Arrays):
-            evidence = jax.jit(bound)(objective, chosen.beliefs, data.full(), chosen.dispersions)
+            evidence = _bound(objective, chosen.beliefs, data.full(), chosen.dispersions)
         return Posterior(
             objective.model,
             Product(
@@ -204,6 +204,16 @@ class Vmp(CoordinateAscent):
             convergence=_convergence(chosen),
             temperature=objective.temperature,
         )
+
+
+@compiled_once()
+def _best(state: VmpState) -> VmpState:
+    """Returns the restart with the greatest bound."""
+    best = jnp.argmax(state.bound)
+    return jax.tree.map(lambda leaf: leaf[best], state)
+
+
+_bound = compiled_lightly()(bound)
 
 
 def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> Array:
