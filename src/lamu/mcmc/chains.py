@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.compile_once import compiled_lightly
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import Density
@@ -188,7 +189,7 @@ def rounding_complaints(
     ]
 
 
-@jax.jit
+@compiled_lightly()
 def rounding(key: RandomKey, target: LogTarget, positions: Params) -> Array:
     """Returns the rounding of the log of a target at some positions, in nats, one number each."""
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.compile_once import compiled_once
 from lamu.networks.interface import Network
 from lamu.networks.kernel_features import KernelFeatures
 from lamu.networks.multilayer import ACTIVATIONS, floating, require_activation
@@ -387,7 +388,7 @@ class TableNetwork(Network):
         return h
 
 
-@jax.jit
+@compiled_once(over_rows=True)
 def _readings(columns: Columns, kernel: KernelFeatures | None, x: Array) -> Array:
     """Returns both readings of the columns and the features of the kernel, side by side."""
     smooth, pieces = columns.read(x)

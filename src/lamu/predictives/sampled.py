@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu import memory
-from lamu.compile_once import once_a_shape
+from lamu.compile_once import compiled_lightly, once_a_shape
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
 from lamu.predictives.interface import Prepared
@@ -111,7 +110,7 @@ def _points(belief: Belief, key: RandomKey) -> Params:
     return jax.tree.map(lambda leaf: leaf[0], belief.draws(key, 1))
 
 
-@partial(jax.jit, static_argnums=2)
+@compiled_lightly(static_argnums=2)
 def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
     return belief.draws(key, samples)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.compile_once import compiled_once, once_a_shape, subkey
+from lamu.compile_once import compiled_lightly, compiled_once, once_a_shape, subkey
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
@@ -114,7 +114,7 @@ class OneDevice:
         return nullcontext()
 
 
-@jax.jit
+@compiled_lightly()
 def start(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch) -> State:
     """Returns the algorithm's first state, in one compiled call."""
     return opened(algorithm).init(key, objective, batch)

@@ -13,13 +13,14 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 
 from lamu import memory, tree
+from lamu.compile_once import compiled_once
 from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
@@ -430,7 +431,7 @@ class _Table:
 
 
 # Random numbers that are drawn once are not worth the compiler's pains, which would take four times as long.
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+@compiled_once()
 def _starts(model: Model, seeds: Array, batch: Batch) -> Params:
     """Returns first parameters of every fold, leaves `[folds, ...]`."""
     return jax.vmap(lambda seed: model.init(jax.random.key(seed), batch)[0])(seeds)
