@@ -69,7 +69,7 @@ def test_gradients_are_clipped_once_and_curvatures_are_those_of_the_loss(curvatu
             jax.tree.map(close, at(size, ClippedGradient(curvature, 1e3), **scales), (value, gradient, rest, matrix))
 
 
-def test_adam_is_optaxs_chain_to_the_bit() -> None:
+def test_adam_is_optaxs_chain() -> None:
     """With all rows at every step, against `optax.chain(clip_by_global_norm, adam)` of the same gradients."""
     base = A.adam(1e-2)
     clipped = replace(base, curvature=ClippedGradient(base.curvature, NORM))
