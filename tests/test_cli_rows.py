@@ -138,7 +138,8 @@ def test_sizes_are_tried_while_the_bound_rises(monkeypatch) -> None:
 
     spec = MODELS["gmm"]
     features, encoding, _ = read_columns(numbers())
-    rows = latents._Rows(Columns.learned(features, encoding), features.values, np.arange(40), np.arange(40, 60), ())
+    columns = Columns.learned(features, encoding)
+    rows = latents._SplitRows(columns, features.values, np.arange(40), np.arange(40, 60), ())
     monkeypatch.setattr(type(spec), "graph", lambda self, size, *rest: asked.append(size) or size)
     monkeypatch.setattr(latents, "fit", fitted)
     monkeypatch.setattr(type(spec), "log_prob", lambda self, posterior, columns, values, samples: np.zeros(len(values)))

@@ -70,7 +70,8 @@ def test_a_process_without_lamu_predicts_the_same_numbers(tmp_path):
     ran = subprocess.run([sys.executable, "-c", script, *made], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     for name, (posterior, x) in made.items():
-        found = np.load(tmp_path / f"{name}.npz")
+        with np.load(tmp_path / f"{name}.npz") as file:
+            found = dict(file)
         for n in (1, 5):
             pred = posterior.predict(x[:n], samples=7)
             expected = {f"moments {n} {k}": getattr(pred, k) for k in ("mean", "variance", "std", "aleatoric", "total")}

@@ -108,7 +108,10 @@ class WandB:
 
     def __call__(self, steps: int, last: Mapping[str, float]) -> None:
         """Logs the last values."""
-        taken = int(getattr(self._run, "step", 0))
+        try:
+            taken = int(self._run.step)
+        except AttributeError:  # a stand-in, which counts no steps
+            taken = 0
         if steps <= self._steps or self._before + steps < taken:  # another fit, or steps that others have logged
             self._before = max(self._before + self._steps, taken)
         self._steps = steps

@@ -51,7 +51,7 @@ _SHARE = "give a share between 0 and 1, for instance 0.2"
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _SplitRows:
     """A table without a target, split."""
 
     columns: Columns  # as the training rows scale them
@@ -186,7 +186,7 @@ def train_rows(
 
 
 @dataclass
-class _Tried:
+class _TriedSizes:
     """The sizes that were tried."""
 
     best: int
@@ -195,8 +195,13 @@ class _Tried:
 
 
 def _tried(
-    spec: RowModel, rows: _Rows, candidates: tuple[int, ...], request: Request, sizes: Mapping[str, int], keep: Options
-) -> _Tried:
+    spec: RowModel,
+    rows: _SplitRows,
+    candidates: tuple[int, ...],
+    request: Request,
+    sizes: Mapping[str, int],
+    keep: Options,
+) -> _TriedSizes:
     """Fits one size after the other while the bound rises; of a model without a bound the first alone."""
     values, fits, told = rows.values[rows.train], {}, {}
     options: Options = {"steps": request.epochs}
@@ -223,10 +228,10 @@ def _tried(
         return -bound
 
     best = search.choose(loss, search.until_worse, candidates).best
-    return _Tried(best, fits, told)
+    return _TriedSizes(best, fits, told)
 
 
-def _read(request: Request, model: str, spec: RowModel) -> _Rows:
+def _read(request: Request, model: str, spec: RowModel) -> _SplitRows:
     if not 0 < request.test_size < 1:
         raise ValueError(f"--test-size is {request.test_size:g}; {_SHARE}")
     features, encoding, notes = read_columns(request.data, request.separator, request.dates, request.missing_values())
@@ -248,7 +253,7 @@ def _read(request: Request, model: str, spec: RowModel) -> _Rows:
     present = zip(features.columns, features.values.T, features.levels, strict=True)
     kinds = {name: spec.kind or _kind(column, levels) for name, column, levels in present}
     columns = Columns.learned(replace(features, values=features.values[train]), encoding, kinds)
-    return _Rows(columns, features.values, train, test, notes)
+    return _SplitRows(columns, features.values, train, test, notes)
 
 
 def _refuse_empty(spec: RowModel, values: np.ndarray) -> None:
