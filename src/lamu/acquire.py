@@ -39,7 +39,7 @@ from lamu.predictives import (
 )
 from lamu.predictives.padding import ladder
 from lamu.predictives.sampled import is_certain
-from lamu.typing import Array, Inputs, Number, Prediction, RandomKey
+from lamu.typing import Array, Inputs, Numeric, Prediction, RandomKey
 
 __all__ = [
     "Chosen",
@@ -219,7 +219,7 @@ def thompson(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey) -> 
 
 
 def expected_improvement(
-    posterior: Posterior, x: Inputs, best: Number, n: int = 1, *, key: RandomKey, samples: int = 128
+    posterior: Posterior, x: Inputs, best: Numeric, n: int = 1, *, key: RandomKey, samples: int = 128
 ) -> Chosen:
     r"""Chooses the candidates from which the largest improvement on the best value is expected.
 
