@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (98_672, 74_000),
+    "lines": (98_673, 74_000),
     "files": (404, 330),
     "lines of code": (47_825, 36_000),
     "lines of code, core": (32_189, 25_000),

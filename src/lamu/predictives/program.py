@@ -137,7 +137,7 @@ class DrawnSite(Predictive):
     def _moment(self, exact: Callable[[Any], Any], of_draws: Callable[[Array], Array]) -> Array:
         try:
             found = self._of_laws(exact)
-        except (NotImplementedError, AttributeError):
+        except (NotImplementedError, AttributeError):  # NumPyro's ways to say that there is no closed form
             found = of_draws(jnp.asarray(self._each, jnp.result_type(float)))
         dtype = jnp.result_type(float) if self._whole else self.values.dtype
         return jnp.broadcast_to(found, self.values.shape).astype(dtype)
@@ -148,6 +148,7 @@ class DrawnSite(Predictive):
             return False
         try:
             jax.eval_shape(lambda: self._of_laws(lambda law: law.cdf(jnp.zeros(self.values.shape[1:]))))
+        # No closed form; or a distribution over vectors, whose `cdf` takes no numbers of its shape.
         except (NotImplementedError, AttributeError, TypeError, ValueError):
             return False
         return True
