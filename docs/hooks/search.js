@@ -2,6 +2,7 @@
 //   node search.js WORKER INDEX QUESTION...    prints a line of JSON: of each question the pages, best first
 const fs = require("fs")
 const vm = require("vm")
+const withoutFillers = require("../assets/search.js")
 
 const [worker, index, ...questions] = process.argv.slice(2)
 let hear
@@ -20,7 +21,7 @@ const main = async () => {
   await ask({ type: SETUP, data: { ...JSON.parse(fs.readFileSync(index, "utf8")), options: {} } })
   const found = []
   for (const question of questions) {
-    const { data } = await ask({ type: QUERY, data: question })
+    const { data } = await ask({ type: QUERY, data: withoutFillers(question) })
     found.push(data.items.map((sections) => sections[0].location.split("#")[0]))
   }
   console.log(JSON.stringify(found))

@@ -1,6 +1,7 @@
 """Asks the built site's search what newcomers ask: the page that answers is among the first three, or the build warns.
 
-The search is the site's own script, run by the Node of `make lint`'s type checker, or by one on the path.
+The search is the site's own script, with what `assets/search.js` does to a question, run by the Node of `make lint`'s
+type checker, or by one on the path.
 Entries of the reference count less than pages, whose headings have the reader's words.
 """
 
@@ -34,6 +35,7 @@ QUESTIONS = {
     "scikit-learn": "sklearn.html",
     "NUTS": "sampling.html",
     "save a posterior": "training.html",
+    "how do I save a posterior": "training.html",
     "out of distribution": "after.html",
     "install": "index.html",
     "GPU": "several_devices.html",
