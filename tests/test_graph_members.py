@@ -93,7 +93,7 @@ def test_entries_of_numbers_and_vectors_are_normal(case: str) -> None:
 OTHERS = {
     "Positive": (Gamma(1.0, 1.0), 3, RATES, lambda m, v: m.sample("y", graphs.Poisson(v[1:])), (4, 2), "poisson"),
     "Chance": (Beta(1.0, 1.0), 3, RATES / 5, lambda m, v: m.sample("y", graphs.Bernoulli(v[2])), (4,), "bernoulli"),
-    "Simplex": (
+    "Probabilities": (
         Dirichlet(jnp.ones(3)),
         2,
         SHARES,

@@ -15,7 +15,7 @@ import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, MultivariateNormal, NormalGamma, NormalWishart, Wishart
 from lamu.graphs.expressions import Environment
-from lamu.graphs.statistics import Chance, Numbers, Observed, Simplex
+from lamu.graphs.statistics import Chance, Numbers, Observed, Probabilities
 from lamu.objective import Objective
 
 RANDOM = np.random.default_rng(7)
@@ -71,7 +71,7 @@ def test_probabilities_of_a_stick_sum_to_one() -> None:
     v = jnp.array([0.3, 0.5, 0.1])
     sticks = graphs.StickBreaking(graphs.Program().sample("v", Beta(1.0, 1.0), plate=3))
     at = Environment({"v": Chance.of(v)})
-    probabilities = np.exp(sticks.of_kind(Simplex, at).log)
+    probabilities = np.exp(sticks.of_kind(Probabilities, at).log)
     np.testing.assert_allclose(probabilities, [0.3, 0.35, 0.035, 0.315], rtol=1e-12)
     with pytest.raises(TypeError, match="breaks of StickBreaking are w, probabilities that sum to one of shape"):
         graphs.StickBreaking(graphs.Program().sample("w", Dirichlet(jnp.ones(3))))

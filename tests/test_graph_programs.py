@@ -102,7 +102,7 @@ def test_statistics_are_those_of_the_families(belief) -> None:
     peak = belief.log_prob(mode)
     for number in range(4):
         noise = lamu.tree.normal(jax.random.key(number), mode)
-        if kind.__name__ == "Simplex":
+        if kind.__name__ == "Probabilities":
             noise = noise - jnp.mean(noise)
         noise = jax.tree.map(lambda leaf: leaf + leaf.T if leaf.ndim == 2 else leaf, noise)
         assert belief.log_prob(lamu.tree.add(mode, noise, 1e-3)) < peak

@@ -19,7 +19,7 @@ from lamu.data.arrays import _rows, _rows_in_memory
 from lamu.families import Gaussian
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.objective.curvature.reader.flat_jaxpr import Program
+from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr
 from lamu.objective.curvature.reader.layers import _moved_by_numpy
 from lamu.operators import Dense, DenseBlocks, Diagonal
 from lamu.predictives.tangent import bytes_of_a_row as bytes_of_a_row_of_a_prediction
@@ -122,7 +122,7 @@ def test_the_keys_of_a_run_are_those_of_jax(seed: int) -> None:
 )
 def test_numpy_moves_as_the_step_does(move: Any) -> None:
     values, known = np.arange(6).reshape(2, 3), 0
-    for step in Program(lambda params, _: [move(params[0])], [jnp.zeros((2, 3))], []).steps:
+    for step in FlatJaxpr(lambda params, _: [move(params[0])], [jnp.zeros((2, 3))], []).steps:
         (place,) = {read for read in step.reads if read is not None}
         theirs, ours = np.asarray(step.run({place: jnp.asarray(values)})[0]), _moved_by_numpy(step, values)
         if ours is not None:

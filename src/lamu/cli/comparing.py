@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from lamu.cli.defaults import DEFAULT, likelihood_for
-from lamu.cli.learning import Chosen
+from lamu.cli.learning import LikelihoodChoice
 from lamu.cli.output_dir import Document, refuse_existing, refuse_unwritable
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, is_outside, parse, recipes, settings_of
@@ -209,7 +209,7 @@ def compare(
     return complete
 
 
-def _likelihood(request: Request, first: Table, train: np.ndarray) -> Chosen:
+def _likelihood(request: Request, first: Table, train: np.ndarray) -> LikelihoodChoice:
     """Returns the likelihood of the first split, which its training rows choose where none is named."""
     data = Arrays.of((first.x, first.y))
     return request.likelihood_for(first.encoding, data.x[train], data.y[train], request.seed)

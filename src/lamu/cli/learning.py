@@ -24,7 +24,7 @@ from lamu.tabular.truncated import Truncated
 from lamu.typing import Inputs, Options, Targets
 from lamu.validation_choice import fit_prior_scale, fit_temperature, most_fits
 
-__all__ = ["Candidates", "Chosen", "Learned", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
+__all__ = ["Candidates", "Learned", "LikelihoodChoice", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
 
 
 _GIVEN = {"temperatures": "--temperature", "scales of the prior": "--prior-scale"}  # the options by what they spare
@@ -59,7 +59,7 @@ _KNOWN = 10  # rows from which the mean of a class says where it lies
 
 
 @dataclass(frozen=True)
-class Chosen:
+class LikelihoodChoice:
     """A likelihood by name, and why."""
 
     # One of `lamu.likelihoods.table.LIKELIHOODS`; None for the task's own, where nothing else was tried.
@@ -98,13 +98,13 @@ def candidates(encoding: Encoding, x: Inputs, y: Targets) -> tuple[str, tuple[st
     return ("numbers", ("gaussian",)) if len(few) > 1 and _bent(x, y) else (kind, few)
 
 
-def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> Chosen:
+def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> LikelihoodChoice:
     """Returns the likelihood whose generalised linear model gives rows held out the highest log density."""
     # The task's own gives way only to one that is better by a paired standard error or more. Training rows alone are
     # asked, 2,000 at most.
     kind, names = candidates(encoding, x, y)
     if len(names) < 2:
-        return Chosen(None, "", {})
+        return LikelihoodChoice(None, "", {})
     order = np.random.default_rng(seed).permutation(len(y))[:_MOST_ROWS]
     inputs = _columns(np.asarray(x, float)[order], encoding)
     densities = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed)
@@ -119,18 +119,20 @@ def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> Chosen:
         f"likelihood {name}: {encoding.target!r} is of {kind}, and rows held out from linear models have nll "
         f"{-means[name]:.3f} ({others}); --likelihood overrides"
     )
-    return Chosen(name, why, means)
+    return LikelihoodChoice(name, why, means)
 
 
-def told_beside(encoding: Encoding, y: Targets) -> Chosen:
+def told_beside(encoding: Encoding, y: Targets) -> LikelihoodChoice:
     """Returns the likelihood of a target of which a column tells more: successes in trials, or censored values."""
     ((name, column),) = encoding.beside
     if name == "trials":
-        return Chosen("binomial", f"likelihood binomial: {encoding.target!r} counts successes in {column!r} trials", {})
+        return LikelihoodChoice(
+            "binomial", f"likelihood binomial: {encoding.target!r} counts successes in {column!r} trials", {}
+        )
     positive = bool(np.min(np.asarray(y["value"])) > 0)
     chosen, kind = ("weibull", "positive") if positive else ("gaussian", "not positive everywhere")
     why = f"likelihood {chosen}, censored by {column!r}: {encoding.target!r} is {kind}; --likelihood overrides"
-    return Chosen(chosen, why, {})
+    return LikelihoodChoice(chosen, why, {})
 
 
 def _rising(x: np.ndarray, y: np.ndarray) -> bool:

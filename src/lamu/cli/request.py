@@ -17,7 +17,7 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
-    from lamu.cli.learning import Chosen
+    from lamu.cli.learning import LikelihoodChoice
     from lamu.data import Encoding
     from lamu.data.table import Table
     from lamu.protocol import Algorithm
@@ -162,12 +162,12 @@ class Request:
             options.pop("stop", None)
         return options
 
-    def likelihood_for(self, encoding: Encoding, x: Inputs, y: Targets, seed: int) -> Chosen:
+    def likelihood_for(self, encoding: Encoding, x: Inputs, y: Targets, seed: int) -> LikelihoodChoice:
         """Returns the likelihood that was asked for, or the one that training rows choose."""
-        from lamu.cli.learning import Chosen, choose, told_beside
+        from lamu.cli.learning import LikelihoodChoice, choose, told_beside
 
         if self.likelihood is not None:
-            return Chosen(self.likelihood, "", {})
+            return LikelihoodChoice(self.likelihood, "", {})
         return told_beside(encoding, y) if encoding.beside else choose(encoding, x, y, seed)
 
     def prediction(self) -> Options:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument
-from lamu.graphs.statistics import Chance, Observed, Simplex
+from lamu.graphs.statistics import Chance, Observed, Probabilities
 from lamu.record import record
 from lamu.supports import TwoClasses
 from lamu.typing import Array, Inputs, RandomKey
@@ -46,7 +46,7 @@ def Circuit(chance: Any, *weights: Any) -> CircuitFactor:
         (2,)
     """
     leaf = argument(chance, Chance, "the chance of Circuit")
-    sums = tuple(argument(weight, Simplex, "the weights of Circuit") for weight in weights)
+    sums = tuple(argument(weight, Probabilities, "the weights of Circuit") for weight in weights)
     if leaf.shape is None or len(leaf.shape) != 2 or leaf.shape[0] < 2:
         raise ValueError(f"the chance has the shape {leaf.shape}; give [D, K] with at least two entries")
     expected = levels(*leaf.shape)
@@ -134,7 +134,7 @@ class CircuitFactor(Factor):
         value = leaves if observed is None else jnp.where(observed[:, None], leaves, jnp.zeros_like(leaves))
         value, summed = value / T, []
         for weight in self.weights:
-            log = weight.of_kind(Simplex, at).log
+            log = weight.of_kind(Probabilities, at).log
             pairs = len(log)
             products = value[0 : 2 * pairs : 2] + value[1 : 2 * pairs : 2]
             terms = log / T + products[:, None, :]

@@ -18,8 +18,8 @@ from lamu.graphs.statistics import (
     Chance,
     Numbers,
     PositiveNumbers,
+    Probabilities,
     Series,
-    Simplex,
     Statistics,
     Vectors,
 )
@@ -184,6 +184,6 @@ _ENTRIES: dict[Any, Any] = {
     Categories: lambda T: T.probabilities,
     Bits: lambda T: T.value,
     PositiveNumbers: lambda T: T.value,
-    Simplex: lambda T: jnp.exp(T.log),
+    Probabilities: lambda T: jnp.exp(T.log),
     Chance: lambda T: jnp.exp(T.log),
 }

@@ -11,7 +11,7 @@ from jax.scipy.special import betaln, gammaln
 
 from lamu.graphs.expressions import Environment, Expression, KnownValue, lifted
 from lamu.graphs.factor import Factor, argument, one_hot, summed
-from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Simplex, Statistics
+from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Probabilities, Statistics
 from lamu.record import record
 from lamu.supports import Classes, TwoClasses, UnitInterval
 from lamu.typing import Array, Inputs
@@ -162,7 +162,7 @@ def Categorical(probabilities: Any) -> CategoricalFactor:
         >>> graphs.Categorical(jnp.full(4, 0.25)).shape
         (4,)
     """
-    made = argument(probabilities, Simplex, "the probabilities of Categorical")
+    made = argument(probabilities, Probabilities, "the probabilities of Categorical")
     if isinstance(made, KnownValue) and not np.allclose(np.sum(np.asarray(made.value), axis=-1), 1.0, atol=1e-5):
         sums = np.ravel(np.sum(np.asarray(made.value), axis=-1))
         raise ValueError(f"the probabilities sum to {sums[np.argmax(np.abs(sums - 1))]:g}; divide them by their sum")
@@ -184,13 +184,13 @@ class CategoricalFactor(Factor):
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the inner product of one-hot vectors and log π.
-        log = self.probabilities.of_kind(Simplex, at).log
+        log = self.probabilities.of_kind(Probabilities, at).log
         products = x.probabilities * log
         return jnp.sum(products) if observed is None else summed(products, observed[..., None])
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         # Returns the probabilities, and those of each category against the others.
-        p = jax.nn.softmax(self.probabilities.of_kind(Simplex, at).log, axis=-1)
+        p = jax.nn.softmax(self.probabilities.of_kind(Probabilities, at).log, axis=-1)
         return p, p * (1.0 - p)
 
     def statistics(self, value: Any) -> Categories:
@@ -288,7 +288,7 @@ class DirichletFactor(Factor):
 
     concentration: Array
 
-    kind = Simplex
+    kind = Probabilities
     misses = False
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:

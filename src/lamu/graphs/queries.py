@@ -35,7 +35,7 @@ from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import over_blocks
-from lamu.graphs.statistics import Categories, Chance, Observed, Simplex
+from lamu.graphs.statistics import Categories, Chance, Observed, Probabilities
 from lamu.graphs.words import WordsFactor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
@@ -149,7 +149,7 @@ def _latents(graph: Any, statistics: Statistics, y: Targets, key: RandomKey) -> 
 def predictive_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns what moments of rows depend on: E_q[T] of the shared variables, and T(E_q[p]) of probabilities p."""
     statistics, held = expected_statistics(graph, belief, samples, key), graph.given or {}
-    of_mean = [site for site in graph.shared if site.kind in (Simplex, Chance) and site.name not in held]
+    of_mean = [site for site in graph.shared if site.kind in (Probabilities, Chance) and site.name not in held]
     if not of_mean or isinstance(belief, Point):
         return statistics
     mean = belief.mean["network"]
@@ -195,7 +195,7 @@ def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) 
 
 def _predictive(site: GraphSite, belief: Belief) -> Statistics:
     """Returns what moments of a row depend on: μ of a latent, and T(E[p]) of probabilities p."""
-    return site.kind.of(belief.mean) if site.kind in (Simplex, Chance) else site.kind.under(belief)
+    return site.kind.of(belief.mean) if site.kind in (Probabilities, Chance) else site.kind.under(belief)
 
 
 def _mixed(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Array]:

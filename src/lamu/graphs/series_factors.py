@@ -12,7 +12,15 @@ import numpy as np
 from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.factor import Factor, argument, one_hot
 from lamu.graphs.reading import associative
-from lamu.graphs.statistics import ParallelSeries, ParallelStates, PositiveNumbers, Precisions, Series, Simplex, States
+from lamu.graphs.statistics import (
+    ParallelSeries,
+    ParallelStates,
+    PositiveNumbers,
+    Precisions,
+    Probabilities,
+    Series,
+    States,
+)
 from lamu.record import record, static
 from lamu.supports import Classes
 from lamu.typing import Array, Inputs
@@ -174,8 +182,8 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
     """
     if steps < 2:
         raise ValueError(f"steps={steps!r} make no series; give at least two")
-    first = argument(initial, Simplex, "the initial of Markov")
-    then = argument(transition, Simplex, "the transition of Markov")
+    first = argument(initial, Probabilities, "the initial of Markov")
+    then = argument(transition, Probabilities, "the transition of Markov")
     if first.shape is not None and then.shape is not None and then.shape != (*first.shape, *first.shape):
         raise ValueError(f"initial has the shape {first.shape} and transition {then.shape}; give [K] and [K, K]")
     return MarkovFactor(first, then, steps, associative(scan))
@@ -209,7 +217,7 @@ class MarkovFactor(Factor):
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the whole series.
-        initial, transition = (part.of_kind(Simplex, at).log for part in (self.initial, self.transition))
+        initial, transition = (part.of_kind(Probabilities, at).log for part in (self.initial, self.transition))
         return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))
 
     def statistics(self, value: Any) -> States:

@@ -24,7 +24,7 @@ from lamu.graphs.potential import Potential
 from lamu.graphs.probability_factors import CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.series_factors import MarkovFactor
-from lamu.graphs.statistics import Categories, Numbers, Series, Simplex, States, Vectors
+from lamu.graphs.statistics import Categories, Numbers, Probabilities, Series, States, Vectors
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
@@ -305,9 +305,9 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Enviro
             drawn = jax.random.categorical(jax.random.fold_in(key, number), one_hot) if drawn is None else drawn
             latent[site.name] = site.kind.of(jax.nn.one_hot(drawn, one_hot.shape[-1], dtype=one_hot.dtype))
             continue
-        if site.kind is Simplex:
+        if site.kind is Probabilities:
             log = zeros[site.name].log
-            latent[site.name] = Simplex.of(jnp.full_like(log, 1.0 / log.shape[-1]))
+            latent[site.name] = Probabilities.of(jnp.full_like(log, 1.0 / log.shape[-1]))
             continue
         if issubclass(site.kind, Series):
             # A draw of a walk with a diffuse start is far from the data, and squares of its steps have no digits left.

@@ -46,8 +46,8 @@ __all__ = [
     "ParallelStates",
     "PositiveNumbers",
     "Precisions",
+    "Probabilities",
     "Series",
-    "Simplex",
     "States",
     "Statistics",
     "Variances",
@@ -322,7 +322,7 @@ class Precisions(Statistics):
 
 
 @record
-class Simplex(Statistics):
+class Probabilities(Statistics):
     """Probabilities that sum to one."""
 
     log: Any  # log π `[..., K]`
@@ -333,7 +333,7 @@ class Simplex(Statistics):
     constraint: ClassVar[dict[str, Any]] = {"": "simplex"}
 
     @classmethod
-    def of(cls, value: Any) -> Simplex:
+    def of(cls, value: Any) -> Probabilities:
         return cls(jnp.log(value))
 
     def mode(self) -> Any:
@@ -529,7 +529,7 @@ KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances}
 # | `Located` | a mean and a precision | \((\log\tau, \tau, \tau x, \tau x^2)\) | `NormalGamma` |
 # | `LocatedVectors` | a vector, a matrix | \((\log\det\Lambda, \Lambda, \Lambda x, x^\top\Lambda x)\) | `NormalWishart`
 # |
-# | `Simplex` | probabilities that sum to one | \(\log\pi\) | `Dirichlet` |
+# | `Probabilities` | probabilities that sum to one | \(\log\pi\) | `Dirichlet` |
 # | `Chance` | one probability | \((\log p, \log(1-p))\) | `Beta` |
 # | `Categories` | one of K | one-hot | `Categorical` |
 # | `Bits` | zeros and ones | \(x\) | `Bernoulli` |
@@ -540,7 +540,7 @@ KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances}
 
 
 # The kinds of variables that a belief of a family can be the prior of.
-_PRIORS = (Vectors, PositiveNumbers, Variances, Precisions, Located, LocatedVectors, Simplex, Chance)
+_PRIORS = (Vectors, PositiveNumbers, Variances, Precisions, Located, LocatedVectors, Probabilities, Chance)
 OF_FAMILY: dict[type, type[Statistics]] = {kind.family: kind for kind in _PRIORS}
 
 

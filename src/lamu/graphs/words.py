@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument, require_inside
-from lamu.graphs.statistics import Observed, Simplex
+from lamu.graphs.statistics import Observed, Probabilities
 from lamu.record import record
 from lamu.supports import Counts, PositiveReal
 from lamu.typing import Array, Inputs
@@ -44,8 +44,8 @@ def Words(share: Any, topic: Any) -> WordsFactor:
         False
     """
     return WordsFactor(
-        argument(share, Simplex, "the share of Words"),
-        argument(topic, Simplex, "the topic of Words"),
+        argument(share, Probabilities, "the share of Words"),
+        argument(topic, Probabilities, "the topic of Words"),
     )
 
 
@@ -78,13 +78,13 @@ class WordsFactor(OfWords):
 
     def prepared(self, at: Environment) -> WordsInVocabulary:
         # Returns the factor with the probability of every word in every topic, one exponential for all documents.
-        log = self.topic.of_kind(Simplex, at).log.T / at.temperature
+        log = self.topic.of_kind(Probabilities, at).log.T / at.temperature
         top = jax.lax.stop_gradient(jnp.max(log, axis=-1))
         return WordsInVocabulary(self.share, jnp.exp(log - top[:, None]), top)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         # Returns the probabilities of one more word of the document, and those of each word against the others.
-        share, topic = (jnp.exp(part.of_kind(Simplex, at).log) for part in (self.share, self.topic))
+        share, topic = (jnp.exp(part.of_kind(Probabilities, at).log) for part in (self.share, self.topic))
         p = share @ topic
         p = p / jnp.sum(p)
         return p, p * (1.0 - p)
@@ -129,7 +129,7 @@ class WordsInTopics(OfWords):
 
 def _log_probability(counts: Array, share: Any, at: Environment, mixed: Callable[[Array], Array], top: Array) -> Array:
     """Returns the log probability of words, of which `mixed` makes probabilities over their largest from shares."""
-    log = share.of_kind(Simplex, at).log / at.temperature
+    log = share.of_kind(Probabilities, at).log / at.temperature
     largest = jax.lax.stop_gradient(jnp.max(log))
     probability = mixed(jnp.exp(log - largest))
     words = jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny)) + largest + top

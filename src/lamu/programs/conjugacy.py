@@ -15,7 +15,7 @@ from numpyro.distributions.transforms import biject_to
 
 from lamu.dtype_policy import lenient
 from lamu.families import Dirichlet, Wishart
-from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
+from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Probabilities, Variances, Vectors
 from lamu.record import record, static
 from lamu.typing import Array, Statistics
 
@@ -307,12 +307,12 @@ class _OfSimplex(AffineDecomposition):
         value, _, curvature = _moved(of_logits, zero, away)
         return value + slope + curvature
 
-    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Simplex:
+    def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Probabilities:
         zero, (direction, spread) = jnp.zeros_like(statistics.log), _alternating(statistics.log)
         of_logits = lambda v: f(jax.nn.softmax(v, axis=-1))
         slope, curved = _slopes(of_logits, zero, jnp.broadcast_to(direction, zero.shape))
         total = -jnp.sum(direction * curved, axis=-1, keepdims=True) / spread
-        return Simplex(slope + total / zero.shape[-1])
+        return Probabilities(slope + total / zero.shape[-1])
 
 
 def _alternating(log: Array) -> tuple[Array, float]:
@@ -352,7 +352,7 @@ AFFINE: dict[type, AffineDecomposition] = {
     PositiveNumbers: _OfPositive(),
     Variances: _OfReciprocal(),
     Chance: _OfChance(),
-    Simplex: _OfSimplex(),
+    Probabilities: _OfSimplex(),
     Precisions: _OfPrecisions(),
 }
 

@@ -21,7 +21,16 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
-from lamu.graphs.statistics import OF_FAMILY, Chance, Numbers, PositiveNumbers, Precisions, Simplex, Variances, Vectors
+from lamu.graphs.statistics import (
+    OF_FAMILY,
+    Chance,
+    Numbers,
+    PositiveNumbers,
+    Precisions,
+    Probabilities,
+    Variances,
+    Vectors,
+)
 from lamu.programs.conjugacy import AFFINE, Verdict
 from lamu.programs.density import LogJoint, SiteBeliefs
 from lamu.typing import Array, Belief, Params, RandomKey, Statistics
@@ -327,7 +336,7 @@ class SiteMessages(MessageTarget):
 
 
 # λ of a broad belief; shapes and rates are two.
-_BROAD = {PositiveNumbers: (1.0, -2.0), Variances: (-3.0, -2.0), Chance: (1.0, 1.0), Simplex: (1.0,)}
+_BROAD = {PositiveNumbers: (1.0, -2.0), Variances: (-3.0, -2.0), Chance: (1.0, 1.0), Probabilities: (1.0,)}
 
 
 def _first(kind: Any, key: RandomKey, like: Array) -> Any:

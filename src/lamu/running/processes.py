@@ -127,7 +127,7 @@ class Processes(Devices):
 
     def dealt(self, rows: Stream) -> Stream:
         """Returns a stream of such batches; a pass ends with the shortest of the processes'."""
-        return _Dealt(rows, self)
+        return _DealtByProcesses(rows, self)
 
     def together(self, state: State) -> State:
         def gathered(leaf: Any) -> Any:
@@ -138,7 +138,7 @@ class Processes(Devices):
         return jax.tree.map(gathered, state)
 
 
-class _Dealt(Stream):
+class _DealtByProcesses(Stream):
     """Batches of all processes, laid on the devices one after the other."""
 
     def __init__(self, base: Stream, devices: Processes) -> None:

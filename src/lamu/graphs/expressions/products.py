@@ -7,7 +7,16 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 
 from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, common_shape, lifted
-from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Series, Simplex, Statistics, Variances, Vectors
+from lamu.graphs.statistics import (
+    Chance,
+    Numbers,
+    PositiveNumbers,
+    Probabilities,
+    Series,
+    Statistics,
+    Variances,
+    Vectors,
+)
 from lamu.record import record
 from lamu.typing import Array
 
@@ -293,14 +302,14 @@ class StickBreaking(Expression):
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns that of probabilities that sum to one."""
-        return (Simplex,)
+        return (Probabilities,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
         """Returns (E) log π."""
         v = self.breaks.of_kind(Chance, at)
         none = jnp.zeros_like(v.log[..., :1])
         left = jnp.concatenate([none, jnp.cumsum(v.log_complement, axis=-1)], axis=-1)
-        return Simplex(left + jnp.concatenate([v.log, none], axis=-1))
+        return Probabilities(left + jnp.concatenate([v.log, none], axis=-1))
 
     def first(self, at: Environment) -> Array:
         """Raises a TypeError: probabilities are no mean."""

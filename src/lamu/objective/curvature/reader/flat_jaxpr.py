@@ -17,7 +17,7 @@ from lamu import tree
 from lamu.record import record, static
 from lamu.typing import Array, Params, PyTree
 
-__all__ = ["MOVES", "Program", "Step", "Values", "differentiable", "warn_of_rows", "warned"]
+__all__ = ["MOVES", "FlatJaxpr", "Step", "Values", "differentiable", "warn_of_rows", "warned"]
 
 
 Values: TypeAlias = dict[int, PyTree]  # what stands at each place: arrays, traced or not
@@ -98,7 +98,7 @@ class Step:
             values[place] = value
 
 
-class Program:
+class FlatJaxpr:
     """The flat list of a function's equations, and which places hold views of the function's parameters."""
 
     # A view is a parameter leaf, or a slice of one, that was moved or changed element by element, without an example's

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES, FlatJaxpr, Step
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse
 from lamu.typing import Params
@@ -63,7 +63,7 @@ def layers_by_name(read: LinearisedNetwork, params: Params, apart: Sequence[int]
     return [layer if own(layer) else replace(layer, bias=None) for layer in layers(read, params, apart)]
 
 
-def places(program: Program, site: ParameterUse) -> tuple[list[int], list[int]]:
+def places(program: FlatJaxpr, site: ParameterUse) -> tuple[list[int], list[int]]:
     """Returns the axes of p's value that stand for inputs and for outputs, each in order."""
     equation = program.steps[site.step].equation
     rank = len(program.avals[site.base].shape)
@@ -74,7 +74,7 @@ def places(program: Program, site: ParameterUse) -> tuple[list[int], list[int]]:
     return [axis for axis in range(rank) if axis != out], [out]
 
 
-def _order(program: Program, site: ParameterUse) -> str | None:
+def _order(program: FlatJaxpr, site: ParameterUse) -> str | None:
     """Returns over what the kernel's coordinates run first, "inputs" or "outputs"; None for no kernel."""
     step, moves = program.steps[site.step], [program.steps[number] for number in site.single]
     if site.spread or any(move.name not in MOVES for move in moves):
@@ -114,7 +114,7 @@ def _pairs(params: Params, by_name: bool = False) -> dict[int, int]:
     return result
 
 
-def _meets(program: Program, kernel: ParameterUse, bias: ParameterUse) -> bool:
+def _meets(program: FlatJaxpr, kernel: ParameterUse, bias: ParameterUse) -> bool:
     """Whether the bias is added to every output of the kernel at its own number, and nothing else happens before."""
     if program.steps[bias.step].name not in ("add", "add_any"):
         return False
@@ -145,7 +145,7 @@ def _meets(program: Program, kernel: ParameterUse, bias: ParameterUse) -> bool:
     return mine.ndim == channels.ndim and np.array_equal(np.broadcast_to(mine, channels.shape), channels)
 
 
-def sole_users(program: Program, place: Any) -> Iterator[int]:
+def sole_users(program: FlatJaxpr, place: Any) -> Iterator[int]:
     """Yields the only step that reads a value, the only one that reads its result, and so on to the function's own."""
     while place not in program.outputs:
         users = [number for number, user in enumerate(program.steps) if place in user.reads]
@@ -155,7 +155,7 @@ def sole_users(program: Program, place: Any) -> Iterator[int]:
         place = program.steps[users[0]].writes[0]
 
 
-def moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
+def moved(program: FlatJaxpr, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
     """Returns whole numbers moved as steps move floating ones."""
     with jax.ensure_compile_time_eval():
         for number in numbers:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import network_products, widened
-from lamu.objective.curvature.reader.flat_jaxpr import Program, Values, warn_of_rows
+from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr, Values, warn_of_rows
 from lamu.objective.curvature.reader.loops import loop_contribution, perturbed
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, of_rows, sites
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, in_chunks, meets_once
@@ -29,7 +29,7 @@ class LinearisedNetwork:
     # From cotangents of the outputs, `[batch, ...]`, to the gradient, one array for each leaf, and the cotangents of
     # what came out of each site, `[batch, ...]`. What is not used of the two costs nothing in compiled code.
     pull: Callable[[Array], tuple[list[Array], list[Array]]]
-    program: Program  # the equations of one example
+    program: FlatJaxpr  # the equations of one example
     sites: list[ParameterUse]  # where a leaf meets data
     held: Values  # the values of all places that no example has a part in
     inputs: list[dict[int, Array]]  # for each site, what it reads of the data, by place, `[batch, ...]`
@@ -108,7 +108,7 @@ def linearise(
     one = lambda leaves, row: function(structure.unflatten(leaves), layout.unflatten(row))
     shape = lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype)
     of_row = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
-    program = Program(one, [shape(x) for x in leaves], of_row, jax.tree.leaves(jax.tree.broadcast(read, params)))
+    program = FlatJaxpr(one, [shape(x) for x in leaves], of_row, jax.tree.leaves(jax.tree.broadcast(read, params)))
     found, unread = sites(program, loops)
     avals = [_out(program, site) for site in found]
     extra = [jnp.zeros((rows[0].shape[0], *aval.shape), aval.dtype) for aval in avals]
@@ -129,7 +129,7 @@ def linearise(
     return LinearisedNetwork(outputs, pull, program, found, held, given, unread, leaves, rows, one)
 
 
-def _out(program: Program, site: ParameterUse) -> Any:
+def _out(program: FlatJaxpr, site: ParameterUse) -> Any:
     """Returns shape and dtype of what comes out of a site, in a loop of all its iterations."""
     if site.loop is not None:
         one, length = _out(site.loop.body, site.loop.inner), program.steps[site.step].equation.params["length"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
+from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse
 from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, chunk_of, contribution
 from lamu.typing import Array, PyTree
@@ -20,7 +20,7 @@ __all__ = ["loop_contribution", "perturbed"]
 
 
 def perturbed(
-    program: Program, found: Sequence[ParameterUse], values: Values, extra: Sequence[Array]
+    program: FlatJaxpr, found: Sequence[ParameterUse], values: Values, extra: Sequence[Array]
 ) -> list[dict[int, Array]]:
     """Runs the steps that depend on an example, with a term added to what comes out of each site."""
     at: dict[int, list[int]] = {}
@@ -46,7 +46,7 @@ def perturbed(
     return reads
 
 
-def _loop(program: Program, found: list[ParameterUse], values: Values, extra: list[Array]) -> list[dict[int, Array]]:
+def _loop(program: FlatJaxpr, found: list[ParameterUse], values: Values, extra: list[Array]) -> list[dict[int, Array]]:
     """Runs a `scan` with terms `[time, ...]` added in its body; returns what the sites read, `[time, ...]`."""
     step, body, inner = program.steps[found[0].step], found[0].loop.body, [site.loop.inner for site in found]
     settings = step.equation.params
@@ -79,7 +79,7 @@ def _loop(program: Program, found: list[ParameterUse], values: Values, extra: li
 
 
 def loop_contribution(
-    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     """Chooses the rule for a site in a loop; the arguments are those of `contribution`, with an axis of time."""
     loop = site.loop
@@ -112,7 +112,7 @@ def loop_contribution(
     return ByRows(jax.vmap(gradients), (rows, cotangent), chunk_of(base.size))
 
 
-def _repeated(body: Program, inner: ParameterUse, base: Array, rows: dict[int, Array], cotangent: Array) -> Rule:
+def _repeated(body: FlatJaxpr, inner: ParameterUse, base: Array, rows: dict[int, Array], cotangent: Array) -> Rule:
     """The rule of a product, for each layer of a sequence."""
     time_first = lambda leaf: jnp.moveaxis(leaf, 1, 0)
     rows, cotangent = jax.tree.map(time_first, rows), time_first(cotangent)

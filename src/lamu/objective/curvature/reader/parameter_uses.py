@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.core import eval_jaxpr
 
 from lamu.dtype_policy import widened
-from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, Values, differentiable
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES, FlatJaxpr, Step, Values, differentiable
 from lamu.record import record, static
 from lamu.typing import Array, PyTree
 
@@ -110,7 +110,7 @@ class ParameterUse:
     given: tuple[int, ...] = static()  # the places of all else that the use reads; in a loop, places of its body
     loop: Any = static(default=None)  # where the equation is a loop, the `Loop` that it is; None elsewhere
 
-    def through(self, program: Program, leaf: Array, held: Values) -> Array:
+    def through(self, program: FlatJaxpr, leaf: Array, held: Values) -> Array:
         """Returns p of a leaf."""
         values = {**held, program.leaves[self.leaf]: leaf}
         moves = self._only_moves(program)
@@ -122,14 +122,14 @@ class ParameterUse:
                 step.advance(values)
         return values[self.base]
 
-    def use(self, program: Program, base: Array, given: Values) -> Array:
+    def use(self, program: FlatJaxpr, base: Array, given: Values) -> Array:
         """Returns the equation's output, from p's value and all else that it reads."""
         values = {**given, self.base: base}
         for number in self.spread:
             program.steps[number].advance(values)
         return program.steps[self.step].run(values)[0]
 
-    def kind(self, program: Program, rows: dict[int, Array], output: tuple[int, ...]) -> str:
+    def kind(self, program: FlatJaxpr, rows: dict[int, Array], output: tuple[int, ...]) -> str:
         """Returns the rule that gradients of single rows follow: "product", "convolution", "lookup"; "" for no such."""
         step, position = program.steps[self.step], self.position
         if self.spread:
@@ -141,7 +141,7 @@ class ParameterUse:
         table = step.name == "gather" and position == 0 and step.reads[1] in rows
         return "lookup" if table and is_lookup(step.equation.params, program.avals[self.base].shape, output) else ""
 
-    def gradient(self, program: Program, base: Array, held: Values, rows: dict[int, Array]) -> Callable[..., Array]:
+    def gradient(self, program: FlatJaxpr, base: Array, held: Values, rows: dict[int, Array]) -> Callable[..., Array]:
         """Returns the function from what the site reads of one row, and a cotangent, to the gradient in p's value."""
         given = {place: held[place] for place in self.given if place not in rows}
 
@@ -152,17 +152,17 @@ class ParameterUse:
 
         return of_row
 
-    def slope(self, program: Program, leaf: Array, held: Values) -> Array | None:
+    def slope(self, program: FlatJaxpr, leaf: Array, held: Values) -> Array | None:
         """Returns p′, element by element, in the shape of p's value; None where p only moves elements."""
         if self._only_moves(program):
             return None
         through = lambda leaf: self.through(program, leaf, held)
         return widened(jax.jvp(through, (leaf,), (jnp.ones_like(leaf),))[1], leaf.dtype)
 
-    def _only_moves(self, program: Program) -> bool:
+    def _only_moves(self, program: FlatJaxpr) -> bool:
         return all(program.steps[number].name in MOVES for number in self.single)
 
-    def pull(self, program: Program, gradient: Array, leaf: Array, held: Values) -> Array:
+    def pull(self, program: FlatJaxpr, gradient: Array, leaf: Array, held: Values) -> Array:
         """Returns a gradient with respect to the leaf, from that with respect to p's value."""
         value, pull = jax.vjp(lambda leaf: self.through(program, leaf, held), leaf)
         return pull(gradient.astype(value.dtype))[0]
@@ -179,7 +179,7 @@ class Loop:
     stacked: bool = static()  # whether an iteration sees one slice of it, rather than all of it
 
 
-def sites(program: Program, loops: bool = False) -> tuple[list[ParameterUse], dict[int, str]]:
+def sites(program: FlatJaxpr, loops: bool = False) -> tuple[list[ParameterUse], dict[int, str]]:
     """Returns the sites of all leaves whose elements have one each, and why the other leaves have none."""
     uses: dict[int, list[list[ParameterUse]]] = defaultdict(list)  # for each leaf and each equation that it enters
     reasons: dict[int, str] = {}
@@ -218,14 +218,14 @@ def sites(program: Program, loops: bool = False) -> tuple[list[ParameterUse], di
     return read, reasons
 
 
-def _in_loop(program: Program, number: int, seats: list[int]) -> Values:
+def _in_loop(program: FlatJaxpr, number: int, seats: list[int]) -> Values:
     """Returns, for each input of a `scan` that is a view, its sites in the body, or the reason why it has none."""
     step = program.steps[number]
     settings = step.equation.params
     constants, first = settings["num_consts"], settings["num_consts"] + settings["num_carry"]
     found: Values = {seat: "is carried" for seat in seats if constants <= seat < first}
     entering = [seat for seat in seats if seat not in found]
-    body = Program(*_body(settings["jaxpr"], entering))
+    body = FlatJaxpr(*_body(settings["jaxpr"], entering))
     inner, reasons = sites(body)
     for index, seat in enumerate(entering):
         place = step.reads[seat]
@@ -248,7 +248,7 @@ def _body(closed: Any, entering: list[int]) -> tuple[Any, list[Any], list[Any]]:
     return run, [shapes[i] for i in entering], [shapes[i] for i in others]
 
 
-def _site(program: Program, number: int, position: int, place: int) -> ParameterUse:
+def _site(program: FlatJaxpr, number: int, position: int, place: int) -> ParameterUse:
     leaf, chain = program.views[place]
     sizes = [program.avals[p].size for p in (program.leaves[leaf], *(_out(program.steps[n]) for n in chain))]
     grown = (i for i, n in enumerate(chain) if sizes[i + 1] != sizes[i] and program.steps[n].name != "slice")

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import widened
-from lamu.objective.curvature.reader.flat_jaxpr import Program, Values
+from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, lookups, merged, of_rows, product_axes, windows
 from lamu.record import record, static
 from lamu.typing import Array, PyTree
@@ -223,7 +223,7 @@ HELD = 2**16
 
 
 def contribution(
-    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     """Chooses the rule for a site."""
     step = program.steps[site.step]
@@ -238,7 +238,7 @@ def contribution(
     return ByRows(jax.vmap(site.gradient(program, as_read, held, rows)), (rows, cotangent), chunk)
 
 
-def meets_once(program: Program, site: ParameterUse, base: Array, output: tuple[int, ...]) -> bool:
+def meets_once(program: FlatJaxpr, site: ParameterUse, base: Array, output: tuple[int, ...]) -> bool:
     """Returns whether an example's squared gradients are linear in its squared cotangents: it meets the leaf once."""
     step = program.steps[site.step]
     if step.name != "dot_general" or site.spread:
@@ -254,7 +254,7 @@ def _is_summand(name: str, site: ParameterUse, base: Array, output: tuple[int, .
 
 
 def _dense(
-    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step, other = program.steps[site.step], 1 - site.position
     a = of_rows(rows, held, step.reads[other], cotangent.shape[0])
@@ -297,7 +297,7 @@ def _summand(base: Array, cotangent: Array) -> Rule:
 
 
 def _convolution(
-    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step = program.steps[site.step]
     settings = step.equation.params
@@ -325,7 +325,7 @@ def _convolution(
 
 
 def _lookup(
-    program: Program, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step, width = program.steps[site.step], base.shape[1:]
     which, received = lookups(step, rows, base, cotangent)
