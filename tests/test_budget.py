@@ -20,19 +20,19 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (98_673, 74_000),
+    "lines": (98_701, 74_000),
     "files": (404, 330),
-    "lines of code": (47_825, 36_000),
+    "lines of code": (47_827, 36_000),
     "lines of code, core": (32_189, 25_000),
     "lines of code, graphs": (7_327, 6_000),
-    "lines of code, tables": (8_309, 5_000),
+    "lines of code, tables": (8_311, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.505, 0.5),
     "import lines a line of code": (0.175, 0.15),
     "`Any` a thousand lines of code": (39.9, 40),
     "`isinstance` a thousand lines of code": (25, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (25, 0),
+    "names of classes in two files": (21, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 
