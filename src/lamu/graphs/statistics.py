@@ -511,7 +511,7 @@ class ParallelStates(States):
 
 
 # The names that files of earlier versions have.
-KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances}
+KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances, "Simplex": Probabilities}
 
 
 # A factor of a graph is affine in the statistics of each of its arguments, so that one function F of statistics is the
