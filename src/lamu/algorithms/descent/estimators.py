@@ -15,7 +15,7 @@ from lamu import fast_random
 from lamu.data.batch import with_offset
 from lamu.families.location_scale import BaseDistribution, LocationScale, StandardNormal
 from lamu.objective import BatchLoss
-from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, Program, Values
+from lamu.objective.curvature.reader.flat_jaxpr import ELEMENTWISE, MOVES, FlatJaxpr, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, is_lookup, sites
 from lamu.record import record
 from lamu.typing import Array, DTypeLike, PyTree, RandomKey, State
@@ -51,7 +51,7 @@ class Plan:
     output: Callable[..., Array]
 
 
-def anew(program: Program, site: ParameterUse, gaussian: bool) -> Plan | None:
+def anew(program: FlatJaxpr, site: ParameterUse, gaussian: bool) -> Plan | None:
     """Returns the plan that draws weights for each row, where the use is elementwise; else None."""
     if program.steps[site.step].name not in ELEMENTWISE:
         return None
@@ -67,7 +67,7 @@ def anew(program: Program, site: ParameterUse, gaussian: bool) -> Plan | None:
     return Plan(site, numbers, output)
 
 
-def local(program: Program, site: ParameterUse) -> Plan | None:
+def local(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
     """Returns the plan that draws the output itself; None where a weight is used at several places or in no product."""
     axes = _axes(program, site)
     if axes is None or axes[2] > 1:
@@ -91,7 +91,7 @@ def local(program: Program, site: ParameterUse) -> Plan | None:
     return Plan(site, numbers, output)
 
 
-def flipped(program: Program, site: ParameterUse) -> Plan | None:
+def flipped(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
     """Returns the plan that changes signs of one draw of the weights; None for what is no product."""
     axes = _axes(program, site)
     if axes is None:
@@ -119,7 +119,7 @@ def flipped(program: Program, site: ParameterUse) -> Plan | None:
     return None if step.name == "gather" and ins else Plan(site, numbers, output)
 
 
-def _axes(program: Program, site: ParameterUse) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+def _axes(program: FlatJaxpr, site: ParameterUse) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
     """Returns which axes of the data and of the output tell weights apart, and at how many places each is used."""
     if site.spread or site.loop is not None:
         return None
@@ -150,12 +150,12 @@ def _axes(program: Program, site: ParameterUse) -> tuple[tuple[int, ...], tuple[
     return None
 
 
-def _other(program: Program, site: ParameterUse) -> int:
+def _other(program: FlatJaxpr, site: ParameterUse) -> int:
     """The place of the data that the weights meet."""
     return program.steps[site.step].reads[1 - site.position]
 
 
-def _aval_out(program: Program, site: ParameterUse) -> Any:
+def _aval_out(program: FlatJaxpr, site: ParameterUse) -> Any:
     (place,) = program.steps[site.step].writes
     assert place is not None
     return program.avals[place]
@@ -205,7 +205,7 @@ def outputs_by_rows(
     centre, scale = jax.tree.leaves(belief.location), jax.tree.leaves(belief.scale)
     z = jax.tree.leaves(belief.base_distribution.draw(shared_key, belief.location))
     away = [s * e for s, e in zip(scale, z, strict=True)]
-    program = Program(network, [_shape(leaf) for leaf in centre], [_shape(row, 1) for row in rows])
+    program = FlatJaxpr(network, [_shape(leaf) for leaf in centre], [_shape(row, 1) for row in rows])
     plans = _plans(program, choose, belief, x.shape[0], name)
     planned = {plan.site.leaf for plan in plans}
     leaves = [m if i in planned else m + d for i, (m, d) in enumerate(zip(centre, away, strict=True))]
@@ -233,7 +233,7 @@ def outputs_by_rows(
 
 
 def _plans(
-    program: Program,
+    program: FlatJaxpr,
     choose: Callable[..., Plan | None],
     belief: LocationScale,
     batch: int,
@@ -321,7 +321,7 @@ class LocalReparameterisation(Estimator):
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
         """Returns the mean loss with a draw of the outputs of every layer, and the network's (empty) state."""
 
-        def choose(program: Program, site: ParameterUse) -> Plan | None:
+        def choose(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
             return local(program, site) or flipped(program, site) or anew(program, site, gaussian=True)
 
         return _mean_loss(loss, outputs_by_rows(key, belief, loss, choose, type(self).__name__))
@@ -347,7 +347,7 @@ class Flipout(Estimator):
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
         """Returns the mean loss with signs of every row's own, and the network's (empty) state."""
 
-        def choose(program: Program, site: ParameterUse) -> Plan | None:
+        def choose(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
             return flipped(program, site) or anew(program, site, gaussian=False)
 
         return _mean_loss(loss, outputs_by_rows(key, belief, loss, choose, type(self).__name__))

@@ -166,7 +166,7 @@ class Hoisted:
         return self._ask(prepared, list(numbers))
 
 
-class _Opened(Program):
+class _Opened(FlatJaxpr):
     """The equations of a function, every call opened that depends on the numbers."""
 
     def _opens(self, reads: Sequence[object]) -> bool:
