@@ -21,6 +21,7 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.objective import Objective
+from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr
 from lamu.operators import BlockDiagonal, Dense, MatrixFree
 from lamu.operators.dense import DenseEigen
 from lamu.operators.interface import is_operator
