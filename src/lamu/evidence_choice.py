@@ -21,6 +21,7 @@ from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
+from lamu.running.progress import SeveralRuns
 from lamu.running.result import Diverged
 from lamu.scores import Estimate, evidence
 from lamu.typing import Data, Options
@@ -137,13 +138,16 @@ def fit_evidence(
         logs = [math.log(number) for number in numbers.values()]
         bounds = [(log - _FARTHEST, log + _FARTHEST) for log in logs]
         for each in range(len(combinations)):
+            bar.pass_over(each * _MOST)
             of_point = lambda point, each=each: ask((each, point))
             simplex(of_point, logs, [math.log(2.0)] * len(logs), bounds, fatol=_TOLERANCE, xatol=0.05, maxfev=_MOST)
 
-    if numbers:
-        choose(loss, climbs, failure=Diverged)
-    else:
-        choose(loss, all_of, [(each, ()) for each in range(len(combinations))], failure=Diverged)
+    runs, shown = len(combinations) * (_MOST if numbers else 1), options.get("progress")
+    with SeveralRuns(runs, shown, "evidence", at_most=bool(numbers)) as bar:
+        if numbers:
+            choose(loss, climbs, failure=Diverged)
+        else:
+            choose(loss, all_of, [(each, ()) for each in range(len(combinations))], failure=Diverged)
     _, posterior, chosen = best
     if posterior is None:
         raise ValueError("no evidence is a finite number; train longer, or begin with other numbers")

@@ -28,6 +28,7 @@ from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 from lamu.running.checkpoints import of_part
+from lamu.running.progress import SeveralRuns
 from lamu.running.result import Fit
 from lamu.running.validation import training_rows
 from lamu.supports import value_of
@@ -80,7 +81,7 @@ def fit_folds(
     folds: int | None = None,
     seed: int = 0,
     checkpoint: object = None,
-    **options: object,
+    **options: Any,
 ) -> FoldedFit:
     r"""Fits an algorithm once for each fold of the data, and pools what they learn.
 
@@ -145,8 +146,10 @@ def fit_folds(
             raise KeyboardInterrupt
         return found
 
-    chosen, scales = _chosen(model, parts, member, np.asarray(rows.weight, float))
-    fits = chosen or [member(model, k) for k in range(folds)]
+    runs = fits_of(rows.count, folds, isinstance(model.prior, LearnedNormal))
+    with SeveralRuns(runs, options.get("progress"), "folds", at_most=options.get("stop") is not None):
+        chosen, scales = _chosen(model, parts, member, np.asarray(rows.weight, float))
+        fits = chosen or [member(model, k) for k in range(folds)]
     posterior = pooled([each.posterior for each in fits], fits[0].posterior.key)
     return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), scales, tuple(parts))
 

@@ -262,7 +262,7 @@ class Run:
         blocks = () if self.length.is_pretrained or self.settled else self.steps.blocks(self.length, self.history.steps)
         blocks = measured(forecast, iter(blocks), self.state, self.conclusion.max_memory)
         progress = progress if self.devices.writes else False
-        with Progress(self.length.total, progress) as bar, Interruption() as interruption:
+        with Progress(self.length.total, progress, at_most=self.may_end_early) as bar, Interruption() as interruption:
             while not self.best.stopped and self.settled is None and (block := next(blocks, None)) is not None:
                 interruption.heed()
                 self.devices.agreed(0.0)
@@ -288,6 +288,11 @@ class Run:
             raise KeyboardInterrupt  # no result: the other processes are in the middle of their steps
         if not self.history.finite:
             raise self._diverged(good)
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether the run may end before its last step."""
+        return self.length.rounds is not None or self.best.may_stop
 
     def _validate(self, block: Block) -> None:
         if self.judge is None or not block.ends_an_epoch:

@@ -14,6 +14,7 @@ from lamu.loop import fit
 from lamu.model import Model
 from lamu.priors import Hierarchy, Prior
 from lamu.protocol import Algorithm
+from lamu.running.progress import SeveralRuns
 from lamu.running.result import Fit
 from lamu.typing import Data, Inputs
 
@@ -107,10 +108,11 @@ def prior_sensitivity(
             x = data[0]
         else:
             raise ValueError("x=None means the inputs of the data, and these are neither (x, y) nor a mapping; give x")
-    fits = {
-        name: fit(replace(model, prior=prior), data, algorithm or _default(prior), seed=seed, **options)
-        for name, prior in priors.items()
-    }
+    with SeveralRuns(len(priors), options.get("progress"), "priors"):
+        fits = {
+            name: fit(replace(model, prior=prior), data, algorithm or _default(prior), seed=seed, **options)
+            for name, prior in priors.items()
+        }
     predictions = [each.posterior.predict(x, offset=offset) for each in fits.values()]
     classes = model.support.has_classes
     distances = {

@@ -19,6 +19,7 @@ from lamu.data.batch import Batch
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.protocol import Algorithm
+from lamu.running.progress import SeveralRuns
 from lamu.typing import Array, Belief, Inputs, Params, RandomKey
 
 __all__ = ["Ranks", "simulation_based_calibration"]
@@ -163,10 +164,12 @@ def simulation_based_calibration(
         return jnp.sum(below, axis=0)
 
     ranks = []
-    for run in range(runs):
-        theta, y = simulated(jax.random.fold_in(jax.random.fold_in(key, 1), run))
-        posterior = fit(model, (x, np.asarray(y)), algorithm, seed=seed + run, progress=False, **options).posterior
-        ranks.append(np.asarray(rank(posterior.belief, theta, y, jax.random.fold_in(jax.random.fold_in(key, 2), run))))
+    with SeveralRuns(runs, options.get("progress"), "simulations"):
+        for run in range(runs):
+            theta, y = simulated(jax.random.fold_in(jax.random.fold_in(key, 1), run))
+            posterior = fit(model, (x, np.asarray(y)), algorithm, seed=seed + run, **options).posterior
+            rank_key = jax.random.fold_in(jax.random.fold_in(key, 2), run)
+            ranks.append(np.asarray(rank(posterior.belief, theta, y, rank_key)))
     found = np.stack(ranks)
     if statistics is None:
         width = (found.shape[1] - 1) // min(3, x.shape[0])

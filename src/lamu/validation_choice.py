@@ -34,6 +34,7 @@ from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal, Prior
 from lamu.protocol import Algorithm, require_algorithm
 from lamu.running.checkpoints import of_part
+from lamu.running.progress import SeveralRuns
 from lamu.running.result import Diverged, Fit
 from lamu.running.schedule import Rounds
 from lamu.running.validation import row_losses, set_aside_in_turn, training_rows
@@ -107,9 +108,8 @@ class _Runs:
 
     def compared(self, under: Model, learned: Arrays, place: str, **options: object) -> Fit:
         """Returns a run that compares."""
-        if self.options.get("epochs") is None and self.options.get("steps") is None:
-            first = Rounds.of(self.algorithm.traits, learned.count, self.options.get("batch_size", 64)).first
-            options["steps"] = _ROUNDS * first
+        if (rounds := self._rounds(learned)) is not None:
+            options["steps"] = _ROUNDS * rounds.first
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
             warnings.simplefilter("ignore", FewRows)  # as above
@@ -117,6 +117,18 @@ class _Runs:
         if found.interrupted:
             raise KeyboardInterrupt
         return found
+
+    def shown(self, fits: int, what: str) -> SeveralRuns:
+        """Returns the bar of so many runs at most that compare, and of the last one on the rows that were read."""
+        rounds = self._rounds(self.data)
+        last = 1.0 if rounds is None else rounds.limit / (_ROUNDS * rounds.first)
+        return SeveralRuns(fits + 1, self.options.get("progress"), what, last=last, at_most=True)
+
+    def _rounds(self, rows: Arrays) -> Rounds | None:
+        """Returns the rounds of a run over rows, where no length is given."""
+        if self.options.get("epochs") is not None or self.options.get("steps") is not None:
+            return None
+        return Rounds.of(self.algorithm.traits, rows.count, self.options.get("batch_size", 64))
 
     def run(self, under: Model, place: str = "last", **options: object) -> Fit:
         """Returns a run, with a folder of checkpoints of its own."""
@@ -210,8 +222,10 @@ def _at_best_scale(runs: _Runs) -> PriorScaleFit:
         found = runs.compared(under(scale), learned, f"scale-{scale:g}", validation=held)
         return float(np.mean(found.history["validation_nll"][-_LAST:]))
 
-    choice = choose(nll, doublings, float(prior.start), _FARTHEST, failure=Diverged).finite("scale")
-    final = runs.run(under(choice.best))
+    with runs.shown(MOST_SCALES, "prior scales") as bar:
+        choice = choose(nll, doublings, float(prior.start), _FARTHEST, failure=Diverged).finite("scale")
+        bar.begin_last()
+        final = runs.run(under(choice.best))
     return PriorScaleFit(final.posterior, final, choice.losses)
 
 
@@ -304,16 +318,28 @@ def fit_temperature(
     if not temperatures:
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     first, *others = map(float, temperatures)
-    judges = None
-    if others and not runs.alone:
-        judges = _Judges.of(runs, first)
-    if judges is None:
-        found = _at_best_scale(replace(runs, options={**runs.options, "temperature": first}))
-        return TemperatureFit(found.posterior, found.fit, {}, found.scales)
-    choice = choose(judges.loss, _both, (first, *others), judges.scale, failure=Diverged).finite("temperature")
-    losses = choice.losses
-    best = judges.preferred((first, *others), losses)
-    final = judges.runs.run(judges.model_of(best), temperature=best[0])
+    return _at_temperature(runs, first) if runs.alone or not others else _at_best_temperature(runs, (first, *others))
+
+
+def _at_temperature(runs: _Runs, temperature: float) -> TemperatureFit:
+    found = _at_best_scale(replace(runs, options={**runs.options, "temperature": temperature}))
+    return TemperatureFit(found.posterior, found.fit, {}, found.scales)
+
+
+def _at_best_temperature(runs: _Runs, temperatures: tuple[float, ...]) -> TemperatureFit:
+    """Returns the fit at the first temperature that rows set aside do not speak against."""
+    read, parts = runs.read(_FIFTH, _FEWEST)
+    scale = _Judges.first_scale(read, parts)
+    fits = len(parts) * (len(temperatures) + (0 if scale is None else 2 * MOST_SCALES - 1))
+    with read.shown(fits, "temperatures") as bar:
+        judges = _Judges.of(read, parts, temperatures[0], scale)
+        if judges is None:
+            bar.begin_last()
+            return _at_temperature(runs, temperatures[0])
+        losses = choose(judges.loss, _both, temperatures, scale, failure=Diverged).finite("temperature").losses
+        best = judges.preferred(temperatures, losses)
+        bar.begin_last()
+        final = read.run(judges.model_of(best), temperature=best[0])
     least = {T: min(losses[each] for each in losses if each[0] == T) for T, _ in losses}
     scales = {s: loss for (T, s), loss in losses.items() if best[0] == T and s is not None}
     return TemperatureFit(final.posterior, final, least, scales)
@@ -349,22 +375,24 @@ class _Judges:
 
     runs: _Runs
     parts: Parts
-    first: tuple[float, Posterior]  # the preferred temperature, with its posterior of the first part
-    scale: float | None  # the first guess of the prior's scale, where it is chosen too
+    first: tuple[Candidate, Posterior]  # the preferred temperature and scale, with their posterior of the first part
     rows: dict[Candidate, np.ndarray] = field(default_factory=dict)  # the losses of the rows
     priors: dict[Candidate, Prior] = field(default_factory=dict)  # of the posteriors
 
+    @staticmethod
+    def first_scale(runs: _Runs, parts: Parts) -> float | None:
+        """Returns the first guess of the prior's scale, where it is chosen with the temperature."""
+        prior = runs.model.prior
+        chosen = not runs.algorithm.traits.chooses_prior_scale and _are_many(parts)
+        return float(prior.start) if chosen and isinstance(prior, LearnedNormal) else None
+
     @classmethod
-    def of(cls, runs: _Runs, temperature: float) -> _Judges | None:
+    def of(cls, runs: _Runs, parts: Parts, temperature: float, scale: float | None) -> _Judges | None:
         """Returns the judges after a first run; none where its belief is a point: a mode is that of any temperature."""
-        runs, parts = runs.read(_FIFTH, _FEWEST)
-        prior, its_own = runs.model.prior, runs.algorithm.traits.chooses_prior_scale
-        chosen = not its_own and _are_many(parts)
-        scale = float(prior.start) if chosen and isinstance(prior, LearnedNormal) else None
         posterior = cls._run(runs, parts, (temperature, scale), 0)
         if isinstance(posterior.belief, Point):
             return None
-        return cls(runs, parts, (temperature, posterior), scale)
+        return cls(runs, parts, ((temperature, scale), posterior))
 
     @staticmethod
     def _run(runs: _Runs, parts: Parts, candidate: Candidate, k: int) -> Posterior:
@@ -379,7 +407,7 @@ class _Judges:
         """Returns the mean loss of the rows, weighted."""
         losses = []
         for k, (_, held) in enumerate(self.parts):
-            known = k == 0 and candidate == (self.first[0], self.scale)
+            known = k == 0 and candidate == self.first[0]
             posterior = self.first[1] if known else self._run(self.runs, self.parts, candidate, k)
             losses.append(row_losses(posterior, held, _SAMPLES))
             self.priors[candidate] = posterior.model.prior

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -158,14 +159,15 @@ def compare(
     parts = [tuple(rows), *(learning_rows(table, request, request.seed + s)[1:] for s in range(1, splits))]
     table = replace(table, notes=(*table.notes, *leaks(first, *rows)))
     chosen_likelihood = _likelihood(request, first, rows[0])
-    answers = {}
+    answers, begun = {}, time.monotonic()
     with tempfile.TemporaryDirectory() as kept:
         for index, (name, words) in enumerate(chosen.items()):
             if sys.stderr.isatty():
                 print(f"{name} ({index + 1} of {len(chosen)})", file=sys.stderr)
+            before = {"done": index * splits, "of": len(chosen) * splits, "seconds": time.monotonic() - begun}
             task = {"request": asdict(request), "algorithm": name, "settings": words, "splits": splits}
             keep = {} if reference is None else {"keep": str(Path(kept) / folder_of(name))}
-            answers[name] = run(task | keep)
+            answers[name] = run(task | {"before": before} | keep)
         close = {} if reference is None else closeness(request, table, answers, reference, Path(kept))
     first_name = next(iter(chosen))
     rows = [_summary(name, answer, answers[first_name]) for name, answer in answers.items()]

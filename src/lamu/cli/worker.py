@@ -24,6 +24,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
+from lamu.running.progress import SeveralRuns
 from lamu.scores import evidence
 from lamu.tabular.peers import PEERS, peer, quiet
 from lamu.typing import Data, Document, Options, Targets
@@ -132,7 +133,9 @@ def main(task: str, answer: str) -> int:
     asked = json.loads(Path(task).read_text(encoding="utf-8"))
     try:
         request, settings = Request(**asked["request"]), tuple(asked["settings"])
-        answered = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
+        # The bar of the whole comparison goes on where the process before this one has left it.
+        with SeveralRuns(asked["splits"], None, "comparing", **asked.get("before", {})):
+            answered = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # whatever it is, it is this algorithm's row of the table

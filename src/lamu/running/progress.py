@@ -7,10 +7,13 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
+from datetime import timedelta
+from time import monotonic
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TypeVar
 
-__all__ = ["Interruption", "Progress", "heard"]
+__all__ = ["Interruption", "Progress", "SeveralRuns", "heard"]
 
 # JAX's callback at garbage collections, and finalisers: Python prints what is raised in them, and drops it.
 _DROPPED_IN = ("_xla_gc_callback", "__del__")
@@ -108,43 +111,145 @@ class Interruption:
         return False
 
 
+Bar = TypeVar("Bar", bound="Progress")
+_AROUND: ContextVar[Progress | None] = ContextVar("around", default=None)
+
+
 class Progress:
-    """Shows how far a run is, if asked or if standard error is a terminal."""
+    """Shows how far a run is and how long it goes on, if asked or if standard error is a terminal."""
 
-    def __init__(self, total: int | None, show: bool | None, what: str = "fitting", unit: str = "steps") -> None:
-        self._total, self._what, self._unit = total, what, unit
+    # Inside of another one it has no bar: it tells the one around how far it is.
+    #
+    # The time left is that of the work done since the first news, which comes after the first program was compiled.
+    # Work that is passed over (a run that needs not be made) tells nothing of it.
+
+    def __init__(
+        self,
+        total: int | float | None,
+        show: bool | None,
+        what: str = "fitting",
+        unit: str = "steps",
+        at_most: bool = False,
+    ) -> None:
+        self.done = 0.0
+        self._total, self._what, self._unit, self._at_most = total, what, unit, at_most
         self._show = sys.stderr.isatty() if show is None else show
-        self._bar: Any = None
-        self._task: Any = None
+        self._end, self._worked, self._first = total, 0.0, None
+        self._around, self._token, self._bar, self._task = None, None, None, None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self: Bar) -> Bar:
         """Starts the bar."""
-        if self._show:
+        self._around = _AROUND.get()
+        self._token = _AROUND.set(self)
+        if self._show and self._around is None:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bars
 
             columns = (
                 TextColumn(self._what),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn(self._unit + "  {task.fields[loss]}{task.fields[speed]}"),
-                TimeRemainingColumn(),
+                TextColumn(self._unit + "  {task.fields[loss]}{task.fields[speed]}{task.fields[left]}"),
             )
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar = Bars(*columns, console=Console(stderr=True), transient=True)
             self._bar.start()
-            self._task = self._bar.add_task("fit", total=self._total, loss="", speed="")
+            self._task = self._bar.add_task("fit", total=self._total, loss="", speed="", left="")
         return self
 
-    def update(self, done: int, loss: float | None = None) -> None:
+    @property
+    def fraction(self) -> int | float | None:
+        """The share that is done; None where nobody knows the whole."""
+        return self.done / self._total if self._total else None
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left at the speed so far; None where there are no two times to compare."""
+        if self._first is None or not self._total or self._worked <= self._first[1]:
+            return None
+        since, before = self._first
+        return (self._total - self.done) * (monotonic() - since) / (self._worked - before)
+
+    def update(self, done: int | float, loss: float | None = None) -> None:
         """Moves the bar to `done` steps, of the loss that is given."""
-        if self._bar is not None:
-            speed = self._bar.tasks[0].speed
-            words = f"{speed:,.0f} {self._unit}/s" if speed else ""
+        done = max(done if self._total is None else min(done, self._total), self.done)
+        self._worked += done - self.done
+        self._first = self._first or (monotonic(), self._worked)
+        self._reach(done, loss)
+
+    def part(self, fraction: int | float, loss: float | None = None) -> None:
+        """Hears how far a run is that goes on inside; one run has no others."""
+
+    def part_ended(self) -> None:
+        """Hears that a run has ended that went on inside."""
+
+    def _reach(self, done: int | float, loss: float | None = None) -> None:
+        self.done = done
+        if self._around is None:
+            self._draw(loss)
+        elif self._total:
+            self._around.part(done / self._total, loss)
+
+    def _draw(self, loss: float | None) -> None:
+        if self._bar is not None and self._task is not None:
+            speed, left = self._bar.tasks[0].speed, self.left
+            words = f"{speed:,.{0 if speed >= 1 else 2}f} {self._unit}/s" if speed else ""
             shown = "" if loss is None else f"loss {loss:.4f}  "
-            self._bar.update(self._task, completed=done, loss=shown, speed=words)
+            most = "at most " if self._at_most else ""
+            time_left = "" if left is None else f"  {most}{timedelta(seconds=round(left))} left"
+            self._bar.update(self._task, completed=self.done, loss=shown, speed=words, left=time_left)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Takes the bar away."""
+        """Takes the bar away; a run that ends before its last step has reached its end."""
+        if self._token is not None:
+            _AROUND.reset(self._token)
+        if kind is None and self._end:
+            self._reach(self._end)
+        if self._around is not None:
+            self._around.part_ended()
         if self._bar is not None:
             self._bar.stop()
+
+
+class SeveralRuns(Progress):
+    """Shows how far several runs are, by what each of them tells when it goes on inside."""
+
+    # A run counts one, and the last one `last` where it is longer; `at_most` where fewer may do. `done`: the runs, of
+    # all `of` them, that other processes have made in so many seconds.
+
+    def __init__(
+        self,
+        runs: int,
+        show: bool | None,
+        what: str,
+        *,
+        last: int | float = 1.0,
+        at_most: bool = False,
+        done: int = 0,
+        of: int | None = None,
+        seconds: int | float = 0.0,
+    ) -> None:
+        super().__init__(runs - 1 + last if of is None else of, show, what, "runs", at_most)
+        self.done = self._before = self._worked = float(done)
+        self._end, self._last, self._weight = done + runs - 1 + last, last, 1.0
+        if done:
+            self._first = (monotonic() - seconds, 0.0)
+
+    def part(self, fraction: int | float, loss: float | None = None) -> None:
+        """Moves on by a part of a run."""
+        self.update(self._before + self._weight * fraction, loss)
+
+    def part_ended(self) -> None:
+        """Begins the next run."""
+        self._before = self.done
+
+    def begin_last(self) -> None:
+        """Passes over the runs that are not needed: what follows is the last one."""
+        self.pass_over(self._end - self._last)
+        self._weight = self._last
+
+    def pass_over(self, until: int | float) -> None:
+        """Passes over runs that are not made, up to a number of them."""
+        if until > self.done:
+            self._reach(until)
+        self._before = self.done

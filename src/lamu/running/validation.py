@@ -159,6 +159,11 @@ class Best:
         self.chosen_last = True
         self.stopped = False
 
+    @property
+    def may_stop(self) -> bool:
+        """Whether it may say that a run should stop."""
+        return self._stop is not None
+
     def see(self, state: State, nll: float, passes: float | int) -> None:
         """Keeps a copy of the state if its validation is the best one."""
         self.chosen_last = self.state is None or nll < self.nll
