@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from lamu.expectations import Exact
 from lamu.loop import fit
 from lamu.mcmc.hamiltonian import nuts
 from lamu.operators import Dense
+from lamu.priors import Laplace
 from lamu.protocol import Algorithm
 from lamu.typing import State
 from lamu_verification import problems, references
@@ -142,7 +144,24 @@ def _map_estimate() -> Check:
     problem = problems.regression()
     _, after = _run(map_estimate(optax.lbfgs()), problem, [Batch.of(problem.x, problem.y)] * 40)
     mean, _, _ = references.linear_regression(problem.design, problem.y, problem.scale, problem.precision)
-    return Check("map_estimate", "ridge regression in closed form", distance(flat(after), mean), 1e-6)
+    deviation = max(distance(flat(after), mean), _lasso_distance(problem))
+    return Check("map_estimate", "ridge regression in closed form; scikit-learn's Lasso, same zeros", deviation, 1e-6)
+
+
+def _lasso_distance(problem: Problem) -> float:
+    """The largest difference of a weight from the Lasso's, or infinity where another weight is zero."""
+    import optax
+    from sklearn.linear_model import Lasso
+
+    rows, alpha = len(problem.y), 0.5
+    prior = Laplace(problem.scale**2 / (alpha * rows))
+    model = replace(problem.objective.model, prior=prior)
+    other = replace(problem, objective=replace(problem.objective, model=model))
+    _, after = _run(map_estimate(optax.lbfgs()), other, [Batch.of(problem.x, problem.y)] * 60)
+    lasso = Lasso(alpha=alpha, fit_intercept=False, tol=1e-14, max_iter=100_000).fit(problem.design, problem.y)
+    found = np.asarray(flat(after))
+    same = np.array_equal(found == 0, lasso.coef_ == 0) and 0 < np.count_nonzero(found) < len(found)
+    return distance(found, lasso.coef_) if same else float("inf")
 
 
 def _von() -> Check:

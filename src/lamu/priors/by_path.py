@@ -82,6 +82,14 @@ class ByPath(Prior):
         parts = [(prior, part) for prior, part in self._parts(params) if jax.tree.leaves(part)]
         return parts[0][0].exponential(params) if len(parts) == 1 else super().exponential(params)
 
+    def kinks(self, params: Params) -> tuple[Params, Params] | None:
+        """Returns the kinks of the parts, with zeros for those of the parts that have none."""
+        parts = [(prior.kinks(part), part) for prior, part in self._parts(params)]
+        if all(known is None for known, _ in parts):
+            return None
+        known = [(tree.zeros_like(part),) * 2 if own is None else own for own, part in parts]
+        return merged_parts([places for places, _ in known]), merged_parts([slopes for _, slopes in known])
+
     def given(self, frozen: Params) -> ByPath:
         """Returns the parts given the frozen leaves that are their own."""
         return ByPath(tuple(prior.given(part) for prior, part in self._parts(frozen)), self.patterns)

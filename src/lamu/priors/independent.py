@@ -17,7 +17,7 @@ from lamu.families.special import log_prob_of_student
 from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns
 from lamu.record import record, static
 from lamu.supports import require_positive, require_share
-from lamu.typing import Array, DTypeLike, Number, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Number, Numeric, Params, RandomKey
 
 __all__ = [
     "Cauchy",
@@ -145,6 +145,11 @@ class Independent(IndependentLeaves):
 
         return jax.tree.map(leaf, tree.keys_like(key, params), params, self.scales(params))
 
+    def _kinks(self, params: Params, slope: Numeric) -> tuple[Params, Params]:
+        """M of every weight, and the slope of −log p₀ right of zero, over s."""
+        places = jax.tree.map(lambda x: jnp.full_like(x, self.loc), params)
+        return places, jax.tree.map(lambda x, s: jnp.full_like(x, slope / s), params, self.scales(params))
+
     def scales(self, params: Params) -> Params:
         """Returns the scale of each leaf, a tree like `params`.
 
@@ -223,8 +228,8 @@ class Discrete(IndependentLeaves):
 class Laplace(Independent):
     r"""Laplace weights, \(p(\theta_i) = \frac1{2 s_i} e^{-|\theta_i - m| / s_i}\): L1 regularisation of rate 1/s.
 
-    The mode has exact zeros, where an optimiser reaches them. Draws and means have none: sparsity is a property of the
-    point estimate.
+    The mode has weights that are exactly m, and `map_estimate` reaches them: with a linear model and a Gaussian
+    likelihood it is the Lasso. Draws and means have none: sparsity is a property of the point estimate.
 
     Attributes:
         scale: s, the mean distance from m; a number, a `FanIn`, or a mapping by path pattern.
@@ -240,9 +245,13 @@ class Laplace(Independent):
         -2.0
     """
 
+    def kinks(self, params: Params) -> tuple[Params, Params]:
+        """Returns m and 1/s of every weight."""
+        return self._kinks(params, 1.0)
+
     def log_density(self, z: Array) -> Array:
         """Returns −|z| − log 2."""
-        return -jnp.abs(z) - math.log(2.0)
+        return -z * jnp.sign(z) - math.log(2.0)  # of slope zero at zero, where JAX's abs has one
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of Laplace's distribution."""
@@ -348,6 +357,10 @@ class GeneralisedNormal(Independent):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("power", self.power, "give for instance 1.5")
+
+    def kinks(self, params: Params) -> tuple[Params, Params]:
+        """Returns m, and the slope beside it: infinite for β < 1, 1/s for β = 1, else zero."""
+        return self._kinks(params, jnp.where(self.power < 1, jnp.inf, jnp.where(self.power == 1, 1.0, 0.0)))
 
     def log_density(self, z: Array) -> Array:
         power = jnp.asarray(self.power, z.dtype)

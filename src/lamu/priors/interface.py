@@ -177,6 +177,22 @@ class Prior(Protocol):
         known = self.gaussian(params)
         return known if known is not None and same_leaves(known.mean, params) else None
 
+    def kinks(self, params: Params) -> tuple[Params, Params] | None:
+        r"""Returns where the log density has kinks, and how sharp they are; None by default, where it is smooth.
+
+        \(-\log p\) has the slopes \(\pm a_i\) on the two sides of \(\theta_i = m_i\), beside those of a smooth part, so
+        that \(\theta_i = m_i\) is a mode where the slope of all else is smaller than \(a_i\). `map_estimate` then
+        reaches it exactly. The gradient of `log_prob` at m must be that of the smooth part alone (JAX's `abs` has slope
+        1 at zero; `x * sign(x)` has slope 0).
+
+        Args:
+            params: the parameters, for their structure.
+
+        Returns:
+            m and a, trees like `params`; a is zero where there is no kink.
+        """
+        del params
+
     def given(self, frozen: Params) -> Prior:
         """Returns the prior of the free leaves given the values of frozen ones, up to a constant.
 
@@ -235,6 +251,13 @@ class ConditionalPrior(Prior):
         """Returns the free leaves that are Gaussian; None where they are correlated with frozen ones."""
         known = self.prior.gaussian(tree.merged(params, self.frozen))
         return None if known is None else restricted(known, params)
+
+    def kinks(self, params: Params) -> tuple[Params, Params] | None:
+        known = self.prior.kinks(tree.merged(params, self.frozen))
+        free = lambda part: jax.tree.map(
+            lambda x, k: None if x is None else k, params, part, is_leaf=lambda x: x is None
+        )
+        return None if known is None else (free(known[0]), free(known[1]))
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Raises a NotImplementedError: a conditional distribution has no sampler in general."""

@@ -16,6 +16,7 @@ from lamu.typing import Params
 __all__ = ["PRIOR_LAWS", "check_prior"]
 
 _DRAWS = 4000
+_BESIDE = 1e-4  # how far beside a kink; rounding of log p in single precision is then below the tolerance
 
 Case = tuple[Prior, Params]
 
@@ -83,11 +84,28 @@ def draws_are_of_the_density(case: Case) -> None:
     within_errors(product, -1.0, "the mean of the weight times the gradient of log p")
 
 
+def kinks_are_those_of_the_density(case: Case) -> None:
+    """Beside a kink log p falls with the slope that `kinks` says; at it the gradient is that of the smooth part."""
+    prior, params = case
+    known = prior.kinks(params)
+    if known is None:
+        return
+    (places, unravel), slopes = tree.ravel(known[0]), tree.ravel(known[1])[0]
+    log_prob = lambda vector: prior.log_prob(unravel(vector))
+    gradient, step = jax.grad(log_prob)(places), _BESIDE * (1 + jnp.abs(places))
+    for i in np.flatnonzero(np.isfinite(slopes)):
+        right, left = (log_prob(places.at[i].add(side * step[i])) - log_prob(places) for side in (1, -1))
+        fall, half = -(right + left) / (2 * step[i]), (right - left) / (2 * step[i])
+        close(fall, slopes[i], 1e-2, "the slope beside a kink", 1e-3)
+        close(gradient[i], half, 1e-2, "the gradient at a kink", 1e-3)
+
+
 PRIOR_LAWS = (
     log_prob_is_a_smooth_scalar,
     frozen_leaves_condition,
     gaussian_is_the_gradient_and_curvature,
     draws_are_of_the_density,
+    kinks_are_those_of_the_density,
 )
 
 
