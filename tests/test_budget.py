@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (98_861, 74_000),
+    "lines": (98_969, 74_000),
     "files": (404, 330),
-    "lines of code": (47_929, 36_000),
-    "lines of code, core": (32_289, 25_000),
+    "lines of code": (47_982, 36_000),
+    "lines of code, core": (32_342, 25_000),
     "lines of code, graphs": (7_327, 6_000),
     "lines of code, tables": (8_313, 5_000),
     "lines of code, outside of the library": (0, 0),
