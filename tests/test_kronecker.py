@@ -16,7 +16,6 @@ from lamu import tree
 from lamu.algorithms.optimisers import kfac
 from lamu.algorithms.variational.structured import noisy_kfac
 from lamu.data import Batch
-from lamu.data.batch import filled
 from lamu.families import Gaussian
 from lamu.geometry import Factorwise, Shifted
 from lamu.likelihoods import Categorical
@@ -51,7 +50,7 @@ def of_a_loss(loss, theta, x, weights, sharing: Expand | Reduce = EXPANDED):
     """The factors of the empirical Fisher matrix of single losses."""
 
     def of_squares(theta, x):
-        read = linearise(loss, theta, filled(x, weights))
+        read = linearise(loss, theta, x)
         cotangents = [halved(c, weights)[None] for c in read.pull(weights.astype(read.outputs.dtype))[1]]
         roots = halved(weights.astype(read.outputs.dtype), weights)[None]
         return factors(read, theta, roots, cotangents, weights, layers_by_name(read, theta), sharing)

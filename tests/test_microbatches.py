@@ -35,19 +35,28 @@ X = jax.random.normal(jax.random.key(1), (ROWS, 3))
 Y = jnp.sin(X[:, 0]) + 0.3 * X[:, 1]
 WEIGHT = jnp.linspace(0.2, 2.0, ROWS)
 MASK = (jnp.arange(ROWS) < 19).astype(X.dtype)  # padding that is NaN, as it may be
-BATCH = Batch(jnp.where(MASK[:, None] > 0, X, jnp.nan), Y, MASK, WEIGHT)
+BATCH = Batch(jnp.where(MASK[:, None] > 0, X, jnp.nan), jnp.where(MASK > 0, Y, jnp.inf), MASK, WEIGHT)
 MODEL = lamu.Model(MLP((4,), activation="tanh"), lamu.likelihoods.Gaussian(scale=0.5))
 
 
-def loss_of(size: int | None, model: lamu.Model = MODEL, **scales: float) -> tuple[BatchLoss, object]:
+def loss_of(
+    size: int | None, model: lamu.Model = MODEL, batch: Batch = BATCH, **scales: float
+) -> tuple[BatchLoss, object]:
     params, state = model.init(jax.random.key(0), Batch.of(X, Y))
     scales = {"data_size": 50.0, **scales}
     objective = Objective(model, microbatch_size=size, **scales)
-    return BatchLoss(objective, BATCH, state, NetworkParameters(), {}, conjugate=True), params["network"]
+    return BatchLoss(objective, batch, state, NetworkParameters(), {}, conjugate=True), params["network"]
 
 
-def at(size: int | None, curvature: object, structure: object, model: lamu.Model = MODEL, **scales: float) -> object:
-    loss, mean = loss_of(size, model, **scales)
+def at(
+    size: int | None,
+    curvature: object,
+    structure: object,
+    model: lamu.Model = MODEL,
+    batch: Batch = BATCH,
+    **scales: float,
+) -> object:
+    loss, mean = loss_of(size, model, batch, **scales)
     precision = Diagonal(jax.tree.map(lambda leaf: 2 + leaf**2, mean))
     theta = jax.tree.map(lambda leaf: leaf + 0.1, mean)
     run = lambda theta: evaluated(curvature, loss, theta, Gaussian(mean, precision), structure, jax.random.key(3))
@@ -73,9 +82,13 @@ CURVATURES = [
 
 @for_each("curvature, structure", CURVATURES)
 def test_evaluations_are_the_whole_batchs(curvature: object, structure: object) -> None:
-    """Value, gradient and curvature with masked rows, weights and a last microbatch that is not full."""
-    whole = at(None, curvature, structure)
-    for size in (4, 7):
+    """Value, gradient and curvature with masked rows, weights and a last microbatch that is not full.
+
+    Masked rows are NaN and infinite, and the whole batch is the rows that are not masked.
+    """
+    whole = at(None, curvature, structure, batch=jax.tree.map(lambda leaf: leaf[MASK > 0], BATCH))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(whole))
+    for size in (None, 4, 7):
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), at(size, curvature, structure), whole
         )

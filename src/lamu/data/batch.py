@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from lamu.record import record
 from lamu.typing import Array, Inputs, Targets
 
-__all__ = ["Batch", "filled", "with_offset"]
+__all__ = ["Batch", "with_offset"]
 
 
 @record
@@ -26,7 +27,7 @@ class Batch:
         x: inputs, leading axis `batch`.
         y: targets, leading axis `batch`: an array, or arrays by name, such as `{"value", "trials"}`. An array that may
             have missing entries is a `lamu.data.Incomplete`.
-        mask: one or zero for each row, floating.
+        mask: one or zero for each row, floating. A row of mask zero may hold NaN.
         weight: the weight of each row, floating.
         offset: a known part of the linear predictor (the log of an exposure), added to f and in its units, `[batch]` or
             `[batch, outputs]`; None where there is none. One number a row is added to every output.
@@ -71,6 +72,16 @@ class Batch:
             offset=None if self.offset is None else pad(self.offset, self.offset[:1]),
         )
 
+    def filled(self) -> Batch:
+        """Returns the same batch with rows that count nothing made harmless, since zero times NaN is NaN.
+
+        Rows whose mask or weight is zero keep their numbers, except those that are not finite, whose square overflows,
+        or that are negative and whole: these become zeros, in targets one half or one.
+        """
+        counts = self.mask * self.weight != 0
+        x, offset = _filled((self.x, self.offset), counts, 0, 0.0)
+        return replace(self, x=x, y=_filled(self.y, counts, 1, 0.5), offset=offset)  # in the support of most targets
+
     @property
     def count(self) -> Array:
         """The number of real rows, a scalar."""
@@ -100,16 +111,20 @@ def with_offset(f: Array, offset: Any) -> Array:
     return f + jnp.broadcast_to(columns, f.shape).astype(f.dtype)
 
 
-def filled(rows: Inputs, weights: Array) -> Inputs:
-    """Returns the rows, those of weight zero replaced by one that counts: NaN times zero would still be NaN."""
-    counts = weights != 0
-    one = jnp.argmax(counts)
+def _filled(rows: Any, counts: Array, whole: int, floating: float) -> Any:
+    """Returns rows with a number in the place of entries that no network can take, where the row counts nothing."""
 
-    def fill(leaf: Array) -> Array:
+    # Each entry is replaced by itself: a row that counts would have to be looked for on all devices. Other entries stay,
+    # since networks that cannot see the mask (batch statistics of one's own) are to meet rows of the data.
+    def fill(leaf: Any) -> Any:
         leaf = jnp.asarray(leaf)
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            usable, number = jnp.abs(leaf) < math.sqrt(jnp.finfo(leaf.dtype).max), floating
+        elif jnp.issubdtype(leaf.dtype, jnp.signedinteger):
+            usable, number = leaf >= 0, whole
+        else:
+            return leaf
         there = counts.reshape(-1, *[1] * (leaf.ndim - 1))
-        # Where no row counts, zeros: those of a batch of padding alone.
-        other = jnp.where(counts[one], leaf[one], jnp.zeros_like(leaf[one]))
-        return jnp.where(there, leaf, jnp.broadcast_to(other[None], leaf.shape))
+        return jnp.where(there | usable, leaf, jnp.asarray(number, leaf.dtype))
 
     return jax.tree.map(fill, rows)

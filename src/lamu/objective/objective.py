@@ -106,7 +106,7 @@ class Objective:
                 is no `microbatch_size`. Each part has random layers' noise and, in training, batch statistics of its
                 own.
         """
-        model = self.model.tempered(self.temperature)
+        model, batch = self.model.tempered(self.temperature), batch.filled()
         parts = self.microbatches(batch) or parts
         if parts == 1:
             values, state = model.log_likelihood(params, state, batch, key, train)

@@ -93,7 +93,7 @@ def batch_curvature(
 ) -> tuple[OperatorTree, Array, Callable[[Array], Params]]:
     r"""Returns \(\sum_i\) over the batch's rows of curvature, each as one row counts in \(\ell\), f, and a pull."""
     # The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
-    # nobody needs a second forward pass; a row of padding has those of a real row. The pull takes cotangents of f to
+    # nobody needs a second forward pass; a row of padding has finite ones. The pull takes cotangents of f to
     # the gradient in the weights, and costs nothing where it is not called.
     theta, dispersion = params["network"], params["likelihood"]
     loss = without_padding(BatchLoss(objective, batch, {}, NetworkParameters(), dispersion, conjugate=True))

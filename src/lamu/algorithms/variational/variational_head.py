@@ -12,7 +12,7 @@ from jax.scipy.linalg import cho_solve
 
 from lamu import tree
 from lamu.algorithms.optax_step import Optimizer, optax_step, optimiser_or
-from lamu.data.batch import Batch, filled, with_offset
+from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model, supervised
 from lamu.objective import Objective
@@ -203,12 +203,11 @@ class VariationalHead(Runnable):
 
     def _data(self, params: Params, objective: Objective, batch: Batch) -> Array:
         r"""The batch's sum \(p \sum_i w_i E_q[\log p(y_i \mid f_i)]\), or a bound of it."""
-        weights = batch.mask * batch.weight
-        x, y, offset = filled((batch.x, batch.y, batch.offset), weights)
+        batch = batch.filled()
         model = _above(supervised(objective.model), params["features"])
-        f, phi = head_features(model, params["mean"], {}, x)
+        f, phi = head_features(model, params["mean"], {}, batch.x)
         spread = self.covariance.spread(params["raw"], phi)
-        each = expected_log_likelihood(model, params["likelihood"], with_offset(f, offset), spread, y)
+        each = expected_log_likelihood(model, params["likelihood"], with_offset(f, batch.offset), spread, batch.y)
         return objective.likelihood_power * batch.total(each)
 
     def _rest(self, params: Params, objective: Objective) -> Array:

@@ -56,7 +56,7 @@ class GaussNewton(Curvature):
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, key)
             return at.evaluation(*at.pulled(at.information))
-        return Evaluation.of(without_padding(loss).gradient(theta, key), self.matrix(loss, theta, structure))
+        return Evaluation.of(loss.gradient(theta, key), self.matrix(loss, theta, structure))
 
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey

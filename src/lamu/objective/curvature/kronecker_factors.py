@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from lamu.data.batch import filled, with_offset
+from lamu.data.batch import with_offset
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation, OutputHessian
+from lamu.objective.curvature.products import without_padding
 from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
@@ -28,13 +29,13 @@ class AtOutputs:
 
     def __init__(self, loss: BatchLoss, theta: Params, structure: KroneckerFactored, key: RandomKey | None) -> None:
         _require(loss)
+        loss = without_padding(loss)
         self.loss, self.theta, self.structure = loss, theta, structure
         objective, batch = loss.objective, loss.batch
         likelihood, dispersion = objective.model.likelihood, loss.space.join(theta, loss.rest)["likelihood"]
         self.weights: Array = objective.row_factor(batch)
         self.read: LinearisedNetwork = linearise(*_rowwise(loss, theta, key, self.weights))
-        y, offset = filled((batch.y, batch.offset), self.weights)
-        f = with_offset(self.read.outputs, offset)
+        f, y = with_offset(self.read.outputs, batch.offset), batch.y
         self.information = OutputHessian(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, self.weights))
 
         def value(f: Array, rest: Params) -> Array:
@@ -81,7 +82,7 @@ def _rowwise(
         params = loss.space.join(theta, loss.rest)
         return model.outputs(params, loss.network_state, x[None], key, train=True)[0][0]
 
-    return outputs, theta, (filled(loss.batch.x, weights), keys)
+    return outputs, theta, (loss.batch.x, keys)
 
 
 def _require(loss: BatchLoss) -> None:

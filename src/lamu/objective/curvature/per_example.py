@@ -13,7 +13,7 @@ from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, slopes
 from lamu.objective.curvature.kronecker_factors import AtOutputs
-from lamu.objective.curvature.products import dispersion_prior, row_losses, without_padding
+from lamu.objective.curvature.products import dispersion_prior, row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
 from lamu.objective.microbatching import rows_in_parts
@@ -64,7 +64,7 @@ class SquaredGradients(Curvature):
             prior, of_prior = dispersion_prior(loss, theta)
             rest = tree.add(rest, of_prior)
             return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)
-        at = without_padding(loss).gradient(theta, key)
+        at = loss.gradient(theta, key)
         single = jax.vmap(jax.grad(lambda theta, example: row((theta, loss.rest), example)), in_axes=(None, 0))
         gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
         return Evaluation.of(at, structure.from_jacobian(gradients, weights[:, None, None]))

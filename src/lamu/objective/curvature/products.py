@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.data.batch import Batch, filled
+from lamu.data.batch import Batch
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import fisher_information
 from lamu.typing import Array, Inputs, Params, PyTree, RandomKey
@@ -34,8 +34,7 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Arr
     #    \ell_i = -\log p(y_i \mid x_i, \theta, \phi) \]
     #
     # with φ the dispersions. The power of the likelihood is in \(r_i\): it multiplies curvature once, as it does any
-    # Fisher information, not squared. Rows that count nothing are padding, whatever stands in them: they come out as
-    # copies of a row that counts. Every row has random layers' noise of its own.
+    # Fisher information, not squared. Every row has random layers' noise of its own.
     require_rows(loss)
     plain = replace(loss.objective, likelihood_power=1.0)
 
@@ -60,8 +59,8 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Arr
             ) from error
 
     weights = loss.objective.row_factor(loss.batch)
-    rows = (loss.batch.x, loss.batch.y, loss.batch.offset, jnp.arange(weights.shape[0], dtype=jnp.int32))
-    return row, filled(rows, weights), weights
+    batch = loss.batch.filled()
+    return row, (batch.x, batch.y, batch.offset, jnp.arange(weights.shape[0], dtype=jnp.int32)), weights
 
 
 def require_rows(loss: BatchLoss) -> None:
@@ -83,9 +82,7 @@ def require_rows(loss: BatchLoss) -> None:
 
 def without_padding(loss: BatchLoss) -> BatchLoss:
     """Returns the same loss with rows of weight zero `filled`."""
-    batch = loss.batch
-    x, y, offset = filled((batch.x, batch.y, batch.offset), loss.objective.row_factor(batch))
-    return replace(loss, batch=replace(batch, x=x, y=y, offset=offset))
+    return replace(loss, batch=loss.batch.filled())
 
 
 def dispersion_prior(loss: BatchLoss, coordinates: Params) -> tuple[Array, Params]:

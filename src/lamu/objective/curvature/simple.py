@@ -126,7 +126,7 @@ class Hessian(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        at = without_padding(loss).gradient(theta, key)
+        at = loss.gradient(theta, key)
         return Evaluation.of(at, structure.from_hessian(hessian_product(loss, theta, key), theta))
 
 
@@ -214,6 +214,7 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
     # Source: Hutchinson (1990), in the space of rows; the identity of the Fisher information and the Gauss–Newton
     # matrix
     #     is Kunstner, Hennig & Balles (2019), section 2.
+    loss = without_padding(loss)
     model, batch = loss.objective.model, loss.batch
     factor = loss.objective.row_factor(batch)
     if model.has_outputs:  # a row of several trials is redrawn as one, and counts as often as it has trials

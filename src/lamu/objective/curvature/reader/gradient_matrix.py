@@ -16,7 +16,6 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.data.batch import filled
 from lamu.dtype_policy import widened
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, backward
@@ -92,8 +91,8 @@ def gradient_matrix(
     # k vectors costs k forward passes and \(G^\top C\) k products of the backward pass. Where weights are shared over
     # positions single gradients are made a slab of coordinates at a time. A leaf that is used more than once, or inside
     # a loop, is not read: its single gradients are taken one example after another and held, and the log `lamu` says
-    # so. Examples of weight zero contribute nothing, whatever stands in them.
-    met, value, gradient, cotangents = backward(loss, params, filled(examples, weights), weights, read=read)
+    # so.
+    met, value, gradient, cotangents = backward(loss, params, examples, weights, read=read)
     counts = weights != 0
     inverse_root = jnp.where(counts, jax.lax.rsqrt(jnp.where(counts, weights, jnp.ones_like(weights))), 0.0)
     parts = [_part(met, number, cotangent, inverse_root) for number, cotangent in enumerate(cotangents)]
