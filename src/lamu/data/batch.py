@@ -114,8 +114,8 @@ def with_offset(f: Array, offset: Any) -> Array:
 def _filled(rows: Any, counts: Array, whole: int, floating: float) -> Any:
     """Returns rows with a number in the place of entries that no network can take, where the row counts nothing."""
 
-    # Each entry is replaced by itself: a row that counts would have to be looked for on all devices. Other entries stay,
-    # since networks that cannot see the mask (batch statistics of one's own) are to meet rows of the data.
+    # Each entry is replaced by itself: a row that counts would have to be looked for on all devices. Others stay, since
+    # networks that cannot see the mask (batch statistics of one's own) are to meet rows of the data.
     def fill(leaf: Any) -> Any:
         leaf = jnp.asarray(leaf)
         if jnp.issubdtype(leaf.dtype, jnp.floating):
