@@ -100,7 +100,7 @@ def race(name: str, count: int, rounds: int, calls: int) -> Race:
 ONE = "The arithmetic of one row is microseconds; a call also checks the row and makes a predictive of the outputs."
 WHOLE = {
     "point": "Rows are checked and taken in chunks.",
-    "last_layer": "Each row has a covariance of its ten outputs, from its features and the belief.",
+    "last_layer": "32 last layers are drawn, and the softmax of each is averaged.",
     "laplace": "Each row has a covariance of its ten outputs, which takes a Jacobian by all weights.",
     "ivon": "32 networks are drawn, and each predicts all rows.",
 }

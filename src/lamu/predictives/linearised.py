@@ -17,6 +17,7 @@ from lamu.families import Gamma, Gaussian, Product
 from lamu.families.matrix_normal import NoiseScale
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
+from lamu.operators import Diagonal
 from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import in_chunks
@@ -24,7 +25,7 @@ from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.padding import RowWise
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import DrawnOutputs, require_room
-from lamu.predictives.tangent import bytes_of_a_row, may_be_head, tangent
+from lamu.predictives.tangent import bytes_of_a_row, is_layered, may_be_head, tangent
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
@@ -43,7 +44,15 @@ class OutputsRule(PredictiveRule):
     marginal = False  # whether variances alone are made
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns the mean and the factored precision."""
+        """Returns the mean and the factored precision, or draws of the weights where these predict in less time."""
+        if not self.marginal and _draws_weights(model, belief):
+            return TangentDraws().prepare(model, belief, network_state, samples, key)
+        return self.prepare_covariances(model, belief, network_state, samples, key)
+
+    def prepare_covariances(
+        self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
+    ) -> Prepared:
+        """Returns the mean and the factored precision: predictions that no factor of the precision can change."""
         return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
     def outputs(
@@ -63,7 +72,9 @@ class Linearised(OutputsRule):
     Gauss–Hermite rule of 32 nodes where there is one output, and an average over draws of the outputs otherwise. A draw
     uses the same standard normal for every row, so that the prediction for an input does not depend on which rows stand
     beside it. How the covariance is made follows the precision's structure (`lamu.predictives.tangent`); where no two
-    outputs are correlated no matrix of outputs is made.
+    outputs are correlated no matrix of outputs is made. For several classes under a last layer, or a precision that is
+    one matrix for the whole network, the weights are drawn in place of the outputs, as `TangentDraws` does: the same
+    distribution of each row, without its covariance.
 
     Source: Khan et al. (2019); Immer, Korzepa & Bauer (2021), equation 8 (the "GLM predictive").
 
@@ -163,6 +174,18 @@ class _Tangent(RowWise):
         return _averaged(of.model.likelihood, of.dispersion, of.key, of.samples, mean, spread)
 
 
+def _draws_weights(model: Target, belief: Belief) -> bool:
+    """Whether draws of the weights take less than the covariance of a row's outputs: classes alone are averaged so."""
+    likelihood = model.likelihood
+    if not likelihood.support.has_classes or likelihood.outputs(np.zeros(1, int)) == 1:
+        return False
+    weights, _ = weights_and_dispersion(belief)
+    precision, mean = weights.precision, weights.mean
+    if precision.per_output or isinstance(precision, Diagonal):  # variances alone
+        return False
+    return may_be_head(mean) or not is_layered(precision, mean)
+
+
 @jax.jit
 def _student(likelihood: Likelihood, precision: Gamma, mean: Array, spread: Array) -> Any:
     """Returns the predictive of a quadratic likelihood over normal outputs, the noise's precision Gamma(a, b)."""
@@ -228,10 +251,26 @@ def _ready(weights: Gaussian) -> Gaussian:
 
 
 def _root(covariance: Array) -> Array:
-    # Softmax makes one direction of a covariance redundant, so it may be singular to round-off: a symmetric square root
-    # by eigenvalues stands where a Cholesky factor would fail.
-    values, vectors = jnp.linalg.eigh(covariance)
-    return vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
+    """Returns lower triangular roots L of covariances `[N, K, K]`, such that L Lᵀ is each to rounding."""
+    # A covariance may be singular, where a Cholesky factor fails: a pivot below rounding is raised to it. By
+    # eigenvalues a root takes sixteen times as long, and jumps where two of them cross. Rows are last in the loop,
+    # where a processor takes several at a time.
+    outputs = covariance.shape[-1]
+    matrix, numbers = jnp.moveaxis(covariance, 0, -1), jnp.arange(outputs)[:, None]
+    limits = jnp.finfo(covariance.dtype)
+    least = jnp.maximum(outputs * limits.eps * jnp.max(jnp.diagonal(matrix), axis=-1), limits.tiny)
+
+    def eliminated(k: Array, left: Array) -> Array:
+        diagonal = jnp.maximum(jnp.diagonal(left).T, 0)
+        pivot = jnp.maximum(diagonal[k], least)
+        column = left[:, k] * jax.lax.rsqrt(pivot)[None]
+        # Never more than its variance allows, which only rounding asks for.
+        column = jnp.clip(column, -jnp.sqrt(diagonal), jnp.sqrt(diagonal))
+        column = jnp.where(numbers == k, jnp.sqrt(pivot)[None], jnp.where(numbers > k, column, 0))
+        below = jnp.where(numbers > k, column, 0)
+        return (left - below[:, None] * below[None]).at[:, k].set(column)
+
+    return jnp.moveaxis(jax.lax.fori_loop(0, outputs, eliminated, matrix), -1, 0)
 
 
 def _noise(belief: Belief) -> Gamma | None:
@@ -284,4 +323,5 @@ def _outputs(
     outputs = lambda theta: model.outputs({"network": theta, "likelihood": dispersion}, network_state, x)[0]
     f, forwards = jax.linearize(outputs, mean)
     of_draw = lambda theta: with_offset(f + forwards(tree.add(theta, mean, -1.0)), offset)
-    return jnp.asarray(jax.lax.map(of_draw, draws))
+    # Of one layer all draws are one product; of more each fills the cores, and takes the memory of a pass.
+    return jax.vmap(of_draw)(draws) if may_be_head(mean) else jnp.asarray(jax.lax.map(of_draw, draws))

@@ -36,7 +36,7 @@ from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.target import Target
 from lamu.typing import Array, Params, PyTree, State
 
-__all__ = ["bytes_of_a_row", "may_be_head", "tangent"]
+__all__ = ["bytes_of_a_row", "is_layered", "may_be_head", "tangent"]
 
 _EXACT = jax.lax.Precision.HIGHEST
 
@@ -50,7 +50,7 @@ def tangent(
         return model.outputs({"network": theta, "likelihood": dispersion}, network_state, row[None])[0][0]
 
     precision, mean = weights.precision, weights.mean
-    layered = _is_layered(precision, mean)
+    layered = is_layered(precision, mean)
     if layered or may_be_head(mean):
         read = linearise(outputs, mean, x)
         head = features_of(read, mean, _positions(model))
@@ -99,7 +99,7 @@ def bytes_of_a_row(
     width, size = traced.jaxpr.out_avals[0].shape[1], jnp.dtype(jnp.result_type(float)).itemsize
     if weights.precision.per_output:
         return size * 8 * width
-    if not _is_layered(weights.precision, weights.mean):
+    if not is_layered(weights.precision, weights.mean):
         dimension = tree.dimension(weights.mean)
         # Cotangents are as many as outputs, and so are the rows of a covariance.
         return size * width * (dimension + (0 if marginal and width > dimension else width))
@@ -114,7 +114,7 @@ def _outputs(model: Target, params: Params, network_state: State, x: Array) -> A
     return model.outputs(params, network_state, x)[0]
 
 
-def _is_layered(precision: Operator, mean: Params) -> bool:
+def is_layered(precision: Operator, mean: Params) -> bool:
     """Whether the precision falls apart into blocks of which each has a way round the whole Jacobian."""
     blocks = precision.by_leaf(_numbers(mean))
     return all(block.layered and block is not precision for block, _ in blocks)

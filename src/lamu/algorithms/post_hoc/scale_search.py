@@ -26,6 +26,7 @@ from lamu.operators import BlockDiagonal, Dense, MatrixFree
 from lamu.operators.dense import DenseEigen
 from lamu.operators.interface import is_operator
 from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, PredictiveRule, Probit
+from lamu.predictives.linearised import OutputsRule
 from lamu.predictives.tangent import bytes_of_a_row
 from lamu.priors import LayerwiseNormal
 from lamu.priors.normal import layerwise
@@ -246,7 +247,9 @@ def scale_search(
         posterior = mode.posterior(under, key)
         if held_out is not None:
             chosen, again = rule or posterior.rule, jax.random.clone(key)
-            ready = chosen.prepare(under.model, posterior.belief, mode.network_state, samples, again)
+            # Draws of the weights are of the eigenbasis here, and of a Cholesky factor in the posterior.
+            prepare = chosen.prepare_covariances if isinstance(chosen, OutputsRule) else chosen.prepare
+            ready = prepare(under.model, posterior.belief, mode.network_state, samples, again)
             if tempered:
                 return posterior.evidence, tempered_total(ready, batch)
             return posterior.evidence, batch.total(ready.at(batch.x, batch.offset).log_prob(batch.y))
