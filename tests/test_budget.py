@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (98_981, 74_000),
+    "lines": (99_024, 74_000),
     "files": (404, 330),
-    "lines of code": (47_987, 36_000),
-    "lines of code, core": (32_342, 25_000),
+    "lines of code": (48_014, 36_000),
+    "lines of code, core": (32_367, 25_000),
     "lines of code, graphs": (7_327, 6_000),
     "lines of code, tables": (8_320, 5_000),
     "lines of code, outside of the library": (0, 0),
