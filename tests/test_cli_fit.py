@@ -57,7 +57,8 @@ def test_fit_writes_the_folder(fitted, task, labels, scores):
     assert 0 <= errors[scores[2]] < np.inf  # of a coverage, zero where every interval holds its target
     error = predictions["log_prob"].std(ddof=1) / np.sqrt(24)
     np.testing.assert_allclose(metrics["standard_errors"]["nll"], error, rtol=1e-4)
-    assert set(metrics["monte_carlo_errors"]) <= {"nll"}
+    assert set(metrics["monte_carlo_errors"]) <= {"nll", "elbo"}
+    assert np.isfinite(metrics["elbo"])
     assert len(predictions) == 24
     assert predictions["target"].tolist() == table["target"].iloc[predictions["row"]].tolist()
     np.testing.assert_allclose(-predictions["log_prob"].mean(), metrics["scores"]["nll"], rtol=1e-4)
@@ -122,6 +123,25 @@ def test_fit_says_how_far_it_is_from_its_fixed_point_and_at_what_temperature(lam
     assert one.document["metrics"]["temperature"] == 0.5
     assert one.document["config"]["temperatures_tried"] == {}
     assert posterior_of(tmp_path / "half" / "posterior").temperature == 0.5
+
+
+def test_the_bound_is_the_evidence_of_the_training_rows_where_the_belief_is_exact(lamu, tmp_path):
+    """Of a mean field it is below, in the target's units; a point has none. The error is that of 32 draws."""
+    csv_of("diabetes").to_csv("t.csv", index=False)
+    ran = lamu(
+        "fit", "t.csv", "--target", "target", "--algorithm", "conjugate", "--no-report", "--out", "exact", "--json"
+    )
+    assert ran.code == 0, ran.err
+    exact = ran.document["metrics"]
+    evidence = float(posterior_of(tmp_path / "exact" / "posterior").evidence)
+    assert exact["elbo"] == pytest.approx(evidence, abs=1e-2)
+    assert -7.0 < exact["elbo"] / 96 < -5.0  # of targets with a deviation of 77, whatever unit they were fitted in
+    ran = lamu("fit", "t.csv", "--target", "target", "--out", "mean field", *QUICK)
+    assert ran.code == 0, ran.err
+    assert "nats, of the 96 rows learned from" in ran.out
+    quick = ("--algorithm", "adam", "--epochs", "2", "--temperature", "1", "--prior-scale", "1", "--no-report")
+    point = lamu("fit", "t.csv", "--target", "target", *quick, "--out", "point", "--json")
+    assert point.document["metrics"]["elbo"] is None
 
 
 def test_the_defaults_learn_a_regression(lamu):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -37,14 +38,17 @@ from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.protocol import Recipe
 from lamu.rate import Annealed, PolynomialAverage
-from lamu.scores.calibration import calibrated_gap
+from lamu.scores.calibration import Estimate, calibrated_gap
+from lamu.scores.row_densities import elbo
 from lamu.supports import value_of
-from lamu.typing import Document, Inputs, Options, Targets
+from lamu.typing import Data, Document, Inputs, Options, Targets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["train"]
+
+_ELBO_DRAWS = 32  # as many as a prediction takes by default; the error of the bound is printed beside it
 
 
 def train(
@@ -126,13 +130,15 @@ def train(
         row_scores = score_rows(pred, y_test, encoding)
         scores = estimates(row_scores)
         noise = float(pred.monte_carlo_error(y_test))
+        bound = _elbo(posterior, (x, y))
         watch.lap("seconds_scoring")
         metrics = {
             "task": encoding.task,
             "rows": {"train": len(train_rows), "test": len(test_rows)},
             "scores": {name: estimate.value for name, estimate in scores.items()},
             "standard_errors": {name: estimate.error for name, estimate in scores.items()},
-            "monte_carlo_errors": {"nll": noise},
+            "monte_carlo_errors": {"nll": noise} | ({} if bound is None else {"elbo": bound.error}),
+            "elbo": None if bound is None else bound.value - encoding.log_unit * len(x),
             "temperature": learned.temperature,
             "convergence": None if convergence is None else convergence.describe(),
             "seconds_compiling": seconds_compiling,
@@ -156,6 +162,8 @@ def train(
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
             show_scores(f"{len(test_rows)} test rows", scores, meanings(row_scores))
+            if bound is not None:
+                show_line(f"elbo {metrics['elbo']:,.1f} ± {bound.error:.1g} nats, of the {len(x):,} rows learned from")
             if noise > 0.0:
                 show_line(f"another {samples} draws would move nll by about {noise:.1g}; --samples takes more")
             sys.stdout.flush()
@@ -225,6 +233,15 @@ def train(
         return
     show_line(f"{watch.total:.1f} s in all, with reading, scores{' and report' if report else ''}")
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
+
+
+def _elbo(posterior: Posterior, data: Data) -> Estimate | None:
+    """Returns the bound of the log evidence with the error of its draws; None where the belief has no finite one."""
+    try:
+        found = elbo(posterior, data, _ELBO_DRAWS)
+    except TypeError:
+        return None
+    return found if math.isfinite(found.value) else None
 
 
 def _with_medians(
