@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_024, 74_000),
+    "lines": (99_041, 74_000),
     "files": (404, 330),
-    "lines of code": (48_014, 36_000),
+    "lines of code": (48_025, 36_000),
     "lines of code, core": (32_367, 25_000),
     "lines of code, graphs": (7_327, 6_000),
-    "lines of code, tables": (8_320, 5_000),
+    "lines of code, tables": (8_331, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.505, 0.5),
     "import lines a line of code": (0.175, 0.15),
