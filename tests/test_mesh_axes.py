@@ -16,12 +16,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+from flax import nnx
+from jax.sharding import PartitionSpec as P
 
 import lamu
-from lamu.data import Arrays
+from lamu.data import Arrays, Batch
 from lamu.objective import Objective
 from lamu.objective.curvature import ClippedGradient
 from lamu.protocol import Traits
@@ -180,6 +183,39 @@ def check_clipped() -> None:
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-8)
 
 
+def nnx_net(rngs: Any) -> Any:
+    """A module of Flax whose kernel lies along its shorter axis, the longer one being what is taken otherwise."""
+    rows = nnx.with_partitioning(nnx.initializers.lecun_normal(), ("model", None))
+    return nnx.Sequential(nnx.Linear(4, 8, rngs=rngs, kernel_init=rows), nnx.relu, nnx.Linear(8, 1, rngs=rngs))
+
+
+def linen_net() -> Any:
+    kernel = lambda *names: nn.with_partitioning(nn.initializers.lecun_normal(), names)
+    return nn.Sequential([nn.Dense(8, kernel_init=kernel(None, "model")), nn.relu, nn.Dense(1)])
+
+
+def check_own_specs() -> None:
+    """Belief, momenta and gradients lie as the network says, and the run is that of one device."""
+    wide = P(None, "model")
+    plain = lamu.networks.Partitioned(lamu.networks.MLP((8, 8)), {"layers/2/*": P(), "layers/*/kernel": wide})
+    algorithm = A.ivon(0.1)
+    model = lamu.Model(lamu.networks.NNX(nnx_net), lamu.likelihoods.Gaussian()).standardised(X, Y)
+    alone, spread = (
+        lamu.fit(model, (X, Y), algorithm, steps=50, batch_size=16, mesh=mesh)
+        for mesh in (None, jax.make_mesh((2, 2), ("data", "model")))
+    )
+    for one, other in zip(jax.tree.leaves(alone.state), jax.tree.leaves(spread.state), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-8)
+    for part in (spread.state.mean, spread.state.precision, spread.state.momentum):
+        lies = {path: leaf.sharding.spec for path, leaf in lamu.tree.by_path(part).items() if "kernel" in path}
+        assert list(lies.values()) == [P("model"), P("model")], lies
+    batch = Batch.of(X, Y)
+    for network, expected in ((lamu.networks.Linen(linen_net()), 1), (plain, 2)):
+        devices = Devices.of(jax.make_mesh((4,), ("model",)), algorithm)
+        found = devices.for_network(lamu.Model(network, lamu.likelihoods.Gaussian()), batch).specs
+        assert [spec for _, _, spec in found].count(wide) == expected, found
+
+
 def check_mistakes() -> None:
     """One sentence each."""
     for axes, algorithm, words in (
@@ -194,6 +230,18 @@ def check_mistakes() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             Devices.of(jax.make_mesh(tuple(axes.values()), tuple(axes)), algorithm)
+    for specs, words in (
+        ({"layers/*": P("row")}, r"lies as .*'row'.*the axes \('model',\); give a mesh with the axis 'row'"),
+        ({"layers/*/kernel": P(None, None, "model")}, r"the shape \(4, 6\), and .* is of 3 axes"),
+        ({"layers/*/kernel": P(None, "model")}, "6 is not divided by 4 devices; give another axis"),
+        ({"layer/kernel": P("model")}, "the pattern 'layer/kernel' matches no leaf"),
+    ):
+        network = lamu.networks.Partitioned(lamu.networks.MLP((6,)), specs)
+        model = lamu.Model(network, lamu.likelihoods.Gaussian())
+        with pytest.raises(ValueError, match=words):
+            lamu.fit(model, (X, Y), A.adam(), steps=1, mesh=jax.make_mesh((4,), ("model",)))
+    with pytest.raises(TypeError, match="'layers/0' has 'model'; give a PartitionSpec"):
+        lamu.networks.Partitioned(lamu.networks.MLP((6,)), {"layers": ["model"]})
 
 
 CHECKS = (
@@ -202,6 +250,7 @@ CHECKS = (
     check_collectives_model,
     check_two_axes,
     check_clipped,
+    check_own_specs,
     check_mistakes,
 )
 OTHERS = {check.__name__: check for check in (*CHECKS, check_room)}

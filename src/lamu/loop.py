@@ -125,9 +125,9 @@ def fit(
         mesh: the devices to step on, for instance `jax.make_mesh((4,), ("runs",))`. Along the axis "runs" lie a
             sampler's chains or an ensemble's members, as many on each device; along "data" the rows of every batch;
             along "samples" the draws that a step averages; along "model" the state itself, each array along its longest
-            axis that the devices divide. `algorithm.traits.axes` are those that it allows. The data are on every
-            device, the posterior is made on the default one. The run is the same but for rounding, which a sampler's
-            warm-up magnifies into other draws of the same law.
+            axis that the devices divide, or as a network says (`lamu.networks.Partitioned`). `algorithm.traits.axes`
+            are those that it allows. The data are on every device, the posterior is made on the default one. The run is
+            the same but for rounding, which a sampler's warm-up magnifies into other draws of the same law.
         microbatch_size: how many rows of a batch a pass through the network takes at a time, for batches that do not
             fit in memory: gradients and curvatures are added up over microbatches, and the step is that of the whole
             batch but for rounding. Draws of the weights are the batch's; dropout and batch statistics are a
@@ -183,6 +183,7 @@ def fit(
         algorithm = length.given_to(algorithm)
         # Dispersions start from what they are in the data, so the example may be larger than a batch.
         example = devices.example(rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1))
+        devices = devices.for_network(model, example)
         say_probabilities(model, example)
         if length.is_pretrained and statistics is None:
             require_choice(algorithm, objective, example)

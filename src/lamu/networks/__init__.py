@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from lamu.networks.computation import MixedPrecision, Rematerialised
+    from lamu.networks.computation import MixedPrecision, Partitioned, Rematerialised
     from lamu.networks.convolutional import ConvNet, DeconvNet, holds_convolutions, scan_friendly
     from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise, draws_noise
     from lamu.networks.embedded import Embedded, OneHot, Tokens
@@ -56,6 +56,7 @@ __all__ = [
     "Network",
     "Normaliser",
     "OneHot",
+    "Partitioned",
     "Readout",
     "Rematerialised",
     "ResNet",

@@ -1,24 +1,25 @@
-"""Networks computed in another way: passes in a narrower precision, and activations recomputed where they are read."""
+"""Networks computed in another way: in a narrower precision, with activations recomputed, laid out over a mesh."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.extend.core as core
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
+from jax.sharding import PartitionSpec
 
 from lamu.memory import bytes_of
 from lamu.networks.embedded import OneHot, Tokens
-from lamu.networks.interface import NetworkWrapper, outputs
+from lamu.networks.interface import NetworkWrapper, outputs, specs_by_path
 from lamu.networks.wrapper import Standardised
 from lamu.record import record, static
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, State
 
-__all__ = ["MixedPrecision", "Rematerialised"]
+__all__ = ["MixedPrecision", "Partitioned", "Rematerialised"]
 
 _READS_INPUTS = (Standardised, Tokens, OneHot)  # differences of inputs and codes need all digits
 _WIDE_ENOUGH = ("bfloat16", "float32")
@@ -153,6 +154,50 @@ class Rematerialised(NetworkWrapper):
             return outputs(self.base, params, state, x, key, train, mask)
 
         return _in_segments(run, (params, state, x, key, mask), self.segments)
+
+
+@record
+class Partitioned(NetworkWrapper):
+    r"""The same network, whose parameters lie over a mesh of devices as their `PartitionSpec`s say.
+
+    `lamu.fit(..., mesh=mesh)` lays the belief, momenta and gradients out as the parameters. Parameters without a spec
+    lie along their longest axis that the axis "model" divides. Without a mesh nothing changes.
+
+    Attributes:
+        base: the network.
+        specs: a `PartitionSpec` by path pattern, or the parameters' tree with them; the first pattern that matches
+            counts.
+
+    Raises:
+        TypeError: for what is no `PartitionSpec`. A pattern without a parameter, and a spec that the mesh cannot have,
+            are errors of `lamu.fit`.
+
+    Examples:
+        >>> from jax.sharding import PartitionSpec
+        >>> from lamu.networks import MLP, Partitioned
+        >>> columns = PartitionSpec(None, "model")
+        >>> network = Partitioned(MLP((256, 256)), {"layers/*/kernel": columns})
+        >>> network.specs
+        (('layers/*/kernel', (None, 'model')),)
+    """
+
+    specs: Any = static(default=())
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.specs, tuple):  # as below
+            return
+        found = specs_by_path(self.specs)
+        for path, spec in found.items():
+            if not isinstance(spec, PartitionSpec):
+                raise TypeError(f"{path!r} has {spec!r}; give a PartitionSpec, for instance PartitionSpec('model')")
+        # Plain tuples can be saved, and are compared where the network is a constant of what is compiled.
+        object.__setattr__(self, "specs", tuple((path, tuple(spec)) for path, spec in found.items()))
+
+    def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
+        """Returns these specs, and for other parameters those of the base."""
+        own = {path: PartitionSpec(*spec) for path, spec in self.specs}
+        return {**own, **super().partition_specs(x, outputs)}
 
 
 _PRODUCTS = ("dot_general", "conv_general_dilated", "scan", "while")

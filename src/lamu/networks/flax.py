@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import PartitionSpec
 
 from lamu import tree
-from lamu.networks.interface import Network, apart, require_make
+from lamu.networks.interface import Network, apart, require_make, specs_by_path
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, PyTree, RandomKey, State
 
@@ -31,7 +33,7 @@ class Linen(Network):
     module cannot predict with noise (`mc_dropout`) by statistics that are held.
 
     A module is code: a saved posterior has its name, and who loads it gives the network again,
-    `lamu.load(path, network=...)`.
+    `lamu.load(path, network=...)`. Over a mesh, parameters lie as `nn.with_partitioning` says.
 
     Attributes:
         module: the module, not its class; its call takes `[batch, ...]` and gives `[batch, outputs]`.
@@ -99,11 +101,23 @@ class Linen(Network):
             return self.module.apply(variables, x, rngs=rngs, mutable=list(state), **modes)
         return self.module.apply(variables, x, rngs=rngs, **modes), state
 
+    def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
+        from flax.linen import get_partition_spec
+
+        modes = self._modes(stateful=False, noisy=False, train=False)
+        make = lambda key: self.module.init({"params": key}, x, **modes)
+        return _said(get_partition_spec(jax.eval_shape(make, jax.random.key(0))).get("params", {}))
+
     def _modes(self, stateful: bool, noisy: bool, train: bool) -> dict[str, bool]:
         known = {"use_running_average": not train, "deterministic": not noisy}
         known |= dict.fromkeys(("train", "training", "is_training"), train if stateful else noisy)
         asked = inspect.signature(type(self.module).__call__).parameters
         return {name: value for name, value in known.items() if name in asked}
+
+
+def _said(specs: PyTree) -> dict[str, PartitionSpec]:
+    """Returns the specs of parameters that have one: Flax gives an empty one to all others."""
+    return {path: spec for path, spec in specs_by_path(specs).items() if len(spec)}
 
 
 def _plain(variables: Params) -> dict[str, Params]:
@@ -124,7 +138,7 @@ class NNX(Network):
     them. The module itself is never changed.
 
     It is code: a saved posterior has its name, and who loads it gives the network again,
-    `lamu.load(path, network=...)`.
+    `lamu.load(path, network=...)`. Over a mesh, parameters lie as `nnx.with_partitioning` says.
 
     Attributes:
         make: what makes the module of `nnx.Rngs`; its call takes `[batch, ...]` and gives `[batch, outputs]`. One more
@@ -197,7 +211,7 @@ class NNX(Network):
 
         if self.start is not None:
             return tree.copied(self.start)
-        _, params, _, state, _ = _split(self.make(nnx.Rngs(key)))
+        _, params, _, state, _ = _split(_made(self.make, key))
         return nnx.to_pure_dict(params), nnx.to_pure_dict(state)
 
     def apply(
@@ -213,6 +227,9 @@ class NNX(Network):
         f = module(x)
         return f, nnx.to_pure_dict(_split(module)[3]) if train and state else state
 
+    def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
+        return _template(self.make).specs
+
 
 class _NNXTemplate(NamedTuple):
     """What is the same in all modules that a function makes, and parameters for their names."""
@@ -221,18 +238,29 @@ class _NNXTemplate(NamedTuple):
     params: Params
     streams: PyTree
     constants: PyTree
+    specs: dict[str, PartitionSpec]
 
 
 @lru_cache(maxsize=32)
 def _template(make: Callable[[Any], Any]) -> _NNXTemplate:
     from flax import nnx
 
-    module = apart(lambda: make(nnx.Rngs(0)))  # whoever asks first may be inside of a trace
+    module = apart(lambda: _made(make, 0))  # whoever asks first may be inside of a trace
     if not isinstance(module, nnx.Module):
         raise TypeError(f"make gave a {type(module).__name__}, no NNX module; return the module")
     definition, params, streams, _, constants = _split(module)
     shapes = jax.eval_shape(lambda: nnx.to_pure_dict(params))
-    return _NNXTemplate(definition, shapes, streams, constants)
+    specs = _said(nnx.to_pure_dict(nnx.get_partition_spec(params)))
+    return _NNXTemplate(definition, shapes, streams, constants, specs)
+
+
+def _made(make: Callable[[Any], Any], seed: RandomKey | int) -> Any:
+    """Returns a new module, whose parameters lie on one device until a run lays them over a mesh."""
+    from flax import nnx
+
+    eager = getattr(nnx, "use_eager_sharding", None)  # since flax 0.12
+    with nullcontext() if eager is None else eager(False):
+        return make(nnx.Rngs(seed))
 
 
 def _split(module: PyTree) -> tuple[PyTree, ...]:

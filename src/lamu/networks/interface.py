@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from lamu.dtype_policy import network_products
 from lamu.record import given, record
-from lamu.typing import Array, DTypeLike, Params, RandomKey, State
+from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, State
 
-__all__ = ["Network", "NetworkWrapper", "Normaliser", "adapted", "apart", "outputs", "require_make"]
+__all__ = [
+    "Network",
+    "NetworkWrapper",
+    "Normaliser",
+    "adapted",
+    "apart",
+    "outputs",
+    "require_make",
+    "specs_by_path",
+]
 
 
 class Network(ABC):
@@ -94,6 +104,19 @@ class Network(ABC):
         """
         del params, first
 
+    def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
+        """Returns how parameters lie over a mesh, a `PartitionSpec` by path pattern.
+
+        The belief, momenta and gradients lie as the parameters do. Parameters without one, by default all, lie as
+        `lamu.fit` says.
+
+        Args:
+            x: inputs `[batch, ...]`, as `init` has them.
+            outputs: the width of the outputs.
+        """
+        del x, outputs
+        return {}
+
 
 class Normaliser:
     """What stands between a layer and its activation, as `MLP(normalise=...)` and `ConvNet(normalise=...)` take it.
@@ -167,6 +190,16 @@ def require_make(make: object, module: type, adapter: str, argument: str) -> Non
         )
 
 
+def specs_by_path(specs: Mapping[str, PyTree]) -> dict[str, PartitionSpec]:
+    """Returns the `PartitionSpec`s of a tree by path, in the order of the mapping, which `jax.tree` would sort."""
+    found = {}
+    for name, part in specs.items():
+        flat = jax.tree_util.tree_flatten_with_path(part, is_leaf=lambda node: isinstance(node, PartitionSpec))[0]
+        for path, spec in flat:
+            found["/".join((name, *filter(None, [jax.tree_util.keystr(path, simple=True, separator="/")])))] = spec
+    return found
+
+
 def apart(make: Callable[[], T]) -> T:
     """Returns what a function makes in a thread of its own, which shares no trace with who asks inside of one."""
     with ThreadPoolExecutor(1) as thread:
@@ -236,6 +269,10 @@ class NetworkWrapper(Network):
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
         return outputs(self.base, params, state, self.inputs(x), key, train, mask)
+
+    def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
+        own = getattr(self.base, "partition_specs", None)
+        return {} if own is None else own(self.inputs(x), outputs)
 
 
 @record

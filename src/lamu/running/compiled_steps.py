@@ -20,6 +20,7 @@ from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.protocol import Info
 from lamu.record import record, static
+from lamu.target import Target
 from lamu.typing import Array, PyTree, RandomKey, State
 
 __all__ = [
@@ -100,6 +101,11 @@ class OneDevice:
         return value
 
     spread = everywhere = dealt = together = rows = example = lay
+
+    def for_network(self, target: Target, example: Batch) -> OneDevice:
+        """Returns the devices with a network's own layout of its parameters."""
+        del target, example
+        return self
 
     spans_processes = False
     writes = True  # whether this process writes files and warns

@@ -111,7 +111,7 @@ class Processes(Devices):
         return jax.tree.map(lambda leaf: _laid(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
 
     def lay(self, value: PyTree) -> PyTree:
-        return jax.tree.map(_laid, value, layout(self.mesh, self.traits, value))
+        return jax.tree.map(_laid, value, layout(self.mesh, self.traits, value, self.specs))
 
     def dealt_batch(self, batch: Batch) -> Batch:
         """Returns a batch of the rows of all processes, each of which has its own."""

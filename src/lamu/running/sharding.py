@@ -3,32 +3,38 @@
 # Four mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
 # exchange the mean of their losses alone. The axis "data" shards the rows of a batch, over which gradients are summed.
 # The axis "samples" shards the draws that a step averages (`lamu.tree.each`). The axis "model" shards the state itself,
-# every leaf along its longest axis that the devices divide. The compiler partitions the work from the arrays'
-# shardings, so that algorithms need no code for it.
+# every leaf along its longest axis that the devices divide, or as the network's own `PartitionSpec`s say. The compiler
+# partitions the work from the arrays' shardings, so that algorithms need no code for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from lamu import tree
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
+from lamu.model import Model
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
 from lamu.running.compiled_steps import OneDevice, opened
-from lamu.typing import PyTree, RandomKey, State
+from lamu.target import Target
+from lamu.typing import Params, PyTree, RandomKey, State
 
 __all__ = ["Devices", "Spread", "layout"]
 
 _RUNS, _DATA, _SAMPLES, _MODEL = "runs", "data", "samples", "model"
 _AXES = (_RUNS, _DATA, _SAMPLES, _MODEL)
+
+Specs: TypeAlias = tuple[tuple[str, tuple[int, ...], PartitionSpec], ...]  # of parameters, by path and shape
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Devices(OneDevice):
 
     mesh: Mesh  # with axes of these names
     traits: Traits  # the algorithm's, which say what of its state is one run's
+    specs: Specs = ()  # the network's own
 
     @classmethod
     def of(cls, mesh: object, algorithm: Algorithm) -> Devices:
@@ -79,9 +86,20 @@ class Devices(OneDevice):
             return Processes(Mesh(mesh.devices, names), traits)
         return cls(Mesh(mesh.devices, names), traits)
 
+    def for_network(self, target: Target, example: Batch) -> Devices:
+        """Returns the same devices with a network's own layout of its parameters, where a single run has one."""
+        if not isinstance(target, Model) or self.traits.runs > 1:
+            return self
+        network, x, outputs = target.network, example.x, target.likelihood.outputs(example.y)
+        specs = network.partition_specs(x, outputs)
+        if not specs:
+            return self
+        weights = jax.eval_shape(lambda key: network.init(key, x, outputs)[0], jax.random.key(0))
+        return replace(self, specs=_specs_of(self.mesh, specs, weights))
+
     def spread(self, algorithm: PyTree) -> PyTree:
         """Returns an algorithm's handle as one that keeps its states and batches spread over the devices."""
-        return Spread(algorithm, self.mesh)
+        return Spread(algorithm, self.mesh, self.specs)
 
     def everywhere(self, what: PyTree) -> PyTree:
         """Returns a pytree with every array whole on each device."""
@@ -99,7 +117,7 @@ class Devices(OneDevice):
 
     def lay(self, value: PyTree) -> PyTree:
         """Returns a state with each run, or each part of it, on the device that is to step it."""
-        return jax.tree.map(jax.device_put, value, layout(self.mesh, self.traits, value))
+        return jax.tree.map(jax.device_put, value, layout(self.mesh, self.traits, value, self.specs))
 
     def together(self, state: State) -> State:
         """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
@@ -114,6 +132,7 @@ class Spread:
 
     base: PyTree  # the algorithm's handle
     mesh: Mesh = static()  # the devices
+    specs: Specs = static(default=())
 
     @property
     def traits(self) -> Traits:
@@ -132,7 +151,7 @@ class Spread:
             return self._kept(state), self._told(info)
 
     def _kept(self, state: State) -> State:
-        return jax.lax.with_sharding_constraint(state, layout(self.mesh, self.traits, state))
+        return jax.lax.with_sharding_constraint(state, layout(self.mesh, self.traits, state, self.specs))
 
     def _told(self, info: Info) -> Info:
         """What there is to see, whole in every process."""
@@ -179,17 +198,55 @@ def _require_axes(name: str, mesh: Mesh, traits: Traits) -> None:
         )
 
 
-def layout(mesh: Mesh, traits: Traits, state: State) -> PyTree:
-    """Returns the sharding of every leaf of a state: along its runs, or along its longest axis that "model" divides."""
+def _specs_of(mesh: Mesh, specs: Mapping[str, PartitionSpec], weights: Params) -> Specs:
+    """Returns a network's specs by the parameters that they are of, after a look at whether the mesh can have them."""
+    tree.require_matches(specs, weights)
+    found = []
+    for path, leaf in tree.by_path(weights).items():
+        spec = next((spec for pattern, spec in specs.items() if tree.matches(path, pattern)), None)
+        if spec is None:
+            continue
+        if len(spec) > len(leaf.shape):
+            raise ValueError(f"{path!r} has the shape {leaf.shape}, and {spec} is of {len(spec)} axes; leave some out")
+        for size, names in zip(leaf.shape, spec, strict=False):
+            names = () if names is None else (names,) if isinstance(names, str) else names
+            if missing := [name for name in names if name not in mesh.shape]:
+                raise ValueError(
+                    f"{path!r} lies as {spec}, and the mesh has the axes {mesh.axis_names}; give a mesh with the axis "
+                    f"{missing[0]!r}, or a PartitionSpec of these"
+                )
+            if size % (share := math.prod(mesh.shape[name] for name in names)):
+                raise ValueError(
+                    f"{path!r} of the shape {leaf.shape} lies as {spec}, and {size} is not divided by {share} devices; "
+                    "give another axis, or fewer devices"
+                )
+        found.append((path, leaf.shape, spec))
+    return tuple(sorted(found, key=lambda entry: -len(entry[0])))
+
+
+def layout(mesh: Mesh, traits: Traits, state: State, specs: Specs = ()) -> PyTree:
+    """Returns the sharding of every leaf of a state: as the network says, along its runs, or along its longest axis."""
     apart, share = _RUNS in mesh.axis_names and traits.runs > 1, mesh.shape.get(_MODEL, 1)
 
     def sharding(path: Any, leaf: Any) -> NamedSharding:
+        own = _own_spec(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.shape(leaf), specs)
+        if own is not None:
+            return NamedSharding(mesh, own)
         if share > 1:
             return NamedSharding(mesh, _longest(jnp.shape(leaf), share))
         own = apart and jax.tree_util.keystr(path[:1], simple=True) not in traits.shared
         return NamedSharding(mesh, PartitionSpec(_RUNS) if own else PartitionSpec())
 
     return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def _own_spec(path: str, shape: tuple[int, ...], specs: Specs) -> PartitionSpec | None:
+    """Returns the spec of the parameter that a leaf of a state is about, whose path and shape end as the leaf's do."""
+    for parameter, own, spec in specs:  # the longest path first
+        before = len(shape) - len(own)
+        if f"/{path}".endswith(f"/{parameter}") and before >= 0 and shape[before:] == own:
+            return PartitionSpec(*(None,) * before, *spec)
+    return None
 
 
 def _longest(shape: tuple[int, ...], share: int) -> PartitionSpec:
