@@ -25,6 +25,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -110,16 +111,17 @@ def methods(problem: Problem, factor: float = 1.0) -> dict[str, Callable[[], Any
     longer = {**cycles, "draws": 4 * kept, "thinning": max(5 * steps // 2 // (4 * kept), 1)}
     patient = {**falling, "warmup": steps, "draws": 4 * kept, "thinning": max(4 * steps // (4 * kept), 1)}
     frozen = FrozenAfterWarmup(RootMeanSquare(damping=1e-2))
+    descending = partial(Cyclical, exploration_temperature=0.0)  # as published
     return {
         "mfvi": lambda: A.bayes_by_backprop(optax.adam(step["mfvi"])),
         "sgld": lambda: M.sgld(step["sgld"], **falling),
         "sghmc": lambda: M.sghmc(step["sghmc"], friction=0.1, **falling),
-        "sghmc_clr": lambda: M.sghmc(Cyclical(step["sghmc_clr"], cycles=5, exploration=0.8), friction=0.1, **cycles),
+        "sghmc_clr": lambda: M.sghmc(descending(step["sghmc_clr"], cycles=5, exploration=0.8), friction=0.1, **cycles),
         "sghmc_clr_prec": lambda: M.sghmc(
-            Cyclical(step["sghmc_clr_prec"], cycles=5, exploration=0.8), friction=0.1, preconditioner=frozen, **cycles
+            descending(step["sghmc_clr_prec"], cycles=5, exploration=0.8), friction=0.1, preconditioner=frozen, **cycles
         ),
         "sghmc_10x": lambda: M.sghmc(step["sghmc"], friction=0.1, **patient),
-        "sghmc_clr_10x": lambda: M.sghmc(Cyclical(0.03, cycles=10, exploration=0.5), friction=0.1, **longer),
+        "sghmc_clr_10x": lambda: M.sghmc(descending(0.03, cycles=10, exploration=0.5), friction=0.1, **longer),
         "deep_ensemble": lambda: A.deep_ensemble(members=5),
         "ivon": A.ivon,
         "vogn": A.vogn,

@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_216, 74_000),
+    "lines": (99_220, 74_000),
     "files": (404, 330),
     "lines of code": (48_115, 36_000),
     "lines of code, core": (32_457, 25_000),

@@ -324,7 +324,8 @@ def test_a_held_preconditioner_learns_in_the_warm_up_alone() -> None:
 
 def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
     """Ten steps a cycle, of which six explore: there nothing is random, and afterwards everything is."""
-    sampler = sghmc(Cyclical(0.02, cycles=2, exploration=0.6), chains=1, warmup=0, draws=4, thinning=2)
+    steps = Cyclical(0.02, cycles=2, exploration=0.6, exploration_temperature=0.0)
+    sampler = sghmc(steps, chains=1, warmup=0, draws=4, thinning=2)
     assert (sampler.traits.cycle, sampler.traits.exploration, sampler.traits.length) == (10, 6, 20)
     objective, batch = Objective(MODEL, 40), Batch.of(jnp.asarray(X), jnp.asarray(Y))
     state, step = sampler.init(jax.random.key(0), objective, batch), jax.jit(sampler.step)
@@ -404,6 +405,33 @@ def test_modes_of_a_grid_that_fifty_thousand_gradients_visit(sampler: Dynamics, 
 
 
 TWO = lamu.LogDensity(lambda t: jnp.logaddexp(-0.5 * (t - 2) ** 2 / 0.03, -0.5 * (t + 2) ** 2 / 0.03), 2.0)
+
+
+MASSES = np.array([0.2, 0.3, 0.5])
+PLACES, SPREADS = jnp.array([[-3.0, 0.0], [3.0, 0.0], [0.0, 4.0]]), jnp.array([0.5, 1.0, 0.7])
+THREE = lamu.LogDensity(
+    lambda at: jax.scipy.special.logsumexp(
+        jnp.log(MASSES) - jnp.sum((at[None] - PLACES) ** 2, axis=1) / (2 * SPREADS**2) - 2 * jnp.log(SPREADS)
+    ),
+    jnp.zeros(2),
+)
+
+
+def shares(sampler: Dynamics) -> np.ndarray:
+    """The share of draws that are nearest to each of the three places."""
+    draws = np.asarray(lamu.fit(THREE, None, sampler).posterior.samples["network"]).reshape(-1, 1, 2)
+    near = np.linalg.norm(draws - np.asarray(PLACES), axis=-1).argmin(axis=1)
+    return np.bincount(near, minlength=3) / len(near)
+
+
+@pytest.mark.parametrize("make", [sgld, sghmc])
+@pytest.mark.filterwarnings("ignore::lamu.mcmc.convergence_warnings.UnreliableChains")
+def test_modes_of_a_mixture_are_found_by_plain_cycles_and_have_their_mass(make: Any) -> None:
+    """Four chains find all three; 200, as if each made one visit, four standard errors: fails by chance 1 in 5,000."""
+    assert shares(make(Cyclical(0.1), thinning=20)).min() > 0.04
+    chains = 200
+    found = shares(make(Cyclical(0.1), chains=chains, warmup=500, draws=20, thinning=40))
+    assert np.all(np.abs(found - MASSES) < 4 * np.sqrt(MASSES * (1 - MASSES) / chains)), found
 
 
 def test_cycles_that_never_leave_one_mode_of_a_shared_start_are_said_to_show_one() -> None:

@@ -290,7 +290,7 @@ class Dynamics(Runnable):
         cycles, chains = self.step_size.cycles, range(self.chains)
         samples = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), trace)
         of_chain = lambda k: jax.tree.map(lambda leaf: leaf[k : k + 1], samples)
-        more = "Cyclical a larger peak, or an exploration_temperature of 10 or more"
+        more = "Cyclical a larger peak, or (to find modes, not to weigh them) an exploration_temperature of 10 or more"
         if in_one_place(samples, cycles):
             if not self._shares_start(objective):
                 return []

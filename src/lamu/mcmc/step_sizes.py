@@ -210,11 +210,15 @@ class Cyclical:
 
     \[ \epsilon_t = \frac{\epsilon_0}{2} \Big(1 + \cos \frac{\pi\,(t \bmod L)}{L}\Big) \]
 
-    The first share of a cycle is exploration: no draw is kept, and the noise is that of another temperature (zero: the
-    chain descends, and what moves it to other modes is the length of its steps). The rest samples, with the noise of
-    the target, and its draws are kept. Every cycle gives the same number of draws, so that
-    \(L = (\text{draws}/M)\,\text{thinning} / (1 - \text{exploration})\), rounded up: the sampler works it out. A
-    warm-up comes before the first cycle, explores, and is all at \(\epsilon_0\).
+    The first share of a cycle is exploration, of which no draw is kept; the rest samples, and its draws are kept. Both
+    have the noise of the target, so that its long steps carry a chain to other modes about as often as these have mass.
+    Exploration may have another temperature: a hot chain finds more modes, those of large basins too often, and one of
+    zero descends (Zhang et al.) and weighs modes by where cycles start. A cycle is one visit at most: a mode of mass w
+    has it with an error of about \(\sqrt{w (1 - w) / n}\), n between the number of chains and that of all cycles.
+
+    Every cycle gives the same number of draws, so that \(L = (\text{draws}/M)\,\text{thinning} / (1 -
+    \text{exploration})\), rounded up: the sampler works it out. A warm-up comes before the first cycle, explores, and
+    is all at \(\epsilon_0\).
 
     Attributes:
         peak: \(\epsilon_0\), a row, at the start of every cycle.
@@ -239,7 +243,7 @@ class Cyclical:
     peak: Number
     cycles: int = static(default=4)
     exploration: float = static(default=0.8)
-    exploration_temperature: Number = 0.0
+    exploration_temperature: Number = 1.0
     period: int | None = static(default=None)
     lead: int = static(default=0)
 
