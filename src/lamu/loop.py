@@ -130,8 +130,8 @@ def fit(
             the same but for rounding, which a sampler's warm-up magnifies into other draws of the same law.
         microbatch_size: how many rows of a batch a pass through the network takes at a time, for batches that do not
             fit in memory: gradients and curvatures are added up over microbatches, and the step is that of the whole
-            batch but for rounding. Draws of the weights are the batch's; dropout and batch statistics are a
-            microbatch's. Not for Kronecker factors and low-rank directions, which need all rows at once.
+            batch but for rounding. Draws of the weights are the batch's; dropout, labels that a curvature draws and
+            batch statistics are a microbatch's. Not for low-rank directions, which need all rows at once.
 
     Returns:
         The posterior, the history and the last state. An interrupt from the keyboard returns what there is.

@@ -47,7 +47,7 @@ class GaussNewton(Curvature):
     #     Dangel, Kunstner & Hennig (2020), KFLR.
 
     def accumulates(self, structure: AnyStructure) -> str:
-        return "" if by_factors(structure) else "rows"
+        return "rows"
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
@@ -135,7 +135,7 @@ class SampledGaussNewton(Curvature):
             raise ValueError(f"samples={self.samples!r} labels a row show no curvature; give 1 or more")
 
     def accumulates(self, structure: AnyStructure) -> str:
-        return "" if by_factors(structure) else "rows"
+        return "rows"
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
@@ -154,18 +155,27 @@ def evaluated(
         name = structure.__name__ if isinstance(structure, type) else type(structure).__name__
         raise ValueError(
             f"{curvature.name} in the structure {name} needs all rows of a batch at once; leave microbatch_size out "
-            "and lower batch_size, or take an algorithm with a diagonal precision"
+            "and lower batch_size, or take an algorithm with a diagonal precision or Kronecker factors"
         )
-    # A batch's means are its microbatches' by their shares of the real rows, and so is a prior that is in each.
-    rows = jnp.maximum(loss.batch.count, 1)
+    # A batch's means are its microbatches' by their shares of the real rows, and so is a prior that is in each. A
+    # Kronecker product is not linear in the rows, but its factors are: the output's carries the scale, and the input's
+    # is a mean by weight.
+    rows, objective = jnp.maximum(loss.batch.count, 1), loss.objective
+    weight = jnp.maximum(jnp.sum(objective.row_factor(loss.batch)), jnp.finfo(loss.batch.weight.dtype).tiny)
 
     def of(state: State, piece: Batch, number: Array) -> tuple[Evaluation, State]:
         own = None if key is None else jax.random.fold_in(key, number)
         at = curvature.evaluate(replace(loss, batch=piece, network_state=state), theta, belief, structure, own)
         share = piece.count / rows
-        return jax.tree.map(
-            lambda leaf: leaf * share.astype(leaf.dtype), replace(at, network_state={})
-        ), at.network_state
+        by_weight = share * jnp.sum(objective.row_factor(piece)) / weight
+
+        def shared(path: Any, leaf: Array) -> Array:
+            is_mean = jax.tree_util.keystr(path[-1:], simple=True) == "input_factor"
+            return leaf * (by_weight if is_mean else share).astype(leaf.dtype)
+
+        value, gradient, rest = tree.scale((at.value, at.gradient, at.rest), share)
+        matrix = jax.tree_util.tree_map_with_path(shared, at.curvature)
+        return Evaluation(value, gradient, rest, matrix, {}), at.network_state
 
     def add(carry: tuple[Evaluation, State], now: tuple[Batch, Array]) -> tuple[tuple[Evaluation, State], None]:
         part, state = of(carry[1], *now)

@@ -42,8 +42,6 @@ class SquaredGradients(Curvature):
     #     3.3, for Kronecker factors.
 
     def accumulates(self, structure: AnyStructure) -> str:
-        if by_factors(structure):
-            return ""
         return "gradient" if structure is Diagonal else "rows"
 
     def evaluate(
