@@ -45,7 +45,7 @@ def tables(tmp_path_factory):
     rows(random, np.arange(KNOWN), effects, ROWS).to_csv(folder / "table.csv", index=False)
     known = rows(random, np.arange(KNOWN), effects, NEW_ROWS)
     new = rows(random, np.arange(KNOWN, KNOWN + NEW), effects, NEW_ROWS)
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, jax.enable_x64(False):  # as users run it
         # A linear candidate and a network, few steps: what is asked here is asked of every mixture.
         patched.setattr(stacked_fit, "_steps_for", lambda count, folds: 300)
         patched.setattr(stacked_fit, "candidates_for", lambda varying, kernels: (ADDITIVE[:1], NETWORKS[:1]))
@@ -61,7 +61,8 @@ def predicted(tables, name, frame, capsys):
     asked, out = (str(folder / f"{name}{end}.csv") for end in ("", "_out"))
     frame.to_csv(asked, index=False)
     capsys.readouterr()
-    assert main(["predict", str(folder / "run"), asked, "--out", out]) == 0
+    with jax.enable_x64(False):
+        assert main(["predict", str(folder / "run"), asked, "--out", out]) == 0
     found, y = pd.read_csv(out), frame["y"].to_numpy()
     found = found.assign(covered=found["lower"].le(y) & found["upper"].ge(y), width=found["upper"] - found["lower"])
     return found, " ".join(capsys.readouterr().out.split())

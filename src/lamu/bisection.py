@@ -37,12 +37,23 @@ def halved(is_below: Callable[[Array], Array], ends: Ends) -> Ends:
     return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
 
 
-def search(is_below: Callable[[Array], Array], ends: Ends, compiled: bool = True) -> Array:
+_WHOLE = 0.5  # between ends, of which the middle then rounds to the whole number between them
+
+
+def search(is_below: Callable[[Array], Array], ends: Ends, compiled: bool = True, whole: bool = False) -> Array:
     """Returns the point at which a monotone predicate turns, as closely as the ends' dtype tells numbers apart."""
+    # `whole`: whether it turns at a whole number, to which the point is then near enough to be rounded: a few steps.
     steps = 60 if ends[0].dtype == jnp.float64 else 30
-    if compiled:
+    if compiled and not whole:
         return bisect(is_below, ends, steps)
+    apart = lambda ends: jnp.any(ends[1] - ends[0] > _WHOLE)
+    if compiled:
+        going = lambda state: (state[0] < steps) & apart(state[1])
+        _, ends = jax.lax.while_loop(going, lambda state: (state[0] + 1, halved(is_below, state[1])), (0, ends))
+        return (ends[0] + ends[1]) / 2
     for _ in range(steps):
+        if whole and not apart(ends):
+            break
         ends = halved(is_below, ends)
     return (ends[0] + ends[1]) / 2
 

@@ -19,7 +19,7 @@ from lamu.convergence import Convergence
 from lamu.data.wording import elsewhere
 from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
-from lamu.families.interface import told
+from lamu.families.interface import independent_draws, told
 from lamu.likelihoods import Scaled
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
@@ -222,7 +222,7 @@ class Posterior:
         numbers = sum(math.prod(leaf.shape) for leaf in one)
         instead = f"ask for {max(memory.limit() // max(size, 1), 1):,} at a time"
         memory.demand(n * size, f"a sample of {n:,} draws of {numbers:,} numbers", instead)
-        return jax.lax.map(lambda i: self.belief.sample(jax.random.fold_in(key, i)), jnp.arange(n))
+        return independent_draws(self.belief, key, n)
 
     @property
     def mean(self) -> Params:

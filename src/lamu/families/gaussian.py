@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.families.exponential import ExpectationParameters, ExponentialFamily, Positive, PositiveDefinite, values_of
+from lamu.families.interface import independent_draws
 from lamu.operators import Dense, DenseBlocks, Diagonal, Operator, Scalar, Structure
 from lamu.operators.interface import retracted
 from lamu.record import record
@@ -137,7 +138,7 @@ class Gaussian(ExponentialFamily):
 
     def draws(self, key: RandomKey, count: int) -> Params:
         belief = Gaussian(self.mean, self.precision.factored())
-        return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))
+        return independent_draws(belief, key, count)
 
     def log_prob(self, theta: Params) -> Array:
         """Returns log q(θ) in nats."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import jax
@@ -12,7 +13,7 @@ from jax.scipy.special import ndtri
 
 from lamu.typing import Params, RandomKey
 
-__all__ = ["Family", "IndependentDraws", "told"]
+__all__ = ["Family", "IndependentDraws", "independent_draws", "told"]
 
 
 @runtime_checkable
@@ -108,4 +109,11 @@ class IndependentDraws:
 
     def draws(self: Any, key: RandomKey, count: int) -> Params:
         """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
-        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))
+        return independent_draws(self, key, count)
+
+
+# One program of all beliefs of a shape: outside of one, a loop is compiled anew at every call.
+@partial(jax.jit, static_argnums=2)
+def independent_draws(belief: Any, key: RandomKey, count: int) -> Params:
+    """Returns samples of a belief along a leading axis; sample i depends on the key and i alone."""
+    return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))

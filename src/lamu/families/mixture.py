@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from lamu.families.exponential import ExpectationParameters, NaturalParameters
 from lamu.families.gaussian import Gaussian
+from lamu.families.interface import independent_draws
 from lamu.families.probabilities import Categorical
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -107,7 +108,7 @@ class Mixture:
             self.weights_logits,
             Gaussian(self.components.mean, jax.vmap(lambda p: p.factored())(self.components.precision)),
         )
-        return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))
+        return independent_draws(belief, key, count)
 
     def natural(self) -> NaturalMixture:
         r"""Returns \(\lambda_z\) and \(\lambda_k\)."""

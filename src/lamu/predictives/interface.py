@@ -185,7 +185,8 @@ class Predictive(ABC):
         room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
         lower = jnp.maximum(lower, self.support.lower - room)
         upper = jnp.minimum(upper, self.support.upper + room)
-        found = search(lambda y: self.cdf(y) < probability, (lower, upper), compiled=not self.deferred)
+        is_below, whole = lambda y: self.cdf(y) < probability, self.support.discrete
+        found = search(is_below, (lower, upper), compiled=not self.deferred, whole=whole)
         return quantile_in_support(found, probability, self.support, self.cdf)
 
     def _narrowed(self, ends: Ends, level: Number) -> Ends:
@@ -199,7 +200,8 @@ class Predictive(ABC):
     def _first(self, reached: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
         """Returns the first whole number between two at which a predicate of the distribution function is true."""
         outer = lower - 0.5, upper + 0.5
-        return jnp.round(search(lambda y: ~reached(self.cdf(y)), outer, compiled=not self.deferred)) + 0.0
+        found = search(lambda y: ~reached(self.cdf(y)), outer, compiled=not self.deferred, whole=True)
+        return jnp.round(found) + 0.0
 
     def prediction_set(self, level: Number = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.

@@ -113,7 +113,8 @@ class AveragedPredictive(Predictive):
 
 
 def _between(pred: AveragedPredictive, probability: Number, ends: Ends) -> Array:
-    found = search(lambda y: pred.cdf(y) < probability, ends, compiled=pred._compilable)
+    is_below, whole = lambda y: pred.cdf(y) < probability, pred.support.discrete
+    found = search(is_below, ends, compiled=pred._compilable, whole=whole)
     return quantile_in_support(found, probability, pred.support, pred.cdf)
 
 

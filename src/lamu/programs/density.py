@@ -65,10 +65,6 @@ class SiteBeliefs(IndependentDraws):
         """Returns one draw of θ by site."""
         return _merged(self.parts.sample(key))
 
-    def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns independent draws along a leading axis; draw i depends on the key and i alone."""
-        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jax.numpy.arange(count))
-
     def log_prob(self, theta: Params) -> Array:
         """Returns log q(θ) in nats."""
         parts: dict[str, Any] = {name: part.mean for name, part in self.parts.factors.items()}
