@@ -252,11 +252,17 @@ def _ready(weights: Gaussian) -> Gaussian:
 
 def _root(covariance: Array) -> Array:
     """Returns lower triangular roots L of covariances `[N, K, K]`, such that L Lᵀ is each to rounding."""
-    # A covariance may be singular, where a Cholesky factor fails: a pivot below rounding is raised to it. By
-    # eigenvalues a root takes sixteen times as long, and jumps where two of them cross. Rows are last in the loop,
-    # where a processor takes several at a time.
+    # By eigenvalues a root takes sixteen times as long, and jumps where two of them cross.
+    root = jnp.tril(jax.lax.linalg.cholesky(covariance, symmetrize_input=False))
+    exists = jnp.all(jnp.diagonal(root, axis1=1, axis2=2) > 0, axis=1)  # where it does not, it is NaN
+    singular = lambda: jnp.where(exists[:, None, None], root, _singular_root(covariance))
+    return jax.lax.cond(jnp.all(exists), lambda: root, singular)
+
+
+def _singular_root(covariance: Array) -> Array:
+    """Returns roots of covariances that may be singular: a pivot below rounding is raised to it."""
     outputs = covariance.shape[-1]
-    matrix, numbers = jnp.moveaxis(covariance, 0, -1), jnp.arange(outputs)[:, None]
+    matrix, numbers = jnp.moveaxis(covariance, 0, -1), jnp.arange(outputs)[:, None]  # rows last: several at a time
     limits = jnp.finfo(covariance.dtype)
     least = jnp.maximum(outputs * limits.eps * jnp.max(jnp.diagonal(matrix), axis=-1), limits.tiny)
 
