@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_248, 74_000),
+    "lines": (99_264, 74_000),
     "files": (404, 330),
-    "lines of code": (48_130, 36_000),
-    "lines of code, core": (32_474, 25_000),
+    "lines of code": (48_142, 36_000),
+    "lines of code, core": (32_486, 25_000),
     "lines of code, graphs": (7_327, 6_000),
     "lines of code, tables": (8_331, 5_000),
     "lines of code, outside of the library": (0, 0),

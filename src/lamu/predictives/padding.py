@@ -35,6 +35,7 @@ def ladder(count: int) -> int:
     return -(-count // _step(count - 1)) * _step(count - 1)
 
 
+@functools.lru_cache(maxsize=1024)
 def block(count: int, most: int) -> int:
     """Returns how many rows each block of so many has: a size of the ladder, and at most `most`."""
     most = most // _step(most) * _step(most)
@@ -82,10 +83,11 @@ class Opened(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """What is known of a number of rows: how many there is room for at a time, and what each takes in memory."""
+    """What is known of a number of rows: how many there is room for at a time, what each takes, how many are held."""
 
     room: int
     bytes_of_a_row: int
+    most: int
 
 
 def opened(prepared: Any) -> Opened | None:
@@ -97,9 +99,16 @@ def opened(prepared: Any) -> Opened | None:
         return None
     leaves = [jax.device_put(leaf) if isinstance(leaf, np.ndarray) else jnp.asarray(leaf) for leaf in leaves]
     try:
-        return Opened(prepared, leaves, _Layout(structure), {})
+        form = _Layout(structure)
+        return Opened(prepared, leaves, form, _sizes(form, tuple((leaf.shape, leaf.dtype) for leaf in leaves)))
     except TypeError:  # an object of somebody's own, which cannot be told from another
         return None
+
+
+@functools.lru_cache(maxsize=_KNOWN)
+def _sizes(form: Any, kinds: tuple[Any, ...]) -> dict[Any, Any]:
+    """The sizes of all preparations of a form, which are many where each prediction has a key of its own."""
+    return {}
 
 
 def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | None:
@@ -107,7 +116,7 @@ def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | No
     count, found = x.shape[0], _size(ready, x, offset)
     if found is None:
         return None
-    if found.bytes_of_a_row * count > memory.budget():
+    if count > found.most:
         return found.bytes_of_a_row
     size = count if _is_spread(x) else block(count, min(found.room, MOST))
     parts, means = [], []
@@ -144,7 +153,8 @@ def _found_size(ready: Opened, x: Rows, offset: Rows | None, rows: int) -> _Size
     if type(part) not in _ROW_FIELDS:
         return None
     of_rows = [getattr(part, name) for name in _ROW_FIELDS[type(part)]]
-    return _Size(room, max(memory.bytes_of(of_rows) // rows, 1))
+    size = max(memory.bytes_of(of_rows) // rows, 1)
+    return _Size(room, size, memory.budget() // size)
 
 
 def _is_spread(x: Rows) -> bool:
