@@ -104,8 +104,10 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         """Raises a TypeError for a variable to which no message comes."""
 
     @abstractmethod
-    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Numeric = 1.0) -> dict[str, Belief]:
-        """Returns beliefs to start from, by name."""
+    def first_beliefs(
+        self, key: RandomKey, batch: Batch, temperature: Numeric = 1.0, *, number: Numeric = 0
+    ) -> dict[str, Belief]:
+        """Returns beliefs to start from, by name; number says which of several starts it is."""
 
     def held(self) -> dict[str, Belief]:
         """Returns the statistics of what is no part of a belief, by name; none by default."""
@@ -146,7 +148,8 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         if self.has_categories(batch) or self.has_alike_members(batch):
             return best_starts(self, key, batch, temperature, count, max(_STARTS_OF_ASCENT, count))
         T = jnp.asarray(temperature, batch.weight.dtype)
-        return jax.vmap(jax.jit(lambda key: self.first_beliefs(key, batch, T)))(jax.random.split(key, count))
+        first = jax.jit(lambda key, number: self.first_beliefs(key, batch, T, number=number))
+        return jax.vmap(first)(jax.random.split(key, count), jnp.arange(count))
 
     def natural_prior(self, belief: Belief, temperature: Numeric) -> Statistics:
         """Returns zeros: the priors are factors of the target."""

@@ -64,6 +64,7 @@ class Convergence:
         pareto_k: k of the generalised Pareto distribution of the largest of these weights; above 0.7 they do not
             correct the belief.
         misshapen: the variables whose moments the weights change most, where the divergence is beyond its limit.
+        settled: whether the algorithm has stopped by itself, so that further steps change nothing.
         remedy: what to do where it is not converged, as the end of a sentence; empty for the general advice.
 
     Examples:
@@ -85,6 +86,7 @@ class Convergence:
     divergence: float | None = measured(default=None, added=True)
     pareto_k: float | None = measured(default=None, added=True)
     misshapen: str = static(default="", added=True)
+    settled: bool = static(default=False, added=True)
     remedy: str = static(default="")
 
     @property

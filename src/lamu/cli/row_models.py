@@ -104,8 +104,7 @@ class RowModel:
 class FactorRows(RowModel):
     """Factors with a noise for each column."""
 
-    # From one start in four a factor that the rows need has vanished (its column of W is shrunk to zero at first).
-    words, size, sizes, restarts = "factor analysis", "factors", (1, 2, 3, 4, 6, 8, 12, 16), 4
+    words, size, sizes = "factor analysis", "factors", (1, 2, 3, 4, 6, 8, 12, 16)
     isotropic: ClassVar[bool] = False
 
     def candidates(self, columns: Columns) -> tuple[int, ...]:

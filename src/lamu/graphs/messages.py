@@ -25,7 +25,7 @@ from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import first_beliefs, first_dispersions, likelihoods_of
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
-from lamu.typing import Array, Data, Params, RandomKey
+from lamu.typing import Array, Data, Numeric, Params, RandomKey
 
 __all__ = ["GraphMessages", "condensed"]
 
@@ -243,7 +243,13 @@ class GraphMessages(MessageTarget):
         return self.values(self.constraints.constrain(frozen)[0])
 
     def first_beliefs(
-        self, key: RandomKey, batch: Batch, temperature: Any = 1.0, given: Mapping[str, Any] | None = None
+        self,
+        key: RandomKey,
+        batch: Batch,
+        temperature: Any = 1.0,
+        given: Mapping[str, Any] | None = None,
+        *,
+        number: Numeric = 0,
     ) -> dict[str, Any]:
         """Returns beliefs about the shared variables to start from, by name: after one update from random latents.
 
@@ -252,10 +258,11 @@ class GraphMessages(MessageTarget):
             batch: some rows.
             temperature: T.
             given: the statistics of what is no part of the belief; of what is held where None.
+            number: which of several starts it is; the first of a factor model is the same for every key.
         """
         known = self.held() if given is None else dict(given)
         shared, in_rows, known = in_dtype((self.shared, self.in_rows, known), batch.weight.dtype)
-        return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known)
+        return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known, number)
 
     def has_categories(self, batch: Batch) -> bool:
         """Whether rows have latent categories or states, and nothing in them is drawn or taken by quadrature."""

@@ -83,7 +83,8 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
     r"""Returns factor analysis of centred rows, \(z \sim N(0, I)\), \(y \mid z \sim N(Wz, \mathrm{diag}(1/\tau))\).
 
     The columns of W have a precision each (ARD), so that superfluous factors vanish. With one τ for all entries it is
-    probabilistic PCA. `vmp` rotates the factors after every sweep (`lamu.graphs.Rotation`).
+    probabilistic PCA. It starts from principal directions of the rows scaled by their noise, and `vmp` rotates the
+    factors after every sweep (`lamu.graphs.Rotation`).
 
     Data: `{"y": [N, dimension]}`, NaN where missing.
 

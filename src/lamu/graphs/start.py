@@ -21,6 +21,7 @@ from lamu.graphs.factor import Known
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, own_natural, shape_of, value_of
 from lamu.graphs.network import Applied, arguments, first_weights
 from lamu.graphs.potential import Potential
+from lamu.graphs.principal import scores
 from lamu.graphs.probability_factors import CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.series_factors import MarkovFactor
@@ -28,7 +29,7 @@ from lamu.graphs.statistics import Categories, Numbers, Probabilities, Series, S
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
-from lamu.typing import Array, Belief, Data, DTypeLike, Number, Params, RandomKey
+from lamu.typing import Array, Belief, Data, DTypeLike, Number, Numeric, Params, RandomKey
 
 __all__ = ["empty_components", "first_beliefs", "first_dispersions", "first_parameters", "likelihoods_of"]
 
@@ -201,18 +202,23 @@ def first_beliefs(
     batch: Batch,
     temperature: Any,
     given: dict[str, Any],
+    number: Numeric = 0,
 ) -> dict[str, Any]:
     """Returns beliefs about the shared variables after one update from random latents."""
     # The latents of a row are a draw of their prior; shares are even, since a sparse draw would deal documents out to
     # topics at random. Of a category only K rows have one, each another: every category starts from one row, far from
     # those of the others. States of a series are those of the nearest of K times far apart: a draw of them would give
     # all states the mean of the data. Shared numbers start at a draw, so that the sides of a product are not both zero,
-    # and so do the members of plates that only a draw tells apart.
+    # and so do the members of plates that only a draw tells apart. A vector that loadings multiply starts at principal
+    # directions, and a second update brings noise and relevance to the loadings that the first has found.
     local_key, shared_key = jax.random.split(key)
     alike = {name: s.factor.first_concentration for s in in_rows if s.factor.exchangeable for name in s.factor.names}
     statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)
     with lenient():
         places = _places(jax.random.fold_in(local_key, 2), in_rows, batch)
+        principal = scores(jax.random.fold_in(local_key, 3), in_rows, batch, number)
+    if principal is not None:
+        places = {**places, principal[0]: principal[1]}
     keys = jax.random.split(jax.random.fold_in(local_key, 1), batch.mask.shape[0])
 
     def one(statistics: dict[str, Any], data: Data, places: dict[str, Any], key: RandomKey) -> Any:
@@ -226,7 +232,11 @@ def first_beliefs(
         rows = jax.vmap(one, in_axes=(None, 0, 0, 0))(statistics, batch.y, places, keys)
         return (batch.total(rows) + log_joint(shared, Environment(statistics))) / temperature
 
-    beliefs = updated(F, statistics, blocks, {site.name: site.kind for site in shared})
+    kinds = {site.name: site.kind for site in shared}
+    beliefs = updated(F, statistics, blocks, kinds)
+    if principal is not None:
+        found = {name: kinds[name].under(belief) for name, belief in beliefs.items()}
+        beliefs = updated(F, {**statistics, **found}, blocks, kinds)
     # No message of theirs tells the members apart that a category picks, and at one mean all stay alike.
     open_to = [site.factor for site in in_rows if not site.factor.exact and site.factor.mixed_over()]
     apart = frozenset().union(*(factor.names for factor in open_to)) & set(beliefs)
@@ -292,6 +302,9 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Enviro
     latent: dict[str, Any] = {}
     zeros = row.zeros(at)
     for number, site in enumerate(row.latent):
+        if site.kind in (Numbers, Vectors) and site.name in places:
+            latent[site.name] = site.kind.of(places[site.name])
+            continue
         if site.kind is Categories:
             drawn = _exemplar(places.get(site.name, 0), zeros[site.name].probabilities)
             if site.name in row.evidence:  # a label that is known is where its category starts

@@ -33,7 +33,7 @@ from lamu.graphs.statistics import (
 )
 from lamu.programs.conjugacy import AFFINE, Verdict
 from lamu.programs.density import LogJoint, SiteBeliefs
-from lamu.typing import Array, Belief, Params, RandomKey, Statistics
+from lamu.typing import Array, Belief, Numeric, Params, RandomKey, Statistics
 
 __all__ = ["SiteMessages", "expectation"]
 
@@ -280,11 +280,14 @@ class SiteMessages(MessageTarget):
         del batch
         return bool(self.joint.categories) and self.has_rows
 
-    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
+    def first_beliefs(
+        self, key: RandomKey, batch: Batch, temperature: Any = 1.0, *, number: Numeric = 0
+    ) -> dict[str, Any]:
         """Returns beliefs about the latent sites to start from, by name: after one update of each.
 
         Numbers start at a draw. Of a category only as many rows have one as there are values, each another.
         """
+        del number
         draw_key, choice_key = jax.random.split(key)
         rows, dtype, count = batch.mask.shape[0], batch.weight.dtype, len(self.joint.choices)
         statistics = {

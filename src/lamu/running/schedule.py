@@ -78,6 +78,8 @@ class Rounds:
         """Whether a run may stop at the end of a round."""
         if found is None:
             return step >= max(_UNMEASURED * self.per_epoch, 7 * self.first)
+        if found.settled:
+            return True
         # An offset that draws leave uncertain is no reason for a warning, nor to stop. Along correlated weights a mean
         # is further off than their own deviations tell, and short runs can afford to be nearer.
         limit = _NEAR if step <= _SHORT_ROUND * self.first else FARTHEST_MEAN

@@ -123,7 +123,8 @@ class FactorAnalysis(_Components, StandardisedEstimator):
 
     Args:
         n_components: how many factors at most; None for as many as there are columns.
-        n_init: how many random starts; the one with the best bound is kept.
+        n_init: how many starts; the one with the best bound is kept. The first is from principal directions of rows
+            scaled by their noise, and rarely needs others.
         max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
         random_state: the seed.
 

@@ -170,8 +170,13 @@ class Vmp(CoordinateAscent):
         if not graph.blocks:
             value = bound(objective, beliefs, batch, dispersions).astype(value.dtype)
         dispersions = self._dispersions(objective, statistics, batch, dispersions)
-        settled = jnp.abs(value - state.bound) <= self.least(value, batch)
-        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
+        # In single precision the bound is still by rounding long before the beliefs are, so that their steps tell too:
+        # until they are near, or no longer shrink because they are rounding themselves.
+        residual = jnp.sqrt(squared)
+        near = _distance(residual, state.residual) <= _NEAR * tree.dimension(beliefs) ** 0.5
+        still = jnp.abs(value - state.bound) <= self.least(value, batch)
+        settled = still & (near | (residual >= state.residual))
+        return VmpState(beliefs, value, residual, state.residual, settled, dispersions=dispersions)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         """Returns the dispersions after a step; there are none where every message is exact."""
@@ -223,17 +228,32 @@ def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> A
     return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(away), moved, strict=True)), 0.0)
 
 
-def _convergence(state: VmpState) -> Convergence | None:
+_NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
+
+
+def _distance(residual: Array, before: Array) -> Array:
     """Returns the distance from the fixed point, as the shrinking of the steps tells it: a geometric series."""
+    ratio = jnp.where(before > 0, residual / jnp.where(before > 0, before, 1.0), 0.0)
+    return residual / (1.0 - jnp.minimum(ratio, 0.999))
+
+
+def _convergence(state: VmpState) -> Convergence | None:
+    """Returns how far the beliefs are from the fixed point."""
     if isinstance(state.residual, Tracer) or not bool(jnp.isfinite(state.before)):
         return None
-    residual, before = float(state.residual), float(state.before)
-    ratio = min(residual / before, 0.999) if before > 0 else 0.0
+    settled = bool(state.settled)
     return Convergence(
-        residual=residual / (1.0 - ratio),
+        residual=float(_distance(state.residual, state.before)),
         dimension=max(tree.dimension(state.beliefs), 1),
-        remedy="take more sweeps, with steps=",
+        settled=settled,
+        remedy=_ROUNDED if settled else "take more sweeps, with steps=",
     )
+
+
+_ROUNDED = (
+    'rounding has ended the ascent, so that further sweeps change nothing; jax.config.update("jax_enable_x64", True) '
+    "goes on"
+)
 
 
 @recipe("Winn & Bishop 2005; Khan & Rue 2021, section 5.2")
