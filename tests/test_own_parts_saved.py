@@ -6,15 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from numpyro.distributions import constraints
 
+import lamu
 from lamu import store
+from lamu.constraints import _frozen
 from lamu.record import decode, encode, record
+from tests.for_each import for_each
 
 PARTS = """
 import jax.numpy as jnp
@@ -171,3 +180,75 @@ def test_an_examples_likelihood_and_algorithm_at_the_command_line_and_in_a_new_p
     assert json.loads(predicted.stdout)["rows"] == 60
     loaded = python(tmp_path, "import lamu; print(lamu.load('run/posterior', trust=['poisson']).model.likelihood)")
     assert loaded.stdout.strip() == "Poisson()", loaded.stderr
+
+
+def regression(x: Any, y: Any = None) -> None:
+    noise = numpyro.sample("noise", dist.Gamma(2.0, 1.0))
+    slope = numpyro.sample("slope", dist.TruncatedNormal(0.0, 1.0, low=-1.0).expand([2]).to_event(1))
+    share = numpyro.sample("share", dist.Uniform(0.0, 2.0))
+    weight = numpyro.sample("weight", dist.Dirichlet(jnp.ones(2)))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("y", dist.Normal(share * (x @ (slope * weight)), 1 / jnp.sqrt(noise)), obs=y)
+
+
+def another(x: Any, y: Any = None) -> None:
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("y", dist.Normal(numpyro.sample("level", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+@pytest.mark.parametrize("rows", ["rows", None])
+def test_a_program_is_given_back_to_its_posterior(rows: str | None, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(10, 2))
+    target = lamu.from_numpyro(regression, {"x": x, "y": x[:, 0] - x[:, 1]}, rows=rows)
+    algorithm = lamu.algorithms.cvi() if rows else lamu.mcmc.nuts(chains=1, warmup=3, draws=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lamu.mcmc.UnreliableChains)
+        posterior = lamu.fit(target, None, algorithm, progress=False, steps=3 if rows else None).posterior
+    posterior.save(tmp_path / "saved")
+    loaded = lamu.load(tmp_path / "saved", program=regression)
+    asked = {"x": x[:3]}
+    np.testing.assert_array_equal(loaded.predict(asked).mean, posterior.predict(asked).mean)
+    draws = (one.sample(jax.random.key(0), 2) for one in (loaded, posterior))
+    for one, other in zip(*map(jax.tree.leaves, draws), strict=True):
+        np.testing.assert_array_equal(one, other)
+    missing = r"function '.*regression' was not saved, and is needed; give it, lamu.load\(path, program=...\)"
+    with pytest.raises(store.StoreError, match=missing):
+        lamu.load(tmp_path / "saved")
+    with pytest.raises(store.StoreError, match="has the sites level, y, and the one that was saved noise, share"):
+        lamu.load(tmp_path / "saved", program=another)
+    with pytest.raises(store.StoreError, match="does not run on the arguments that were saved"):
+        lamu.load(tmp_path / "saved", program=lambda other: None)
+    with pytest.raises(TypeError, match="program=3"):
+        lamu.load(tmp_path / "saved", program=3)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_program_where_none_was_saved_is_refused(tmp_path: Path) -> None:
+    x = np.linspace(-1, 1, 8)[:, None]
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+    lamu.fit(model, (x, x[:, 0]), lamu.algorithms.conjugate()).posterior.save(tmp_path / "saved")
+    with pytest.raises(ValueError, match="holds no NumPyro program; leave program="):
+        lamu.load(tmp_path / "saved", program=regression)
+
+
+@for_each(
+    "constraint",
+    [
+        constraints.positive,
+        constraints.interval(-jnp.inf, jnp.array([1.0, 2.0], jnp.float32)),
+        constraints.independent(constraints.greater_than(2.0), 1),
+        constraints.zero_sum(1),
+        constraints.corr_cholesky,
+    ],
+)
+def test_numpyro_constraints_are_written_and_read(constraint: Any) -> None:
+    kept = _frozen("x", constraint)
+    arrays: dict[str, Any] = {}
+    text = json.dumps(encode(kept, arrays))
+    read = decode(json.loads(text), arrays)
+    assert read == kept
+    assert hash(read) == hash(kept)
+    assert type(read.constraint) is type(constraint)
+    for one, other in zip(jax.tree.leaves(read.constraint), jax.tree.leaves(constraint), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert np.asarray(one).dtype == np.asarray(other).dtype

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from lamu.dtype_policy import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Belief, Params, RandomKey
 
-__all__ = ["Constraints", "TransformedBelief"]
+__all__ = ["Constraints", "NumpyroConstraint", "TransformedBelief"]
 
 # The names of constraints, and NumPyro's attributes.
 _NAMES = {name: name for name in ("real", "positive", "unit_interval", "simplex", "positive_definite")}
@@ -181,8 +182,64 @@ class TransformedBelief:
         return {**real, self.part: self.constraints.constrain(real[self.part])[0]}
 
 
+@record
+class NumpyroConstraint:
+    """A constraint of NumPyro's module, by the name of its class and what it holds, so that a file can hold it."""
+
+    name: str = static()
+    # Numbers, some of which may be infinite, and constraints inside of it, by attribute.
+    holds: tuple[tuple[str, Any], ...] = field(default=(), metadata={"static": True, "measured": True})
+
+    @property
+    def constraint(self) -> Any:
+        """NumPyro's own."""
+        from numpyro.distributions import constraints
+
+        kind = getattr(constraints, self.name, None)
+        if not (isinstance(kind, type) and issubclass(kind, constraints.Constraint)):
+            raise ValueError(f"NumPyro has no constraint {self.name!r}")
+        names = tuple(name for name, _ in self.holds)
+        return kind.tree_unflatten((names, {}), tuple(_unkept(held) for _, held in self.holds))
+
+    def __repr__(self) -> str:
+        return repr(self.constraint)
+
+
+def _kept(held: Any) -> Any:
+    """Returns a number or a constraint that one of NumPyro's holds, as what has a hash and a file can hold."""
+    if isinstance(held, str | bool | int | float | tuple):
+        return held
+    if callable(held):
+        return _foreign(held)
+    array = np.asarray(held)
+    return ("array", str(array.dtype), array.shape, tuple(array.ravel().tolist()))
+
+
+def _unkept(kept: Any) -> Any:
+    if isinstance(kept, NumpyroConstraint | _Foreign):
+        return kept.constraint
+    if isinstance(kept, tuple) and kept[:1] == ("array",):
+        _, dtype, shape, numbers = kept
+        return np.asarray(numbers, dtype).reshape(shape)
+    return kept
+
+
+def _foreign(constraint: Any) -> Any:
+    """Returns a constraint with the interface of NumPyro's in the structure of a record."""
+    from numpyro.distributions import constraints
+
+    kind = type(constraint)
+    if getattr(constraints, kind.__name__, None) is not kind or any(
+        isinstance(leaf, Tracer) for leaf in jax.tree.leaves(constraint)
+    ):
+        return _Foreign(constraint)
+    held, (names, more) = constraint.tree_flatten()
+    pairs = (*zip(names, held, strict=True), *sorted(more.items()))
+    return NumpyroConstraint(kind.__name__, tuple((name, _kept(value)) for name, value in pairs))
+
+
 class _Foreign:
-    """A NumPyro constraint in the structure of a record, which must have a hash."""
+    """A constraint of one's own in the structure of a record, which must have a hash; no file can hold it."""
 
     def __init__(self, constraint: object) -> None:
         self.constraint = constraint
@@ -215,7 +272,7 @@ def _frozen(pattern: str, constraint: object) -> Any:
             raise ValueError(f"the interval {tuple(constraint)!r} of {pattern!r} is empty; give (lower, upper)")
         return lower, upper
     if callable(constraint) and hasattr(constraint, "event_dim"):
-        return _Foreign(constraint)
+        return _foreign(constraint)
     raise TypeError(
         f"the constraint {constraint!r} of {pattern!r} is neither a name ({', '.join(_NAMES)}), nor (lower, upper), "
         "nor a NumPyro constraint"
@@ -226,7 +283,7 @@ def _opened(kept: Any) -> Any:
     """Returns NumPyro's constraint; None for the real numbers."""
     from numpyro.distributions import constraints
 
-    if isinstance(kept, _Foreign):
+    if isinstance(kept, NumpyroConstraint | _Foreign):
         return kept.constraint
     if isinstance(kept, tuple):
         lower, upper = kept

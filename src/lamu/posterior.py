@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -361,13 +361,20 @@ def _checked_offset(offset: object, x: Inputs) -> Any:
     return offset.astype(x.dtype)
 
 
-def load(path: str | os.PathLike[str], network: Network | object = None, *, trust: Iterable[str] = ()) -> Posterior:
+def load(
+    path: str | os.PathLike[str],
+    network: Network | object = None,
+    *,
+    program: Callable[..., Any] | None = None,
+    trust: Iterable[str] = (),
+) -> Posterior:
     """Reads a posterior that `Posterior.save` wrote.
 
     Args:
         path: the folder.
         network: takes the place of the saved network, for one of a type that is not known here; the scaling of
             inputs that `Model.standardised` put around it stays, unless what is given is a `Standardised` itself.
+        program: the function of a posterior of `lamu.from_numpyro`, which a file does not hold.
         trust: names of modules that may be imported, with all modules inside of them, for instance `["mypackage"]`.
 
     Returns:
@@ -380,7 +387,8 @@ def load(path: str | os.PathLike[str], network: Network | object = None, *, trus
 
     Raises:
         lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior, or a type is not
-            known here; the message says which.
+            known here, or a program is not given; the message says which.
+        ValueError: for a program where none was saved, or one with other sites.
 
     Examples:
         >>> import lamu, tempfile, pathlib
@@ -401,9 +409,28 @@ def load(path: str | os.PathLike[str], network: Network | object = None, *, trus
             holder[field] = {"record": "given", "fields": {}}
             known = {"given": lambda: network}
             arrays = {name: arrays[name] for name in declared(content)}
+        if program is not None:
+            if not callable(program):
+                raise TypeError(f"program={program!r} is no function; give the one that lamu.from_numpyro was given")
+            if not _put_program(content):
+                raise ValueError(f"{str(path)!r} holds no NumPyro program; leave program={program!r} out")
+            known = {**(known or {}), "given program": lambda: program}
         found = decode(content, arrays, known, trust)
+        if program is not None:
+            found.model.require_sites(program)
         require_whole(found)
     return found
+
+
+def _put_program(node: Any) -> bool:
+    """Whether content holds a NumPyro program, the place of which is taken by one that is given."""
+    if not isinstance(node, dict | list):
+        return False
+    if isinstance(node, dict) and node.get("record") == "programs.LogJoint":
+        node["fields"]["program"] = {"record": "given program", "fields": {}}
+        return True
+    found = [_put_program(item) for item in (node.values() if isinstance(node, dict) else node)]  # in all of them
+    return any(found)
 
 
 def _declared(path: object, content: object) -> Any:

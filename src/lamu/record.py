@@ -438,9 +438,10 @@ class _Reader:
         if "dict" in node:
             return {key: self.read(item, f"{where}[{key!r}]", finite) for key, item in node["dict"]}
         if "function" in node:
+            asked = "it, lamu.load(path, program=...)" if where.endswith(".program") else None
             raise UnknownTypeError(
-                f"the function {node['function']!r} was not saved, and is needed; give what holds it, for instance "
-                "lamu.load(path, network=...)"
+                f"the function {node['function']!r} was not saved, and is needed; give "
+                f"{asked or 'what holds it, for instance lamu.load(path, network=...)'}"
             )
         return self._record(node["record"], node["fields"])
 

@@ -20,7 +20,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Product
 from lamu.priors import Prior
 from lamu.programs.conjugacy import Verdict, verdicts
-from lamu.programs.density import LogJoint, SiteBeliefs
+from lamu.programs.density import LogJoint, RowsPlate, SiteBeliefs, traced
 from lamu.programs.messages import SiteMessages
 from lamu.programs.simulation import asked_of
 from lamu.record import record, static
@@ -150,6 +150,24 @@ class NumpyroProgram(SiteMessages):
     def latent(self) -> tuple[str, ...]:
         """The names of the latent sites, in the order of the program."""
         return tuple(name for name, _ in self.distributions if name in self.theta)
+
+    def require_sites(self, given: object) -> None:
+        """Raises a ValueError where a program that was given in the place of the one of a file has other sites."""
+        rows, saved = self.given_rows.of(self.first_rows(1)), dict(self.distributions)
+        try:
+            sites = traced(
+                self.joint.program,
+                {**self.constants, **dict(self.fixed), **rows},
+                self.theta,
+                RowsPlate(self.joint.plate, 1),
+            )
+        except Exception as error:
+            raise ValueError(f"program={given!r} does not run on the arguments that were saved: {error}") from error
+        if set(sites) != set(saved):
+            raise ValueError(
+                f"program={given!r} has the sites {', '.join(sorted(sites))}, and the one that was saved "
+                f"{', '.join(sorted(saved))}; give the function that lamu.from_numpyro was given"
+            )
 
     @property
     def has_rows(self) -> bool:
