@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -107,22 +108,26 @@ def test_linearised_refuses_a_belief_that_is_no_gaussian() -> None:
         Linearised().predict(model, Point({"network": {}, "likelihood": {}}), {}, X, 1, KEY)
 
 
-def test_pooled_is_the_mixture_of_its_members() -> None:
+@pytest.mark.parametrize("weights", [None, (0.7, 0.3, 0.0)])
+def test_pooled_is_the_mixture_of_its_members(weights: tuple[float, ...] | None) -> None:
     model = Model(Linear(), Noise(scale=0.5))
     params = [{"network": model.network.init(jax.random.key(s), X, 1)[0], "likelihood": {}} for s in range(3)]
-    belief = Ensemble(Point(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)))
-    pred = Pooling(Sampled()).predict(model, belief, {}, X, 3, KEY)
+    log_weights = None if weights is None else jnp.log(jnp.array(weights))
+    belief = Ensemble(Point(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)), log_weights)
+    pred = Pooling(Sampled()).predict(model, belief, {}, X, 3, jax.random.key(0))
     assert isinstance(pred, Weighted)
     assert isinstance(pred, Predictive)
     f = jnp.stack([model.outputs(p, {}, X)[0] for p in params])
     whole = MixturePredictive.equal(model.likelihood, {}, f)
+    if log_weights is not None:
+        whole = replace(whole, log_weights=log_weights)
     y = jnp.linspace(-1.0, 1.0, 7)
     for name in ("mean", "variance", "aleatoric", "epistemic"):
         np.testing.assert_allclose(getattr(pred, name), getattr(whole, name), rtol=1e-10, atol=1e-12, err_msg=name)
     np.testing.assert_allclose(pred.log_prob(y), whole.log_prob(y), rtol=1e-10)
     np.testing.assert_allclose(pred.cdf(y), whole.cdf(y), rtol=1e-10)
     # The mean of 4,000 draws: 7 of them within four standard errors fails once in 2,200 runs.
-    drawn = pred.sample(KEY, 4000)
+    drawn = pred.sample(jax.random.key(1), 4000)
     assert np.all(np.abs(drawn.mean(axis=0) - pred.mean) < 4 * pred.std / np.sqrt(4000))
 
 

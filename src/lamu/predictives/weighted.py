@@ -136,6 +136,8 @@ class Weighted(AveragedPredictive):
 class Pooling(PredictiveRule):
     """The rule of an ensemble: every member predicts by itself, with its own network state, and these are averaged.
 
+    The average is by the ensemble's weights.
+
     Attributes:
         base: the members' rule.
         frozen: weights that every member holds at values of its own, stacked; None where they share the model's.
@@ -159,7 +161,7 @@ class Pooling(PredictiveRule):
             own = model if self.frozen is None else replace(model, frozen=_member(self.frozen, k))
             state = _member(network_state, k)
             parts.append(self.base.prepare(own, member, state, each, jax.random.fold_in(key, k)))
-        return _Members(tuple(parts))
+        return _Members(tuple(parts), belief.log_weights)
 
 
 @record
@@ -167,13 +169,15 @@ class _Members:
     """The members' preparations."""
 
     parts: tuple[Any, ...]
+    log_weights: Any  # None for equal weights
 
     @property
     def support(self) -> Support:
         return self.parts[0].support
 
     def at(self, x: Rows, offset: Rows | None) -> Weighted:
-        return Weighted.equal(tuple(part.at(x, offset) for part in self.parts))
+        parts = tuple(part.at(x, offset) for part in self.parts)
+        return Weighted.equal(parts) if self.log_weights is None else Weighted(parts, self.log_weights)
 
 
 def _member(stacked: State, index: int) -> State:
