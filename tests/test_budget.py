@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_491, 74_000),
+    "lines": (99_507, 74_000),
     "files": (405, 330),
-    "lines of code": (48_290, 36_000),
-    "lines of code, core": (32_564, 25_000),
+    "lines of code": (48_298, 36_000),
+    "lines of code, core": (32_572, 25_000),
     "lines of code, graphs": (7_395, 6_000),
     "lines of code, tables": (8_331, 5_000),
     "lines of code, outside of the library": (0, 0),

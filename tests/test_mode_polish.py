@@ -16,11 +16,14 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal
 
 import lamu
+from lamu import tree
 from lamu.algorithms import adam, conjugate, evidence, laplace, last_layer, newton, von
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.algorithms.post_hoc.mode_polish import determined_by_all, noise_factor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
+from lamu.objective import Objective
+from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.priors import LearnedNormal, Normal
 from lamu.rate import Annealed
@@ -248,6 +251,53 @@ def test_newton_goes_downhill_on_a_network() -> None:
     fit = lamu.fit(model, (X, np.sin(2 * X[:, 0])), newton(), steps=60)
     assert fit.history["loss"].argmax() == 0
     assert fit.history["residual"][-1] < 1e-3
+
+
+def iris_network(activation: str) -> tuple[lamu.Model, Any, Any, Any]:
+    """A network of 67 weights on iris with its data, and ℓ/N and its outputs as functions of a vector."""
+    x, y = lamu.data.load("iris")
+    model = lamu.Model(MLP((8,), activation), Categorical(3)).standardised(x, y)
+    batch = model.read((x, y)).full()
+    unravel = tree.ravel(model.init(jax.random.key(0), batch)[0]["network"])[1]
+    at = lambda z: {"network": unravel(z), "likelihood": {}}
+    loss = jax.jit(lambda z: Objective(model, 150).mean_loss(at(z), batch, {})[0])
+    return model, (x, y), loss, jax.jit(lambda z: model.outputs(at(z), {}, batch.x)[0])
+
+
+@pytest.mark.parametrize("algorithm", [newton(), newton(damping=0.01)], ids=["newton", "damped"])
+def test_newton_on_a_network_ends_where_bfgs_does_with_laplaces_posterior(algorithm: Any) -> None:
+    """From three starts: SciPy's BFGS from beside goes no lower, and the precision is the Hessian of ℓ at the end."""
+    model, data, loss, _ = iris_network("tanh")
+    plain = algorithm.metric.damping == 0
+    for seed in range(3):
+        steps = 40 if plain else 120
+        fit: Any = lamu.fit(model, data, algorithm, steps=steps, seed=seed)
+        mode = tree.ravel(fit.posterior.mean["network"])[0]
+        beside, both = np.asarray(mode) + 0.01 * rng.normal(size=mode.shape), jax.jit(jax.value_and_grad(loss))
+        at = lambda z, both=both: tuple(np.asarray(part, float) for part in both(jnp.asarray(z, jnp.float32)))
+        theirs: Any = minimize(at, beside, jac=True, method="BFGS", tol=1e-7)
+        assert abs(float(loss(mode)) - theirs.fun) < (1e-6 if plain else 1e-3)
+        if plain:
+            assert fit.history["residual"][-1] < 1e-4
+            precision = np.asarray(fit.posterior.belief.factors["network"].precision.matrix)
+            ends = [jnp.asarray(np.asarray(mode) + side * 5e-3 * np.eye(67), mode.dtype) for side in (1, -1)]
+            right, left = (np.asarray(jax.vmap(both)(each)[1], float) for each in ends)
+            expected = 150 * (right - left) / 1e-2
+            assert np.linalg.norm(precision - expected) < 0.01 * np.linalg.norm(expected)
+
+
+def test_newton_on_relu_names_the_gauss_newton_matrix_whose_posterior_is_laplaces() -> None:
+    model, data, loss, outputs = iris_network("relu")
+    with pytest.raises(ValueError, match=r"at a kink.*newton\(curvature=GaussNewton\(\)\)"):
+        lamu.fit(model, data, newton(), steps=60, seed=0)
+    fit: Any = lamu.fit(model, data, newton(curvature=GaussNewton()), steps=60, seed=0)
+    mode = tree.ravel(fit.posterior.mean["network"])[0]
+    assert float(loss(mode)) < 0.562  # SciPy's BFGS ends at 0.5606 from three starts
+    jacobian, p = np.asarray(jax.jacobian(outputs)(mode)), np.asarray(jax.nn.softmax(outputs(mode)))
+    middle = np.einsum("nk,kl->nkl", p, np.eye(3)) - p[:, :, None] * p[:, None]
+    expected = np.einsum("nki,nkl,nlj->ij", jacobian, middle, jacobian) + np.eye(mode.size)
+    found = np.asarray(fit.posterior.belief.factors["network"].precision.matrix)
+    assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)  # it is that of the step before
 
 
 def test_von_by_quadrature_does_not_cycle_over_correlated_columns() -> None:

@@ -136,7 +136,7 @@ def test_damping_shortens_steps_and_moves_no_fixed_point() -> None:
     np.testing.assert_allclose(begun + firsts[0], expected, rtol=1e-10)
     assert np.linalg.norm(tree.ravel(state.mean)[0] - mean) < 0.02 * np.linalg.norm(begun - mean)
     np.testing.assert_allclose(algorithm.belief(state, problem.objective).precision.matrix, precision, atol=1e-8)
-    assert algorithm.choices.departures == ("damping", "line search")
+    assert algorithm.choices.departures == ("absolute eigenvalues where indefinite, damping", "line search")
     with pytest.raises(ValueError, match=r"damping=-1.0"):
         newton(damping=-1.0)
 

@@ -30,7 +30,6 @@ from lamu.typing import Array, Data, Numeric, Params, RandomKey, State, Trace
 from lamu.update_rules import (
     BiasCorrected,
     Clipped,
-    DampedInverse,
     HeavyBall,
     InverseSquareRoot,
     MovingAverage,
@@ -309,18 +308,27 @@ _HALVINGS, _ARMIJO, _ROUNDING = 30, 1e-4, 16
 
 @record
 class MadePositive:
-    r"""The rule's metric where S is positive, else that of \(|S|\): the same eigenvectors, absolute eigenvalues."""
+    r"""The rule's metric where S + γI is positive, else that of \(|S + \gamma I|\): absolute eigenvalues."""
 
     # Newton's step for an indefinite Hessian goes towards saddle points; with absolute eigenvalues it goes downhill. S
     # itself is untouched, and near a minimum the metric is the rule's own.
     #
     # Source: Gill, Murray & Wright (1981), section 4.4.2; Dauphin et al. (2014).
 
-    departure = "absolute eigenvalues where indefinite"
+    damping: float = static(default=0.0)  # γ, in the units of a precision a row
+
     is_precision = True
 
+    @property
+    def departure(self) -> str:
+        """What it adds to the rule."""
+        return "absolute eigenvalues where indefinite" + (", damping" if self.damping else "")
+
     def direction(self, precision: Any, gradient: Params, count: Numeric, rate: Numeric) -> Params:
-        """Returns S⁻¹ g, or |S|⁻¹ g."""
+        """Returns (S + γI)⁻¹ g, or |S + γI|⁻¹ g."""
+        if self.damping:
+            shift = jax.tree.map(lambda g: jnp.full_like(g, self.damping), gradient)
+            precision = jax.tree.map(jnp.add, precision, type(precision).from_diagonal(shift))
         matrix = precision.dense(gradient)
         flat, unravel = tree.ravel(gradient)
 
@@ -386,8 +394,8 @@ class Searched(Rule):
         if super().explain_divergence(state) is None:
             return None
         return (
-            "the Hessian where the run ended is indefinite, so that it is no minimum; take more steps, or laplace(), "
-            "whose Gauss-Newton matrix is positive everywhere"
+            "the Hessian where the run ended is indefinite, so that it is no minimum (of relu: one at a kink); "
+            "take more steps, or newton(curvature=GaussNewton()) or laplace(), whose matrix is positive everywhere"
         )
 
     @property
@@ -416,7 +424,9 @@ class Searched(Rule):
 
 
 @recipe("Khan & Rue 2021, section 1.3.2")
-def newton(learning_rate: RateLike = 1.0, damping: float = 0.0) -> Searched:
+def newton(
+    learning_rate: RateLike = 1.0, damping: float = 0.0, curvature: Hessian | GaussNewton | None = None
+) -> Searched:
     r"""Newton's method, as a row of the rule.
 
     \[ S \leftarrow (1 - \rho)\, S + \rho\, \nabla^2\ell(m), \qquad m \leftarrow m - \rho\, S^{-1} \nabla\ell(m) \]
@@ -428,16 +438,22 @@ def newton(learning_rate: RateLike = 1.0, damping: float = 0.0) -> Searched:
     A step that would not decrease the loss is halved until it does, so that it converges from any start where the loss
     is convex (a generalised linear model), and descends where it is not (a network). Near a minimum steps are whole.
 
+    A smooth network of some hundred weights converges in 20 to 60 steps, where BFGS takes 120 to 360. One of relu units
+    has its minimum at kinks, where the Hessian is that of one side and mostly indefinite: take the Gauss–Newton matrix,
+    which also leaves Laplace's usual posterior.
+
     Departures from the rule: the line search, which only shortens steps; absolute eigenvalues in the direction, and in
-    nothing else, where the Hessian is indefinite; damping, where asked, in their place.
+    nothing else, where the Hessian is indefinite; damping, where asked.
 
     Args:
         learning_rate: ρ in (0, 1], a number or a schedule of steps.
         damping: γ a row, as in \((S/\kappa + \gamma I)^{-1}\); zero for none. It shortens steps, and moves no fixed
             point.
+        curvature: `Hessian()`, or `GaussNewton()` for the method of Gauss and Newton (with damping that of Levenberg
+            and Marquardt); the Hessian where None.
 
     Returns:
-        The algorithm. Its posterior is the Gaussian with the Hessian for its precision; learned dispersions are a
+        The algorithm. Its posterior is the Gaussian with that curvature for its precision; learned dispersions are a
         point.
 
     Raises:
@@ -459,9 +475,9 @@ def newton(learning_rate: RateLike = 1.0, damping: float = 0.0) -> Searched:
     return Searched(
         structure=Dense,
         expectation=Delta(),
-        curvature=Hessian(),
+        curvature=Hessian() if curvature is None else curvature,
         learning_rate=rate(learning_rate),
-        metric=DampedInverse(float(damping)) if damping else MadePositive(),
+        metric=MadePositive(float(damping)),
         batching="full",
     )
 
