@@ -304,6 +304,13 @@ def test_parquet_columns_of_many_types(tmp_path):
     assert fitted.notes == ("the column 'a' is text and holds only numbers, taken as numbers",)
 
 
+def test_parquet_without_pyarrow_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("lamu.data.sources.find_spec", lambda name: None)
+    (tmp_path / "table.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"table\.parquet' needs pyarrow, .* run pip install \"lamu\[arrow\]\""):
+        table.read(tmp_path / "table.parquet", "target")
+
+
 def test_words_of_parquet_are_those_of_csv(tmp_path):
     read = table.read(frame_file(tmp_path, a=["x ", " NA", "y"], b=["1", "2", "3+"]), "target", impute=True)
     assert read.encoding.levels == (("x", "y", "(missing)"), ("1", "2", "3+"))

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -412,10 +413,14 @@ def _no_short_rows(name: str, file: _File, separator: str, width: int) -> None:
 
 def _columnar(path: Path) -> Source:
     """Reads a Parquet file, or a file or a stream of Arrow's IPC format, of which Feather's second version is one."""
+    name, parquet = repr(str(path)), path.suffix.lower() == ".parquet"
+    if find_spec("pyarrow") is None:
+        raise DataError(
+            f'{name} needs pyarrow, which is not installed; run pip install "lamu[arrow]", or write the table as .csv'
+        )
     import pyarrow
     import pyarrow.parquet
 
-    name, parquet = repr(str(path)), path.suffix.lower() == ".parquet"
     try:
         if parquet:  # one file, and no folder above it, says what the columns are
             with pyarrow.parquet.ParquetFile(path) as file:
