@@ -332,9 +332,7 @@ class _AtPoint(_Place):
 
     def in_metric(self, curvature: Params) -> _AtPoint:
         """Returns the same with the metric known, with a floor under what no row and no prior speak of."""
-        largest = jnp.max(jnp.stack([jnp.max(leaf).astype(float) for leaf in jax.tree.leaves(curvature)]))
-        least = 1e-6 * largest + jnp.finfo(largest.dtype).tiny
-        return replace(self, scale=jax.tree.map(lambda leaf: jnp.maximum(leaf, least.astype(leaf.dtype)), curvature))
+        return replace(self, scale=_with_floor(curvature))
 
     @property
     def metric(self) -> Any:
@@ -456,6 +454,13 @@ def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
     count = batch.count.astype(jnp.result_type(float))
     gradient, curvature = at.estimate(batch, key)
     return tree.scale(gradient, count), tree.scale(curvature, count), count
+
+
+@compiled_once()
+def _with_floor(curvature: Params) -> Params:
+    largest = jnp.max(jnp.stack([jnp.max(leaf).astype(float) for leaf in jax.tree.leaves(curvature)]))
+    least = 1e-6 * largest + jnp.finfo(largest.dtype).tiny
+    return jax.tree.map(lambda leaf: jnp.maximum(leaf, least.astype(leaf.dtype)), curvature)
 
 
 @compiled_once()
