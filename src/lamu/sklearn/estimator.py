@@ -274,9 +274,9 @@ class BayesianEstimator(PosteriorEstimator):
                 than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
         X, y = self._validated(X, y, reset=True, ensure_min_samples=2)
-        weight = _check_sample_weight(
-            sample_weight, X, dtype=X.dtype, ensure_non_negative=True, allow_all_zero_weights=False
-        )
+        weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        if not weight.any():  # which the lowest version of scikit-learn lets pass
+            raise ValueError("sample_weight is zero in every row; give at least one row a weight above zero")
         warn_of_scale(weight, "sample_weight")
         target, likelihood = self._target(y)
         X, target, weight = distinct(X, target, weight)
