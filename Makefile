@@ -25,7 +25,7 @@ export LAMU_DATA := $(abspath ../shared/data)
 endif
 endif
 
-.PHONY: help setup demo test users examples complete laws stress lint docs release-check bench bench-quick clean
+.PHONY: help setup demo test users examples complete laws stress lint docs release-check python-check bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -112,6 +112,11 @@ bench-quick: $(READY) ## the quick rows of it, ten minutes on two quiet cores
 
 release-check: $(READY) ## build, install into an empty environment, and run what the README begins with
 	@PYTHON="$(PYTHON)" .ci/release-check
+
+# make python-check PYTHON=python3.13 VERSIONS=lowest
+VERSIONS ?= newest
+python-check: ## README's blocks and some tests on one Python, with the lowest or the newest dependencies
+	@PYTHON="$(PYTHON)" VERSIONS="$(VERSIONS)" .ci/python-check
 
 clean: ## remove what the targets made, .venv included
 	rm -rf .venv .cache .pytest_cache .ruff_cache .import_linter_cache build dist site
