@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_507, 74_000),
+    "lines": (99_517, 74_000),
     "files": (405, 330),
-    "lines of code": (48_298, 36_000),
-    "lines of code, core": (32_572, 25_000),
+    "lines of code": (48_305, 36_000),
+    "lines of code, core": (32_575, 25_000),
     "lines of code, graphs": (7_395, 6_000),
-    "lines of code, tables": (8_331, 5_000),
+    "lines of code, tables": (8_335, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.505, 0.5),
     "import lines a line of code": (0.175, 0.15),

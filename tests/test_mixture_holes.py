@@ -25,7 +25,7 @@ def covariances(mixture):
     return np.broadcast_to(full, (2, 3, 3))
 
 
-@pytest.fixture(scope="module", params=["full", "tied", "diag"])
+@pytest.fixture(scope="module", params=["full", pytest.param("tied", marks=pytest.mark.stress), "diag"])
 def fitted(request):
     return GaussianMixture(2, covariance_type=request.param, n_init=2, random_state=0).fit(HOLES)
 
