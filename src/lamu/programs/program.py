@@ -22,6 +22,7 @@ from lamu.priors import Prior
 from lamu.programs.conjugacy import Verdict, verdicts
 from lamu.programs.density import LogJoint, RowsPlate, SiteBeliefs, traced
 from lamu.programs.messages import SiteMessages
+from lamu.programs.own_arrays import with_own_arrays
 from lamu.programs.simulation import asked_of
 from lamu.record import record, static
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, State
@@ -278,9 +279,10 @@ class NumpyroProgram(SiteMessages):
             rows = self.first_rows(100)
             arguments = {**jax.tree.map(_wide, {**self.constants, **rows}), **dict(self.fixed)}
             count = min((len(v) for v in rows.values()), default=1)
+            joint = replace(self.joint, program=with_own_arrays(self.joint.program))
 
             def terms(theta: Params) -> dict[str, Array]:
-                shared, in_rows = self.joint.terms(arguments, theta, count)
+                shared, in_rows = joint.terms(arguments, theta, count)
                 return {**shared, **{name: jnp.sum(term) for name, term in in_rows.items()}}
 
             if not self.joint.categories:
@@ -290,7 +292,7 @@ class NumpyroProgram(SiteMessages):
             weight = np.random.default_rng(1).uniform(0.5, 1.5, (len(self.joint.choices), count))
 
             def of_choices(theta: Params) -> dict[str, Array]:
-                shared, in_rows = self.joint.complete(arguments, theta, count)
+                shared, in_rows = joint.complete(arguments, theta, count)
                 return {**shared, **{name: jnp.sum(weight * term) for name, term in in_rows.items()}}
 
             found, given = (tuple(verdicts(each, supports, shapes)) for each in (terms, of_choices))
