@@ -29,6 +29,7 @@ from lamu.priors import (
 )
 from lamu.record import record
 from lamu.testing import check_prior
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 3))
@@ -183,6 +184,21 @@ def test_a_prior_of_signs_is_what_a_belief_of_signs_takes_in() -> None:
     with pytest.raises(ValueError, match=r"probability of \+1 1\.0 is not between 0 and 1; .* for '\*kernel'"):
         Discrete({"*kernel": 1.0})
     assert float(Discrete(0.5).log_prob({"w": jnp.array([0.3])})) == -np.inf
+
+
+@for_each(
+    "algorithm, prior",
+    [
+        (lamu.algorithms.ivon(), Discrete(0.5)),
+        (lamu.algorithms.laplace(), ByPath({"*kernel": Discrete(0.5), "*": Normal(1.0)})),
+        (lamu.mcmc.nuts(chains=2, warmup=4, draws=4), Discrete(0.5)),
+        (lamu.algorithms.bayesbinn(), Discrete(0.5)),  # its biases are real
+    ],
+)
+def test_real_weights_under_a_prior_of_signs_are_one_sentence(algorithm: Any, prior: Any) -> None:
+    length = {} if algorithm.traits.length is not None else {"steps": 2}
+    with pytest.raises(lamu.Diverged, match=r"weights -1 and \+1, .* take bayesbinn\(\).*ByPath\("):
+        lamu.fit(model(prior), (X, Y), algorithm, **length)
 
 
 def test_spike_and_slab_is_told_what_is_wrong() -> None:

@@ -19,6 +19,7 @@ from lamu.dtype_policy import all_digits
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
+from lamu.priors import ByPath, Discrete, Prior
 from lamu.protocol import Algorithm, Traits, require_algorithm, runnable
 from lamu.running.checkpoints import Checkpoints
 from lamu.running.compiled_steps import (
@@ -343,12 +344,23 @@ class Run:
         """Returns the error of a run whose loss is no number."""
         reason = runnable(self.conclusion.algorithm).explain_divergence(self.state)
         advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
+        if self.history.first_bad == 0 and _has_signs(self.conclusion.objective.model.prior):
+            reason = (
+                "the prior Discrete is one of weights -1 and +1, and weights that have it are real; take bayesbinn() "
+                "or straight_through(), and give biases a prior of their own: ByPath({'*kernel': Discrete(0.5), '*': "
+                "Normal(1.0)})"
+            )
         try:
             last = self._result(before) if self.history.trace is None else None
         except ValueError:  # a precision that had left its domain before the loss did is no belief
             last = None
         loss, step = self.history.last["loss"], self.history.first_bad + 1
         return Diverged(f"the loss is {loss} at step {step}; {reason or advice}", last)
+
+
+def _has_signs(prior: Prior) -> bool:
+    """Whether a prior is one of binary weights, or has a part that is."""
+    return isinstance(prior, Discrete) or (isinstance(prior, ByPath) and any(map(_has_signs, prior.priors)))
 
 
 def _require_sense(
