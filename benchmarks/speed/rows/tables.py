@@ -49,7 +49,7 @@ def fit(data: Path, out: Path, cache_folder: Path, empty: bool) -> Side:
         return [*LAMU, "fit", str(data), "--target", "target", "--out", str(out), "--force"]
 
     name = "lamu fit, first" if empty else "lamu fit, again"
-    return command(name, line, {"JAX_COMPILATION_CACHE_DIR": str(cache_folder)})
+    return command(name, line, {"LAMU_CACHE": str(cache_folder)})  # as of a user: it keeps programs of any length
 
 
 def peer(name: str, data: Path, python: Path | None = None) -> Side:
@@ -110,7 +110,7 @@ def predict_command(quick: bool) -> Race:
         made.unlink(missing_ok=True)
         return [*LAMU, "predict", str(out), str(one), "--out", str(made)]
 
-    environment: dict[str, Any] = {"JAX_COMPILATION_CACHE_DIR": str(folder() / "cache-False")}
+    environment: dict[str, Any] = {"LAMU_CACHE": str(folder() / "cache-False")}
     sides = (
         command("lamu predict", line, environment),
         command("import jax", [sys.executable, "-c", "import jax"]),
