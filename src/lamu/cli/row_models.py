@@ -37,7 +37,6 @@ class RowModel:
     size: ClassVar[str]  # what its number counts, in the plural
     sizes: ClassVar[tuple[int, ...]]  # that are tried, in this order, while the bound rises
     kind: ClassVar[str | None] = "number"  # of every column; None where the values tell
-    restarts: ClassVar[int] = 1
     settings: ClassVar[Mapping[str, int]] = {}  # further whole numbers of --set, with their defaults
     gradients: ClassVar[bool] = False  # whether it is learned by gradient steps
     fills: ClassVar[bool] = True  # whether it fills in holes
@@ -54,7 +53,7 @@ class RowModel:
 
     def algorithm(self) -> Algorithm:
         """Returns what learns it."""
-        return vmp(restarts=self.restarts)
+        return vmp()  # which starts mixtures and states from the best of eight short ascents
 
     def data(self, columns: Columns, values: np.ndarray) -> dict[str, Any]:
         """Returns the rows as the graph takes them."""
@@ -125,7 +124,7 @@ class MixtureRows(RowModel):
     """Gaussian components."""
 
     alone: ClassVar[bool] = True
-    words, size, sizes, restarts = "a mixture of Gaussians", "components", (1, 2, 3, 4, 5, 6, 8, 10), 4
+    words, size, sizes = "a mixture of Gaussians", "components", (1, 2, 3, 4, 5, 6, 8, 10)
 
     def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
         return models.GaussianMixture(size, len(columns.kinds))
@@ -147,7 +146,7 @@ class MixtureRows(RowModel):
 class SeriesRows(MixtureRows):
     """States in time, the rows in their order; each state has a mean and a variance of every column."""
 
-    words, size, sizes, restarts, together = "a hidden Markov model", "states", (2, 3, 4, 5, 6, 8), 4, True
+    words, size, sizes, together = "a hidden Markov model", "states", (2, 3, 4, 5, 6, 8), True
 
     def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
         def program(m: Program) -> None:
