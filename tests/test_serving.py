@@ -10,6 +10,7 @@ import math
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -24,8 +25,9 @@ import uvicorn
 
 import lamu as library
 from lamu.cli.output_dir import load_posterior, read_config
+from lamu.cli.serving import serve
 from lamu.data import Encoding
-from lamu.serving import ArrayRows, Limits, TableRows, application
+from lamu.serving import ArrayRows, HttpProtocol, Limits, TableRows, application
 from tests.command_line import QUICK, fit_each_task
 from tests.serving_client import Answer, Connection, clients, paced
 
@@ -33,7 +35,7 @@ from tests.serving_client import Answer, Connection, clients, paced
 @contextlib.contextmanager
 def served(rows, limits=None):
     """Gives the port of a server in a thread of this process."""
-    config = uvicorn.Config(application(rows, limits), port=0, log_config=None)
+    config = uvicorn.Config(application(rows, limits), port=0, log_config=None, http=HttpProtocol)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -199,6 +201,43 @@ def test_bad_requests_get_a_sentence(port, arrays):
         assert "\n" not in answer.document["error"]
     assert ask(port, {"rows": [[1.0] * 10]}, kind="text/plain")[0].status == 415
     assert ask(port, {"rows": [[1.0] * 10]}, path="/other")[0].status == 404
+
+
+CHUNKED = b"POST /predict HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"POST /predict HTTP/1.1\r\nA: ", b"POST /", CHUNKED + b"2;", CHUNKED + b"0\r\nA: "])
+@pytest.mark.parametrize("part", [b"a" * 10_000, b"a" * 9_000 + b"\r\nB: "])
+def test_a_head_that_does_not_end_is_refused(port, begun, part):
+    """httptools bounds neither heads, names of chunks nor what follows the last one."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(begun)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                client.sendall(part)
+                time.sleep(0.005)
+            pytest.fail("a million bytes were taken")
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(100).startswith(b"HTTP/1.1 400 Bad Request")
+    assert ask(port, {"rows": [[1.0] * 10]})[0].status == 200
+
+
+def test_a_body_and_a_head_of_the_usual_size_are_taken(arrays):
+    rows = [[1.0 + 1e-9 * number] * 10 for number in range(700)]
+    with served(arrays, Limits(rows=1024)) as port:
+        (answer,) = ask(port, {"rows": rows})  # in several pieces, more than the bound of a head together
+        long = ask(port, {"rows": rows[:1]}, kind="application/json; note=" + "a" * 30_000)[0]
+    assert len(json.dumps(rows)) > 80_000
+    assert (answer.status, len(answer.document["predictions"]), long.status) == (200, 700, 200)
+
+
+def test_the_command_takes_the_protocol_with_the_bound(tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        uvicorn.Server, "run", lambda self, sockets: taken.append((self.config.http, sockets[0].close())[0])
+    )
+    serve(_saved(tmp_path), "127.0.0.1", 0, {})
+    assert taken == [HttpProtocol]
 
 
 def test_bad_rows_of_a_table_get_a_sentence(fitted):

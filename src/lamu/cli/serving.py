@@ -29,11 +29,13 @@ def serve(
     try:
         import uvicorn
 
-        from lamu.serving import ArrayRows, Limits, TableRows, application
+        from lamu.serving import ArrayRows, HttpProtocol, Limits, TableRows, application
     except ImportError as error:
-        if error.name is None or not error.name.startswith(("starlette", "uvicorn")):
+        if error.name is None or not error.name.startswith(("starlette", "uvicorn", "httptools")):
             raise
-        raise ImportError('`lamu serve` needs Starlette and uvicorn; run pip install "lamu[serve]"') from error
+        raise ImportError(
+            '`lamu serve` needs Starlette, uvicorn and httptools; run pip install "lamu[serve]"'
+        ) from error
     taken = Limits(**limits)
     posterior, encoding, default = _opened(run, trust)
     if encoding is None:
@@ -52,6 +54,7 @@ def serve(
     # `limit_concurrency` bounds connections: bodies are bounded by the limits, whatever the number of clients.
     config = uvicorn.Config(
         application(rows, taken, version("lamu")),
+        http=HttpProtocol,
         log_level="warning",
         limit_concurrency=1000 + taken.waiting,
         timeout_keep_alive=5,

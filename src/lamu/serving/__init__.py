@@ -1,7 +1,7 @@
 """A posterior behind a port: `lamu serve`."""
 
 from lamu.serving.app import application
-from lamu.serving.limits import Limits
+from lamu.serving.limits import HttpProtocol, Limits
 from lamu.serving.rows import ArrayRows, TableRows
 
-__all__ = ["ArrayRows", "Limits", "TableRows", "application"]
+__all__ = ["ArrayRows", "HttpProtocol", "Limits", "TableRows", "application"]
