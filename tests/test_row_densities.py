@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import genpareto, multivariate_normal
+from scipy.stats import genpareto, multivariate_normal, norm
 
 import lamu
-from lamu.convergence import pareto_shape
+from lamu.convergence import averaged_weights, pareto_shape
 from lamu.families import Point
+from lamu.latent.row_proposals import fitted_log_weights
 from lamu.networks import Trained
-from lamu.scores.row_densities import _summed
 
 W = np.array([[1.0, -0.5, 0.3, 0.8, 0.0], [0.2, 1.0, -0.7, 0.1, 0.5]])
 NOISE = 0.3
@@ -28,8 +28,11 @@ def autoencoder(mean: float = 0.0) -> Any:
         lambda w, y: jnp.broadcast_to(w["constant"][None], (len(y), 4)),
         {"constant": jnp.asarray([mean, mean, 0.0, 0.0])},
     )
-    graph = lamu.latent.models.VAE(2, 5, DECODER, encoder, lamu.likelihoods.Gaussian(NOISE))
-    params = graph.init(jax.random.key(0), graph.rows({"y": jnp.zeros((1, 5))}).full())[0]
+    return posterior_of(lamu.latent.models.VAE(2, 5, DECODER, encoder, lamu.likelihoods.Gaussian(NOISE)), 5)
+
+
+def posterior_of(graph: Any, columns: int) -> Any:
+    params = graph.init(jax.random.key(0), graph.rows({"y": jnp.zeros((1, columns))}).full())[0]
     return lamu.Posterior(graph, Point(params), {}, lamu.predictives.Sampled(), jax.random.key(1))
 
 
@@ -79,8 +82,71 @@ def test_the_shape_is_that_of_the_pareto_distribution(shape):
     assert abs(np.mean(found) - shape) < 0.1  # the standard error of the mean is about 0.02, the prior's pull 0.03
 
 
+def narrow(share: float) -> Any:
+    """The decoder with an encoder that has the posterior's mean, and a share of its standard deviations."""
+    covariance = np.linalg.inv(W @ W.T / NOISE**2 + np.eye(2))
+    log_std = np.log(share * np.sqrt(np.diag(covariance)))
+    encoder = Trained(
+        lambda w, y: jnp.concatenate([y @ w["mean"], jnp.broadcast_to(w["log_std"], (len(y), 2))], axis=-1),
+        {"mean": jnp.asarray(W.T @ covariance / NOISE**2), "log_std": jnp.asarray(log_std)},
+    )
+    return posterior_of(lamu.latent.models.VAE(2, 5, DECODER, encoder, lamu.likelihoods.Gaussian(NOISE)), 5)
+
+
+def test_log_prob_is_right_where_the_encoder_is_too_narrow():
+    """Its weights have k = 1 - 0.1²: a sum that is finite, and 128 draws that miss most of it."""
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=(50, 2)) @ W + NOISE * rng.normal(size=(50, 5))
+    posterior = narrow(0.1)
+    rows = posterior.model.rows({"y": y}).full()
+    plain = np.asarray(posterior.model.row_log_prob(posterior.belief, rows, 128, jax.random.key(2)))
+    assert np.mean(plain - exact(y)) < -2.0  # nats, with a standard error of 0.1
+    for samples in (None, 1000):
+        found = np.asarray(posterior.log_prob({"y": y}, samples))
+        # The errors are 0.035 and 0.013, so that one key in 10⁷ fails.
+        np.testing.assert_allclose(found, exact(y), atol=0.22 if samples is None else 0.08)
+    np.testing.assert_array_equal(found, lamu.scores.row_log_prob(posterior, {"y": y}, 1000).value.astype(found.dtype))
+
+
+def test_log_prob_warns_of_rows_that_stay_open_and_says_where_their_k_is(monkeypatch):
+    y = rows()
+    monkeypatch.setattr("lamu.latent.row_proposals.can_propose", lambda *_: False)
+    posterior = narrow(0.05)
+    with pytest.warns(lamu.scores.UnreliableWeights) as told:
+        posterior.log_prob({"y": y}, samples=1000)
+    with pytest.warns(lamu.scores.UnreliableWeights):
+        shape = lamu.scores.row_log_prob(posterior, {"y": y}, samples=1000).shape
+    count = int(np.sum(shape > 0.7))
+    assert count >= 4  # k is 0.9975; of 1,000 weights an estimate of it has a standard error of 0.18
+    assert f"{count} of 6 rows" in str(told[0].message)
+    assert "lamu.scores.row_log_prob(posterior, rows).shape is each row's k" in str(told[0].message)
+
+
+@pytest.mark.parametrize("samples", [1, 16])
+def test_few_samples_are_averages_of_the_encoders_weights(samples, monkeypatch):
+    monkeypatch.setattr("lamu.latent.row_proposals.weighed_rows", None)
+    posterior, y = narrow(0.1), rows()
+    batch = posterior.model.rows({"y": y}).full()
+    plain = posterior.model.row_log_prob(posterior.belief, batch, samples, posterior.key)
+    np.testing.assert_array_equal(posterior.log_prob({"y": y}, samples), plain)
+
+
+def test_the_proposal_keeps_the_mode_that_only_the_encoder_has():
+    """y = z² + noise has two modes of z, a curvature is of one: a proposal without the encoder is log 2 too low."""
+    decoder = Trained(lambda w, z: w["scale"] * z**2, {"scale": jnp.ones(())})
+    wide = Trained(lambda w, y: jnp.broadcast_to(w["both"], (len(y), 2)), {"both": jnp.asarray([0.0, np.log(2.0)])})
+    posterior = posterior_of(lamu.latent.models.VAE(1, 1, decoder, wide, lamu.likelihoods.Gaussian(NOISE)), 1)
+    y = np.array([[4.0], [2.5], [6.0]])
+    batch = posterior.model.rows({"y": y}).full()
+    found = averaged_weights(fitted_log_weights(posterior.model, posterior.belief, batch, 2000, jax.random.key(4)))
+    z = np.linspace(-8, 8, 20_001)
+    density = np.trapezoid(norm.pdf(z) * norm.pdf(y, z**2, NOISE), z, axis=1)
+    assert np.all(np.abs(found.value - np.log(density)) < 5 * found.error)  # fails once in 10⁶ of keys
+    assert np.all(found.error < 0.13)
+
+
 def test_the_sum_is_the_log_of_the_mean_weight():
     weights = np.random.default_rng(0).gamma(2.0, size=(300, 2))
-    found = _summed(np.log(weights) - 700)
+    found = averaged_weights(np.log(weights) - 700)
     np.testing.assert_allclose(found.value, np.log(weights.mean(axis=0)) - 700)
     np.testing.assert_allclose(found.error, weights.std(axis=0, ddof=1) / weights.mean(axis=0) / np.sqrt(300))

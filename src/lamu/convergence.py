@@ -12,6 +12,7 @@ A point has the first one alone. Draws are judged by the split R-hat and the eff
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +21,15 @@ from lamu.record import measured, record, static
 __all__ = [
     "FARTHEST_MEAN",
     "FARTHEST_SHAPE",
+    "FEWEST_WEIGHTS",
+    "LARGEST_ERROR",
     "LARGEST_R_HAT",
     "LARGEST_SHAPE",
     "Convergence",
+    "RowLogProb",
     "Unconverged",
+    "UnreliableWeights",
+    "averaged_weights",
     "pareto_shape",
 ]
 
@@ -31,8 +37,9 @@ FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over
 _FARTHEST_OUTPUTS = 0.5  # an interval of 90 % about a centre that is so far away covers 86.6 %
 _PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
 LARGEST_R_HAT, _ESS = 1.1, 50.0
-LARGEST_SHAPE = 0.7  # of weights whose mean has an error that they show
+LARGEST_SHAPE, LARGEST_ERROR = 0.7, 0.5  # nats; of weights whose mean has an error that they show
 _FEWEST_IN_TAIL = 20
+FEWEST_WEIGHTS = 5 * _FEWEST_IN_TAIL  # that show a shape: the tail is at most a fifth of all
 FARTHEST_SHAPE = 0.25  # nats of KL(q ‖ p): what a standard deviation of 0.55 in the place of one has
 
 
@@ -211,3 +218,46 @@ def pareto_shape(weights: np.ndarray) -> float:
     slope = float(np.sum(b * chance) / np.sum(chance))
     shape = float(np.log1p(-slope * excess).mean())
     return (tail * shape + 10 * 0.5) / (tail + 10)  # a weak prior, as in Vehtari et al. (2024)
+
+
+@record
+class RowLogProb:
+    """The log density of every row, and how far importance sampling leaves it open.
+
+    Attributes:
+        value: nats, `[N]`.
+        error: the standard error of each in nats, `[N]`, by the spread of its weights; zero where nothing is drawn, and
+            infinite where the weights do not tell.
+        shape: k of the generalised Pareto distribution of the largest weights, `[N]`: above 0.7 their mean has no error
+            that samples of this size show. NaN where nothing is drawn, and of fewer than 100 samples.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.scores import RowLogProb
+        >>> RowLogProb(np.array([-1.0]), np.array([0.1])).error.tolist()
+        [0.1]
+    """
+
+    value: np.ndarray
+    error: np.ndarray
+    shape: Any = None
+
+    @property
+    def unreliable(self) -> np.ndarray:
+        """Of which rows the weights do not tell the density."""
+        return (self.error > LARGEST_ERROR) | (self.shape > LARGEST_SHAPE) | ~np.isfinite(self.value)
+
+
+class UnreliableWeights(UserWarning):
+    """Rows whose importance weights leave their log density open: how many, and what to use."""
+
+
+def averaged_weights(log_weights: np.ndarray) -> RowLogProb:
+    """Returns the log of the mean weight of every row of `[S, N]`, its error, and the shape of the largest weights."""
+    most = log_weights.max(axis=0)
+    weights = np.exp(log_weights - most)
+    count, mean = len(weights), weights.mean(axis=0)
+    if count == 1:
+        return RowLogProb(most, np.zeros(len(mean)), np.full(len(mean), np.nan))
+    error = weights.std(axis=0, ddof=1) / mean / math.sqrt(count)
+    return RowLogProb(most + np.log(mean), error, np.array([pareto_shape(each) for each in weights.T]))

@@ -15,7 +15,7 @@ import numpy as np
 
 from lamu import memory, predictives, store, tree
 from lamu.compile_once import is_traced
-from lamu.convergence import Convergence
+from lamu.convergence import FEWEST_WEIGHTS, Convergence
 from lamu.data.wording import elsewhere
 from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
@@ -187,25 +187,36 @@ class Posterior:
         key = self._again() if key is None else key
         return self.model.local_beliefs(self.belief, self.model.rows(rows), samples, key)
 
-    def log_prob(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> Any:
+    def log_prob(self, rows: object, samples: int | None = None, key: RandomKey | None = None) -> Any:
         r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`, for a target without inputs.
 
         For a `lamu.Graph` the expectation is an average over draws; of a point it is the density itself. Where latents
         of a row meet it is one of bounds. For a `lamu.ConjugateModel` it is exact.
 
+        Where latents are drawn it is an average of importance weights. From 100 samples on, rows whose largest weights
+        say that they may not tell the density get a proposal of their own; a warning counts the rows that stay open:
+        it is the value of `lamu.scores.row_log_prob`, which has each row's Pareto k. Fewer weights have no tail that
+        shows, and are averaged as they are.
+
         Args:
             rows: data, arrays by name.
-            samples: how many draws.
+            samples: how many draws; where None 32, and 128 where latents are drawn.
             key: for those; the posterior's own where None.
 
         Raises:
             TypeError: for a network, whose targets `predict` is about.
             ValueError: for fewer than one draw.
         """
+        if samples is None:
+            samples = 128 if self.model.draws_latents else 32
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
-        key = self._again() if key is None else key
-        return self.model.row_log_prob(self.belief, self.model.rows(rows).full(), samples, key)
+        key, batch = self._again() if key is None else key, self.model.rows(rows).full()
+        if samples < FEWEST_WEIGHTS or not self.model.draws_latents:
+            return self.model.row_log_prob(self.belief, batch, samples, key)
+        from lamu.latent.row_proposals import weighed_rows  # here: most models draw no latents
+
+        return jnp.asarray(weighed_rows(self.model, self.belief, batch, samples, key).value)
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""

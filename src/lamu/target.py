@@ -170,6 +170,11 @@ class Target(ABC):
         return False
 
     @property
+    def draws_latents(self) -> bool:
+        """Whether the density of a row is estimated by draws of latent variables."""
+        return False
+
+    @property
     def simulates(self) -> bool:
         """Whether predictions are draws of a program at its arguments (`lamu.from_numpyro`)."""
         return False

@@ -233,9 +233,8 @@ class Graph(GraphMessages):
 
     def tempered(self, temperature: Any) -> Graph:
         """Returns the graph whose drawn latents see a temperature; itself where rows have closed forms, or at one."""
-        draws = any(local.random for local in (self.local or {}).values())
         one = isinstance(temperature, int | float) and temperature == 1.0
-        return self if one or not draws else replace(self, temperature=temperature)
+        return self if one or not self.draws_latents else replace(self, temperature=temperature)
 
     def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Graph:
         """Returns the graph in which coordinates are held, by their statistics under a belief where those are exact."""
@@ -327,8 +326,7 @@ class Graph(GraphMessages):
 
     def _read(self, data: Data, learned: bool) -> Any:
         rows = read(data, self.in_rows, self.columns, learned)
-        drawn = any(local.random for local in (self.local or {}).values())
-        if isinstance(rows, Arrays) and drawn and (learned or not self.columns):
+        if isinstance(rows, Arrays) and self.draws_latents and (learned or not self.columns):
             require_observed(rows, self.in_rows)
         return rows
 
@@ -414,7 +412,7 @@ class Graph(GraphMessages):
 
     def unscaled_inputs(self, rows: Batch) -> str:
         """Returns a clause about columns far above one that an encoder reads; counts it reads as log(1 + count)."""
-        if not any(local.random for local in (self.local or {}).values()):
+        if not self.draws_latents:
             return ""
         counts = {
             site.name

@@ -264,12 +264,16 @@ class GraphMessages(MessageTarget):
         shared, in_rows, known = in_dtype((self.shared, self.in_rows, known), batch.weight.dtype)
         return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known, number)
 
+    @property
+    def draws_latents(self) -> bool:
+        return any(local.random for local in (self.local or {}).values())
+
     def has_categories(self, batch: Batch) -> bool:
         """Whether rows have latent categories or states, and nothing in them is drawn or taken by quadrature."""
         observed = {name.split(".")[0] for name in batch.y}
         latent = any(issubclass(s.kind, Categories | States) and s.name not in observed for s in self.in_rows)
         closed = all(site.factor.exact for site in self.in_rows) and not self.networks
-        return latent and closed and not any(local.random for local in (self.local or {}).values())
+        return latent and closed and not self.draws_latents
 
     def has_alike_members(self, batch: Batch) -> bool:
         observed = {name.split(".")[0] for name in batch.y}

@@ -110,7 +110,7 @@ def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key:
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     at = lambda i: jax.tree.map(lambda leaf: leaf[i % count], theta)
     values = graph.importance_weighted().at_values()
-    draws = max(samples, count) if any(local.random for local in (values.local or {}).values()) else count
+    draws = max(samples, count) if values.draws_latents else count
 
     @jax.jit
     def of_block(y: Targets, first: Array) -> Array:

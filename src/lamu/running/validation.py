@@ -123,7 +123,7 @@ def posterior_nll(posterior: Any, held: Arrays, samples: int = _DRAWS) -> float:
 def row_losses(posterior: Any, held: Arrays, samples: int = _DRAWS) -> np.ndarray:
     """Returns the negative log predictive density of each row under a posterior, in nats."""
     if posterior.model.predicts_missing or posterior.model.simulates:
-        return -np.asarray(posterior.log_prob(held), float)
+        return -np.asarray(posterior.log_prob(held, samples), float)
     return -np.asarray(posterior.predict(held.x, samples=samples, offset=held.offset).log_prob(held.y), float)
 
 

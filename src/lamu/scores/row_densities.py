@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.compile_once import subkey
-from lamu.convergence import LARGEST_SHAPE, pareto_shape
+from lamu.convergence import RowLogProb, UnreliableWeights
 from lamu.data.batch import Batch
 from lamu.families import Product
 from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
-from lamu.record import record
 from lamu.scores.calibration import Estimate
-from lamu.typing import Array, Belief, Data, Params, RandomKey, Rows
+from lamu.typing import Array, Belief, Data, Params, RandomKey
 
 if TYPE_CHECKING:
     from lamu.graphs.graph import Graph
@@ -153,36 +150,6 @@ def _log_weights(
     return both(key)
 
 
-_LARGEST_ERROR = 0.5  # nats
-
-
-@record
-class RowLogProb:
-    """The log density of every row, and how far importance sampling leaves it open.
-
-    Attributes:
-        value: nats, `[N]`.
-        error: the standard error of each in nats, `[N]`, by the spread of its weights; zero where nothing is drawn, and
-            infinite where the weights do not tell.
-        shape: k of the generalised Pareto distribution of the largest weights, `[N]`: above 0.7 their mean has no error
-            that samples of this size show. NaN where nothing is drawn.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.scores import RowLogProb
-        >>> RowLogProb(np.array([-1.0]), np.array([0.1])).error.tolist()
-        [0.1]
-    """
-
-    value: Rows
-    error: Rows
-    shape: Any = None
-
-
-class UnreliableWeights(UserWarning):
-    """Rows whose importance weights leave their log density open: how many, and what to use."""
-
-
 def mean_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: RandomKey | None = None) -> Estimate:
     r"""Returns the average log density of rows, held out ones to compare models, with its standard error over rows.
 
@@ -217,15 +184,16 @@ def mean_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Ran
 
 
 def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: RandomKey | None = None) -> RowLogProb:
-    r"""Returns `posterior.log_prob(rows)` with the standard error of each row's estimate.
+    r"""Returns `posterior.log_prob(rows)` with the standard error and the Pareto k of each row's estimate.
 
     \[ \log \hat p = \log \frac1S \sum_s w_s, \qquad
        \mathrm{se}^2 = \frac{1}{S (S - 1)} \sum_s \Big(\frac{w_s}{\bar w} - 1\Big)^2 \]
 
-    to first order in the spread of the weights, which is honest where the weights have a variance. Where they have none
-    that shows (a Pareto k above 0.7, or an error above a half), which is so of rows unlike those that the encoder has
-    learned from, the row gets a proposal of its own: a t distribution about the mode of \(\log p(y, z)\), with the
-    curvature there. Where that does not help either, the error is infinite, and a warning says of how many rows.
+    to first order in the spread of the weights, which is honest where the weights have a variance. Where they may have
+    none (a Pareto k above 0.5, of the row or in the median of all, or an error above a half), which is so of rows
+    unlike those that the encoder has learned from and of encoders that are too narrow, the row gets a proposal of its
+    own: half the encoder's belief, and half a t distribution about the mode of \(\log p(y, z)\), with the curvature
+    there. Where that does not help either (k above 0.7), the error is infinite, and a warning counts these rows.
 
     Args:
         posterior: of a `lamu.Graph`.
@@ -237,7 +205,8 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
         TypeError: for a model that is no graph, or whose rows have no density.
         ValueError: for fewer than two samples.
 
-    Source: Owen (2013), Monte Carlo theory, methods and examples, section 9.2; Burda et al. (2016), section 5; Vehtari,
+    Source: Owen (2013), Monte Carlo theory, methods and examples, section 9.2; Hesterberg (1995), Weighted average
+    importance sampling and defensive mixture distributions, for the proposal; Burda et al. (2016), section 5; Vehtari,
     Simpson, Gelman, Yao & Gabry (2024), section 3, for k.
 
     Examples:
@@ -247,50 +216,13 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
         >>> lamu.scores.row_log_prob(posterior, {"y": jnp.eye(5)}, samples=16).error.shape
         (5,)
     """
-    from lamu.graphs.queries import row_log_weights
-    from lamu.latent.row_proposals import can_propose, fitted_log_weights
+    from lamu.latent.row_proposals import weighed_rows  # here: the other scores do not wait for graphs
 
     graph = _graph(posterior)
     if samples < 2:
         raise ValueError(f"samples={samples!r} have no standard error; ask for at least 2")
     key = jax.random.clone(posterior.key) if key is None else key
-    read = graph.rows(rows).full()
-    found = _summed(np.asarray(row_log_weights(graph, posterior.belief, read, samples, jax.random.clone(key)), float))
-    open_rows = np.flatnonzero(_unreliable(found))
-    if open_rows.size and can_propose(graph, posterior.belief, read):
-        some = jax.tree.map(lambda leaf: jnp.asarray(leaf)[open_rows], read)
-        again = _summed(fitted_log_weights(graph, posterior.belief, some, samples, subkey(jax.random.clone(key), 7)))
-        # Both are unbiased for p(y), so that a row of which neither tells is more likely too low than too high.
-        better = ~_unreliable(again) | (again.value > found.value[open_rows])
-        for ours, theirs in ((found.value, again.value), (found.error, again.error), (found.shape, again.shape)):
-            ours[open_rows[better]] = theirs[better]
-    left = np.flatnonzero(_unreliable(found))
-    if left.size:
-        found.error[left] = np.inf
-        warnings.warn(
-            f"the importance weights of {left.size} of {len(found.value)} rows leave their log density open (a Pareto "
-            f"k above {LARGEST_SHAPE}, or an error above {_LARGEST_ERROR} nats, of {samples} samples): their values "
-            "are more likely too low, and their errors are given as infinite; ask for more samples, or use "
-            "lamu.scores.annealed_importance(*lamu.latent.row_joint(posterior, row), key) for these rows",
-            UnreliableWeights,
-            stacklevel=2,
-        )
-    return found
-
-
-def _summed(log_weights: np.ndarray) -> RowLogProb:
-    """Returns the log of the mean weight of every row of `[S, N]`, its error, and the shape of the largest weights."""
-    most = log_weights.max(axis=0)
-    weights = np.exp(log_weights - most)
-    count, mean = len(weights), weights.mean(axis=0)
-    if count == 1:
-        return RowLogProb(most, np.zeros(len(mean)), np.full(len(mean), np.nan))
-    error = weights.std(axis=0, ddof=1) / mean / math.sqrt(count)
-    return RowLogProb(most + np.log(mean), error, np.array([pareto_shape(each) for each in weights.T]))
-
-
-def _unreliable(found: RowLogProb) -> np.ndarray:
-    return (found.error > _LARGEST_ERROR) | (found.shape > LARGEST_SHAPE) | ~np.isfinite(found.value)
+    return weighed_rows(graph, posterior.belief, graph.rows(rows).full(), samples, key)
 
 
 def mean_bound(posterior: Posterior, rows: Data, samples: int = 16, key: RandomKey | None = None) -> Estimate:
