@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_674, 74_000),
+    "lines": (99_694, 74_000),
     "files": (406, 330),
-    "lines of code": (48_385, 36_000),
+    "lines of code": (48_397, 36_000),
     "lines of code, core": (32_583, 25_000),
     "lines of code, graphs": (7_460, 6_000),
-    "lines of code, tables": (8_354, 5_000),
+    "lines of code, tables": (8_366, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.505, 0.5),
     "import lines a line of code": (0.175, 0.15),

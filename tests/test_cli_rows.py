@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pandas as pd
 import pytest
 
 from lamu.cli import latents, main
+from lamu.cli.printing import show_unreliable
 from lamu.cli.row_models import MODELS
 from lamu.cli.row_references import reference_log_probs
 from lamu.data.table import match_columns, read_columns
 from lamu.latent import Columns
 from lamu.posterior import Posterior
 from lamu.running.result import Fit
+from lamu.scores import UnreliableWeights
 from tests.command_line import assert_refused
 
 ROWS, HELD_OUT = 60, 12
@@ -205,3 +208,15 @@ def test_a_table_is_read_again_by_name_and_a_new_word_is_missing(tmp_path) -> No
     assert np.isnan(values[0, 1])
     assert any("new values, taken as missing: 'c' (1)" in note for note in notes)
     assert any("ignored the extra column 'more'" in note for note in notes)
+
+
+def test_rows_whose_weights_leave_their_density_open_are_one_line_of_the_command(capsys) -> None:
+    @show_unreliable()
+    def density() -> None:
+        warnings.warn("the weights of 2 of 6 rows leave it open: too low; ask for more samples", UnreliableWeights, 2)
+        warnings.warn("another", FutureWarning, 2)
+
+    with pytest.warns(FutureWarning, match="another"):
+        density()
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "the weights of 2 of 6 rows leave it open: too low; give more --samples\n")

@@ -25,7 +25,7 @@ from lamu.cli.output_dir import (
     refuse_unwritable,
     unfinished,
 )
-from lamu.cli.printing import dump, show_document, show_line
+from lamu.cli.printing import dump, show_document, show_line, show_unreliable
 from lamu.cli.recipes import whole_settings
 from lamu.cli.request import Request
 from lamu.cli.versions import package_versions
@@ -109,7 +109,8 @@ def train_images(
         learned = fit(graph, {"y": train}, algorithm, **options, checkpoint=place, resume=resume)
         keep_posterior(learned.posterior, place)
         seconds, posterior = time.perf_counter() - begun, learned.posterior
-        density = mean_log_prob(posterior, {"y": test}, samples)
+        with show_unreliable():
+            density = mean_log_prob(posterior, {"y": test}, samples)
         rows = {"train": len(train), "test": len(test)}
         scores = {"log_prob": density.value, "standard_error": density.error}
         metrics = {**scores, "rows": rows, "seconds": seconds, "remarks": list(learned.warnings)}

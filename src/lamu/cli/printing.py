@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from lamu.convergence import UnreliableWeights
 from lamu.data.wording import figure
 from lamu.scores import Estimate
 from lamu.scores.calibration import in_words
@@ -19,6 +22,7 @@ __all__ = [
     "show_notes",
     "show_scores",
     "show_table",
+    "show_unreliable",
     "width",
 ]
 
@@ -48,6 +52,19 @@ def show_notes(notes: Iterable[str]) -> None:
     """Prints what was decided or left out, one line each."""
     for note in notes:
         show_line(f"note: {note}")
+
+
+@contextmanager
+def show_unreliable() -> Iterator[None]:
+    """Prints a warning about importance weights as one line on standard error, with the option that helps."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UnreliableWeights)
+        yield
+    for each in told:
+        if issubclass(each.category, UnreliableWeights):
+            sys.stderr.write(f"{str(each.message).partition(';')[0]}; give more --samples\n")
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def show_scores(title: str, scores: Mapping[str, Estimate], meanings: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.algorithms import adam, vmp
+from lamu.cli.printing import show_unreliable
 from lamu.data.wording import DataError
 from lamu.families import Dirichlet, NormalGamma
 from lamu.graphs import Graph, Markov, Normal, models
@@ -61,7 +62,8 @@ class RowModel:
 
     def log_prob(self, posterior: Posterior, columns: Columns, values: np.ndarray, samples: int) -> np.ndarray:
         """Returns the log density of each row in the units of the table, in nats."""
-        density = posterior.log_prob(self.data(columns, values), samples)
+        with show_unreliable():
+            density = posterior.log_prob(self.data(columns, values), samples)
         return np.asarray(density, float) - columns.log_unit(values)
 
     def latents(self, posterior: Posterior, columns: Columns, values: np.ndarray) -> dict[str, np.ndarray]:
