@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_694, 74_000),
+    "lines": (99_695, 74_000),
     "files": (406, 330),
     "lines of code": (48_397, 36_000),
     "lines of code, core": (32_583, 25_000),

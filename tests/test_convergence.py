@@ -265,6 +265,25 @@ def test_a_dead_input_keeps_the_width_of_the_prior_and_the_start_is_forgotten(na
         np.testing.assert_allclose(deviations, deviations[1], rtol=0.1)
 
 
+@pytest.mark.parametrize("name", ["ivon", "vogn", "ogn", "noisy_kfac"])
+def test_first_steps_leave_the_outputs_of_a_wide_layer_in_their_range(name):
+    """Steps in units of a precision that is a guess are too long, and the inputs of a wide layer add them up.
+
+    By default settings. `noisy_kfac` moved them by seven times their size with one radius of 0.05 and no warm-up, by
+    0.44 with the radius alone, and by 0.31 without the warm-up alone.
+    """
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(32, 640)).astype(np.float32), generator.integers(0, 3, size=32)
+    model, batch = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Categorical(3)), Batch.of(x, y)
+    algorithm, objective = over(1000, getattr(lamu.algorithms, name)()), Objective(model, 32)
+    first = state = algorithm.init(KEY, objective, batch)
+    step = jax.jit(lambda key, state: algorithm.step(key, state, batch, objective)[0])
+    for key in jax.random.split(jax.random.key(1), 10):
+        state = step(key, state)
+    outputs = [x @ each.mean["layers"][0]["kernel"] for each in (first, state)]
+    assert 0 < np.std(outputs[1] - outputs[0]) < 0.1 * np.std(outputs[0])
+
+
 @pytest.mark.parametrize("power", [1.0, 0.5])
 def test_random_signs_give_the_fisher_information(power):
     """To five standard errors of 4,000 probes: fails by chance less than once in a hundred thousand runs."""

@@ -476,10 +476,17 @@ def test_a_fit_is_saved_and_predicts_the_same(tmp_path) -> None:
 @pytest.mark.stress
 @pytest.mark.parametrize("algorithm", [noisy_kfac(), kfac()])
 def test_digits_with_shipped_defaults(algorithm) -> None:
+    """The mean accuracy of five seeds.
+
+    Of ten seeds of `noisy_kfac` the mean was 0.9661 and the standard deviation 0.0041: other rounding fails by chance
+    about once in two thousand runs.
+    """
     x, y = (np.asarray(part) for part in lamu.data.load("digits"))
     x = x.reshape(len(x), -1)
     train, test = lamu.data.split(y, 0.2, 0, stratify=True)
     model = lamu.Model(MLP((64, 64)), Categorical(10)).standardised(x[train], y[train])
-    fit = lamu.fit(model, (x[train], y[train]), algorithm, epochs=50, batch_size=64)
-    pred = fit.posterior.predict(x[test], samples=64)
-    assert float(lamu.scores.accuracy(pred, y[test])) >= 0.96
+    found = []
+    for seed in range(5):
+        fit = lamu.fit(model, (x[train], y[train]), algorithm, epochs=50, batch_size=64, seed=seed)
+        found.append(lamu.scores.accuracy(fit.posterior.predict(x[test], samples=64), y[test]))
+    assert np.mean(found) >= 0.96

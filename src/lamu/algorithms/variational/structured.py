@@ -104,13 +104,13 @@ def slang(
 
 @recipe("Zhang et al. 2018, algorithm 2")
 def noisy_kfac(
-    learning_rate: RateLike = Annealed(0.3),
+    learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
     samples: int = 1,
     hess_init: float | None = None,
     damping: float = 1e-3,
-    max_step: float | None = 0.05,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
     inverse_update_period: int = 20,
     rank: int | None = 32,
     factor_update_period: int = 10,
@@ -146,7 +146,8 @@ def noisy_kfac(
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
         damping: γ, the external damping of the steps; it does not touch the belief.
-        max_step: the largest coordinate of a step at rate one; None where steps are not clipped.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
         inverse_update_period: after how many moves of the factors they are decomposed anew.
         rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
             wider than that keep all. None for all of them.
