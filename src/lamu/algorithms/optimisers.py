@@ -680,7 +680,7 @@ def map_estimate(optimizer: Optimizer | None = None) -> MapEstimate:
         >>> bool(fit.history["residual"][-1] < 1e-3)
         True
         >>> int((fit.posterior.mean["network"]["layers"][0]["kernel"] == 0).sum())  # of ten weights
-        3
+        6
     """
     optimizer = optimiser_or(optimizer, "adam", 1e-3)
     return MapEstimate(optimizer=optimizer)
