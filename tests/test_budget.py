@@ -20,9 +20,9 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_695, 74_000),
+    "lines": (99_706, 74_000),
     "files": (406, 330),
-    "lines of code": (48_397, 36_000),
+    "lines of code": (48_403, 36_000),
     "lines of code, core": (32_583, 25_000),
     "lines of code, graphs": (7_460, 6_000),
     "lines of code, tables": (8_366, 5_000),

@@ -621,26 +621,20 @@ def _beside_kinks(objective: Objective, params: Params, gradient: Params) -> tup
     # any momentum: for L-BFGS it is the orthant-wise method.
     #
     # Source: Andrew & Gao (2007), "Scalable training of L1-regularized log-linear models"; Beck & Teboulle (2009).
+    shortened = objective.shortest_subgradient(params, gradient)
     known = objective.model.free_prior.kinks(params["network"])
     if known is None:
         return gradient, lambda new: new
-    places, slopes = known
-    slopes = jax.tree.map(lambda a: a / objective.data_size, slopes)
-
-    def shortest(theta: Array, g: Array, m: Array, a: Array) -> Array:  # the loss has slope zero at its kink, in JAX
-        return jnp.where((theta == m) & (a > 0), jnp.sign(g) * jnp.maximum(jnp.abs(g) - a, 0), g)
-
-    own = params["network"]
-    shortened = jax.tree.map(shortest, own, gradient["network"], places, slopes)
 
     def stays(new: Array, theta: Array, g: Array, m: Array, a: Array) -> Array:
         side = jnp.where(theta == m, -jnp.sign(g), jnp.sign(theta - m))
         return jnp.where((jnp.sign(new - m) == side) | (a == 0), new, m)
 
     def onto(new: Params) -> Params:
-        return {**new, "network": jax.tree.map(stays, new["network"], own, shortened, places, slopes)}
+        own = jax.tree.map(stays, new["network"], params["network"], shortened["network"], *known)
+        return {**new, "network": own}
 
-    return {**gradient, "network": shortened}, onto
+    return shortened, onto
 
 
 @recipe("any optax optimiser")

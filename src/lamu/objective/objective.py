@@ -134,6 +134,19 @@ class Objective:
         """Returns −log p(θ) / N in nats a row."""
         return -self.model.log_prior(params) / self.data_size
 
+    def shortest_subgradient(self, params: Params, gradient: Params) -> Params:
+        """Returns the gradient a row; at a kink of the prior, the shortest of the slopes between those beside it."""
+        # The smooth part alone has a slope at a kink, in JAX: `Prior.kinks` asks for it.
+        known = self.model.free_prior.kinks(params["network"])
+        if known is None:
+            return gradient
+
+        def shortest(theta: Array, g: Array, m: Array, a: Array) -> Array:
+            rest = jnp.sign(g) * jnp.maximum(jnp.abs(g) - a / self.data_size, 0)
+            return jnp.where((theta == m) & (a > 0), rest, g)
+
+        return {**gradient, "network": jax.tree.map(shortest, params["network"], gradient["network"], *known)}
+
     def mean_loss(
         self,
         params: Params,

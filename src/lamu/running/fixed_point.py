@@ -330,6 +330,10 @@ class _AtPoint(_Place):
         prior = jax.jvp(jax.grad(self.objective.negative_log_prior), (self.point,), (ones,))[1]
         return gradient, jax.tree.map(lambda i, p: i + jnp.maximum(p, 0).astype(i.dtype), information, prior)
 
+    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+        """Returns both on the scale of the target; at a kink of the prior the shortest subgradient, zero at a mode."""
+        return super().whole(self.objective.shortest_subgradient(self.point, gradient), curvature)
+
     def in_metric(self, curvature: Params) -> _AtPoint:
         """Returns the same with the metric known, with a floor under what no row and no prior speak of."""
         return replace(self, scale=_with_floor(curvature))
