@@ -164,8 +164,8 @@ def vogn(
        m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
     One draw a parameter and two backward passes' worth of products a draw and step; no row's gradient is held
-    (`lamu.objective.curvature.reader`). For a network of more weights than a tenth of the rows choose a temperature by
-    `lamu.fit_temperature(model, data, vogn())`: on images T = 1 predicts worse than Adam.
+    (`lamu.objective.curvature.reader`). With about as many weights as rows, or more,
+    T = 1 predicts images worse than Adam: choose a temperature by `lamu.fit_temperature(model, data, vogn())`.
 
     Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
     correction; two rates; clipped steps; damping, where asked. Its derivation makes five approximations, each of which
@@ -252,8 +252,8 @@ def ivon(
     \[ v \leftarrow \beta_1 v + (1-\beta_1)\hat g, \qquad
        m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
-    One gradient and one normal draw a parameter, draw and step. For a network of more weights than a tenth of the rows
-    choose a temperature by `lamu.fit_temperature(model, data, ivon())`: on images T = 1 predicts worse than Adam.
+    One gradient and one normal draw a parameter, draw and step. With about as many weights as rows, or more,
+    T = 1 predicts images worse than Adam: choose a temperature by `lamu.fit_temperature(model, data, ivon())`.
 
     The options of the authors' package have these names here: `mc_samples` is `samples`; `clip_radius` is
     `max_step`; `hess_approx="gradsq"` is `curvature=SquaredGradient()`; `debias=False` is
