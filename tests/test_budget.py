@@ -20,9 +20,9 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_706, 74_000),
+    "lines": (99_721, 74_000),
     "files": (406, 330),
-    "lines of code": (48_403, 36_000),
+    "lines of code": (48_409, 36_000),
     "lines of code, core": (32_583, 25_000),
     "lines of code, graphs": (7_460, 6_000),
     "lines of code, tables": (8_366, 5_000),
@@ -30,7 +30,7 @@ BUDGETS = {  # the ceiling, and the goal
     "docstring lines a line of code": (0.505, 0.5),
     "import lines a line of code": (0.175, 0.15),
     "`Any` a thousand lines of code": (40.2, 40),
-    "`isinstance` a thousand lines of code": (25.2, 14),
+    "`isinstance` a thousand lines of code": (25.3, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }

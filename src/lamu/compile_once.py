@@ -34,9 +34,9 @@ _LIGHTLY = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_leve
 class CompiledOnce:
     """A function that is compiled quickly, to run a few times; all else is as of `jax.jit`."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any], static_argnums: Any) -> None:
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], static: Any, donated: Any = ()) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._options, self._static_argnums = function, options, static_argnums
+        self._function, self._options, self._static, self._donated = function, options, static, donated
 
     def __call__(self, *arguments: Any) -> Any:
         """Returns what the function returns; inside another compiled function it is a part of that."""
@@ -49,7 +49,8 @@ class CompiledOnce:
     @functools.cached_property
     def _compiled(self) -> Any:
         options = _known(tuple(self._options.items()))
-        return jax.jit(self._function, static_argnums=self._static_argnums, compiler_options=options or None)
+        numbers = {"static_argnums": self._static, "donate_argnums": self._donated}
+        return jax.jit(self._function, compiler_options=options or None, **numbers)
 
 
 def compiled_once(over_rows: bool = False, static_argnums: Any = ()) -> Callable[[Callable[..., Any]], CompiledOnce]:
@@ -58,9 +59,9 @@ def compiled_once(over_rows: bool = False, static_argnums: Any = ()) -> Callable
     return lambda function: CompiledOnce(function, _OVER_ROWS if over_rows else _QUICK, static_argnums)
 
 
-def compiled_lightly(static_argnums: Any = ()) -> Callable[[Callable[..., Any]], CompiledOnce]:
+def compiled_lightly(static_argnums: Any = (), donate_argnums: Any = ()) -> Callable[..., CompiledOnce]:
     """Returns a decorator as `jax.jit` is one, for what runs a few times, is large, and may round otherwise."""
-    return lambda function: CompiledOnce(function, _LIGHTLY, static_argnums)
+    return lambda function: CompiledOnce(function, _LIGHTLY, static_argnums, donate_argnums)
 
 
 def is_traced() -> bool:

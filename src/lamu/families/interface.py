@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
+from lamu.compile_once import compiled_lightly
 from lamu.typing import Params, RandomKey
 
 __all__ = ["Family", "IndependentDraws", "independent_draws", "told"]
@@ -113,7 +113,7 @@ class IndependentDraws:
 
 
 # One program of all beliefs of a shape: outside of one, a loop is compiled anew at every call.
-@partial(jax.jit, static_argnums=2)
+@compiled_lightly(static_argnums=2)
 def independent_draws(belief: Any, key: RandomKey, count: int) -> Params:
     """Returns samples of a belief along a leading axis; sample i depends on the key and i alone."""
     return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))

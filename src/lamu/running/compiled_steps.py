@@ -34,6 +34,7 @@ __all__ = [
     "order",
     "picked_step",
     "scan_batches",
+    "scan_messages",
     "scan_whole",
     "start",
     "start_to_keep",
@@ -167,8 +168,7 @@ def picked_step(
     return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
 
-@partial(jax.jit, static_argnums=(6, 7), donate_argnums=1)
-def scan_whole(
+def _scan_whole(
     algorithm: PyTree,
     state: State,
     objective: Objective,
@@ -185,6 +185,12 @@ def scan_whole(
         return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
     return _scan(body, state, start + jnp.arange(length), every)
+
+
+scan_whole = jax.jit(_scan_whole, static_argnums=(6, 7), donate_argnums=1)
+# Sweeps of messages that run as fast and compile in half the time: 2.8 s of a processor and 5.4 for a mixture of three
+# components in thirteen columns, 2.5 and 4.4 for four factors of twenty.
+scan_messages = compiled_lightly((6, 7), 1)(_scan_whole)
 
 
 @partial(jax.jit, static_argnums=(7, 8, 9, 10, 11), donate_argnums=1)

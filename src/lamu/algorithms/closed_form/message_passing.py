@@ -192,7 +192,9 @@ class Vmp(CoordinateAscent):
         # Returns the beliefs of the best restart, with the bound of the log evidence.
         chosen = _best(replace(state, rows=None))
         evidence = chosen.bound
-        if isinstance(data, Arrays):
+        # A run that has settled knows its bound to the tolerance, and compiles nothing for it.
+        known = not isinstance(chosen.settled, Tracer) and bool(chosen.settled)
+        if isinstance(data, Arrays) and not known:
             evidence = _bound(objective, chosen.beliefs, data.full(), chosen.dispersions)
         return Posterior(
             objective.model,
