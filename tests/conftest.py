@@ -76,7 +76,8 @@ def look_for_reused_keys_where_keys_are() -> None:
         return implementation(*arguments, **parameters)
 
     def jitted(prepared: object, flat: list, *rest: object) -> object:
-        with config.debug_key_reuse(any(map(is_key, flat)) or inside(prepared.params)):
+        asked = config.debug_key_reuse.value  # a test may have said no
+        with config.debug_key_reuse(asked and (any(map(is_key, flat)) or inside(prepared.params))):
             return run(prepared, flat, *rest)
 
     reuse.jaxpr_type_signature, reuse.call_impl_with_key_reuse_checks = signature, call
