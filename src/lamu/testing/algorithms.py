@@ -263,7 +263,8 @@ def a_fit_repeats_predicts_and_is_saved(algorithm: Any) -> None:
     rows = _rows()
     epochs = None if _has_a_length(algorithm) else 3
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Unconverged)  # three epochs are few, on purpose
+        for warning in (Unconverged, UnreliableChains):  # three epochs are few, on purpose, and so may be the draws
+            warnings.simplefilter("ignore", warning)
         fits = [fit(_model(), rows, algorithm, epochs=epochs, batch_size=8, seed=3, progress=False) for _ in range(2)]
     one, other = (each.posterior for each in fits)
     pred = one.predict(rows.x)
