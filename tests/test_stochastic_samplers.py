@@ -159,7 +159,6 @@ def test_a_run_on_disk_that_was_cut_short_ends_with_the_same_bits(
     assert kernel.shape == (60, 2, 2, 1)
 
 
-@pytest.mark.stress
 def test_a_longer_run_keeps_its_draws_on_disk(tmp_path: Path) -> None:
     given: dict[str, Any] = {"chains": 2, "warmup": 8, "thinning": 1}
     short = lamu.fit(MODEL, (X, Y), sgld(0.02, draws=8, **given), batch_size=8, checkpoint=tmp_path / "run")

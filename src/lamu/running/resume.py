@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import jax
@@ -61,7 +61,7 @@ class Resumption:
             "validation": None if held is None else rows_described(held),
             "data": rows_described(rows),
             "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
-            "settings": described(algorithm),
+            "settings": described(_of_any_length(algorithm)),
             **{field.name: described(getattr(objective.model, field.name)) for field in fields(objective.model)},
         }
         return cls(checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint), run, devices)
@@ -121,3 +121,12 @@ class Resumption:
         best.stopped = facts["stopped"]
         self._step = step
         return content["state"]
+
+
+def _of_any_length(algorithm: Algorithm) -> Algorithm:
+    """Returns a sampler with one draw; other algorithms as they are."""
+    # How many draws are asked for decides none of its steps: a schedule over cycles has their length from the start.
+    from lamu.mcmc.chains import Chains  # here: most runs have no checkpoint
+    from lamu.mcmc.dynamics import Dynamics
+
+    return replace(algorithm, draws=1) if isinstance(algorithm, Chains | Dynamics) else algorithm
