@@ -20,7 +20,7 @@ __all__ = ["noisy_kfac", "slang"]
 
 @recipe("Mishkin et al. 2018, algorithm 1")
 def slang(
-    learning_rate: RateLike = Annealed(0.5),
+    learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     rank: int = 5,
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
@@ -52,7 +52,7 @@ def slang(
 
     Departures from the rule: the outer products of single rows' gradients stand for the Hessian, the leading ones with
     an exact diagonal; projection back to the rank; curvature every so many steps; momentum with bias correction; two
-    rates; clipped steps.
+    rates, that of the mean with a warm-up; clipped steps.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
@@ -83,7 +83,7 @@ def slang(
         >>> from lamu.algorithms.variational.structured import slang
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
-        >>> fit = lamu.fit(model, (x, y), slang(rank=2), epochs=20)
+        >>> fit = lamu.fit(model, (x, y), slang(rank=2), epochs=60)
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
