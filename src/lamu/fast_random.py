@@ -17,7 +17,8 @@
 #
 # XLA for CPUs computes what is cheap an operation again wherever it is used, and takes the quantile for cheap: a bias's
 # noise was computed anew at every row and position to which the bias is broadcast, which made a variational step of a
-# ConvNet 1.8 times as long. Its fusion does not cross a branch, so there the draw is made inside one.
+# ConvNet 1.8 times as long. Its fusion does not cross a branch, so there the draw is made inside one, and the quantile
+# inside another: one loop of the hash and the quantile takes half as long again as the two.
 
 from __future__ import annotations
 
@@ -98,30 +99,35 @@ def _words(key: RandomKey, size: int) -> Array:
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _apart(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """Draws inside a branch where XLA would else fuse the draw into every use of it."""
-    draw = partial(_quantiles, shape=shape, dtype=dtype)
+    """Draws inside of branches where XLA would else fuse the draw into every use of it."""
+    uniforms = partial(_uniforms, shape=shape, dtype=dtype)
 
-    def branch(words: Array) -> Array:
+    def branches(words: Array) -> Array:
         # A square is 0 or 1 modulo 4, so that this bit is never set; but no compiler knows that.
         never = (words[0] * words[0]) & jnp.uint32(2)
-        return jax.lax.cond(never == 0, draw, lambda _: jnp.zeros(shape, dtype), words)
+        apart = lambda draw, of: jax.lax.cond(never == 0, draw, lambda _: jnp.zeros(shape, dtype), of)
+        return apart(_quantiles, apart(uniforms, words))
 
-    return jax.lax.platform_dependent(words, cpu=branch, default=draw)
+    return jax.lax.platform_dependent(words, cpu=branches, default=lambda words: _quantiles(uniforms(words)))
 
 
-def _quantiles(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """Returns the normal quantiles of the hashed counter."""
+def _uniforms(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """Returns numbers inside (−1, 1) from the hashed counter."""
     counter = jax.lax.iota(jnp.uint32, math.prod(shape))
     high = _hashed(words[:2], counter).view(jnp.int32)
     if dtype == jnp.float64:
         low = _hashed(words[2:], counter)
         uniform = high.astype(jnp.float64) * 2.0**-31 + ((low >> 11).astype(jnp.float64) + 0.5) * 2.0**-52
-        quantile = jax.lax.erf_inv(uniform)
     else:
         # The signed word's 24 high bits, put in the middle of their interval: symmetric, and never an end.
         uniform = ((high >> 8).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
-        quantile = _inverse_error_function(uniform)
-    return (quantile * jnp.asarray(math.sqrt(2.0), dtype)).reshape(shape)
+    return uniform.reshape(shape)
+
+
+def _quantiles(uniform: Array) -> Array:
+    """Returns the normal quantiles of numbers inside (−1, 1)."""
+    inverse = jax.lax.erf_inv if uniform.dtype == jnp.float64 else _inverse_error_function
+    return inverse(uniform) * jnp.asarray(math.sqrt(2.0), uniform.dtype)
 
 
 def _hashed(words: Array, counter: Array) -> Array:
