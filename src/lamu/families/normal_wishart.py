@@ -526,8 +526,16 @@ def _wishart_draw(key: RandomKey, nu: Array, S: Array) -> Array:
     halves = (nu[..., None] - jnp.arange(p, dtype=nu.dtype).reshape((1,) * nu.ndim + (p,))) / 2.0
     chi = jnp.sqrt(2.0 * gamma_draw(gamma_key, halves))
     below = jnp.tril(jax.random.normal(normal_key, S.shape, S.dtype), -1)
-    B = below + chi[..., None] * jnp.eye(p, dtype=S.dtype).reshape((1,) * nu.ndim + (p, p))
+    eye = jnp.eye(p, dtype=S.dtype).reshape((1,) * nu.ndim + (p, p))
+    B = below + chi[..., None] * eye
     # For V⁻¹ = R Rᵀ any L with L Lᵀ = V will do, here R⁻ᵀ.
     L = jnp.linalg.inv(jnp.swapaxes(jnp.linalg.cholesky(S), -1, -2))
     root = L @ B
-    return root @ jnp.swapaxes(root, -1, -2)
+    matrix = root @ jnp.swapaxes(root, -1, -2)
+    # With few degrees of freedom the least chi may be so small that rounding makes the product singular: one of 3,000
+    # draws of four in single precision. Its diagonal is raised by some units of rounding.
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    unit = p * jnp.finfo(matrix.dtype).eps * jnp.sum(diagonal, axis=-1)
+    pivots = jnp.diagonal(jnp.linalg.cholesky(matrix), axis1=-2, axis2=-1)
+    raised = matrix + 8.0 * unit[..., None, None] * eye
+    return jnp.where((jnp.min(pivots, axis=-1) ** 2 > 4.0 * unit)[..., None, None], matrix, raised)
