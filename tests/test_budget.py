@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_737, 74_000),
+    "lines": (99_749, 74_000),
     "files": (406, 330),
-    "lines of code": (48_414, 36_000),
-    "lines of code, core": (32_588, 25_000),
+    "lines of code": (48_420, 36_000),
+    "lines of code, core": (32_594, 25_000),
     "lines of code, graphs": (7_460, 6_000),
     "lines of code, tables": (8_366, 5_000),
     "lines of code, outside of the library": (0, 0),

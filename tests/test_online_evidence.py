@@ -14,9 +14,9 @@ from scipy.optimize import minimize
 
 import lamu
 from lamu import tree
-from lamu.algorithms import OneScale, ScalePerLayer, ScalePerWeight, adam, map_estimate, online_laplace
+from lamu.algorithms import OneScale, ScalePerLayer, ScalePerWeight, adam, laplace, map_estimate, online_laplace
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
-from lamu.algorithms.post_hoc.laplace_fit import row_sums
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace, row_sums
 from lamu.data import Arrays, Batch
 from lamu.likelihoods import Bernoulli, Gaussian, Scaled
 from lamu.likelihoods.dispersion import FixedDispersion
@@ -194,7 +194,7 @@ def test_classes_and_batch_statistics() -> None:
         algorithm = online_laplace(adam(0.05), structure=structure, burn_in=1, evidence_update_period=1, updates=5)
         posterior: Any = fit(Model(network, Bernoulli()), (X, labels), algorithm, epochs=4, batch_size=60).posterior
         assert type(posterior.belief.factors["network"].precision).__name__ == kind
-        assert np.isfinite(posterior.evidence)
+        assert np.isfinite(posterior.convergence.residual)
         assert posterior.mean["likelihood"] == {}
         assert lamu.scores.nll(posterior.predict(X), labels) < np.log(2)
 
@@ -223,10 +223,10 @@ def test_the_end_of_a_run_without_data_has_the_period_s_curvature() -> None:
     state, _ = step(jax.random.key(0), state, batch, objective)
     state, _ = step(jax.random.key(1), state, batch, objective)
     state, _ = step(jax.random.key(2), state, batch, objective)
-    one, two = (
-        algorithm.posterior(jax.random.key(1), state, objective, data, None).evidence
-        for data in (None, Arrays.of((X, Y)))
-    )
+    one = algorithm.posterior(jax.random.key(1), state, objective, None, None).evidence
+    point = algorithm.preview(jax.random.key(1), state, objective)
+    under = replace(objective, model=point.model)
+    two = fit_laplace(Dense, point, under, Arrays.of((X, Y))).integrated(under, jax.random.key(1)).evidence
     # The sums are of the weights a step before.
     np.testing.assert_allclose(one, two, rtol=0.02)
     assert one != two
@@ -283,3 +283,20 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="have the shape"):
         LayerwiseNormal({"a": jnp.ones(3)}).check({"a": jnp.ones(2)})
     assert fit(Model(Linear(), Gaussian(), LearnedNormal(0.5)), (X, Y), online_laplace(), steps=1).posterior.evidence
+
+
+@pytest.mark.parametrize("curvature", [None, GaussNewton()], ids=["averaged", "at the mode"])
+def test_the_end_is_laplace_at_the_mode_under_the_prior_that_was_learned(curvature: Any) -> None:
+    """Classes have the averaged curvature where none is given."""
+    rows = (X, (Y > 0).astype(np.int32))
+    model = Model(MLP((3,), "tanh"), Bernoulli(), Normal(3.0))
+    algorithm = online_laplace(adam(0.1), curvature=curvature, burn_in=1)
+    found = fit(model, rows, algorithm, epochs=40, batch_size=60)
+    objective, key = Objective(found.posterior.model, 60.0), jax.random.key(1)
+    near = algorithm.preview(key, found.state, replace(objective, model=model))
+    end = lambda curvature: laplace(structure=Dense, curvature=curvature).around(near, key, objective, Arrays.of(rows))
+    precision = lambda posterior: np.asarray(posterior.belief.factors["network"].precision.matrix)
+    np.testing.assert_allclose(precision(found.posterior), precision(end(curvature)), rtol=1e-6)
+    assert found.posterior.convergence.residual < 0.05
+    narrower = np.trace(precision(found.posterior)) / np.trace(precision(end(GaussNewton())))
+    assert (abs(narrower - 1.0) > 0.01) == (curvature is None)

@@ -115,9 +115,12 @@ class Laplace(Wrapper):
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the Gaussian at the mode, which is found to its end before.
+        return self.around(self.base.posterior(key, state, objective, data, trace), key, objective, data)
+
+    def around(self, point: Posterior, key: RandomKey, objective: Objective, data: Data) -> Posterior:
+        """Returns the Gaussian at the mode near a point."""
         _require_concave(self.curvature, objective)
         # The mode, and the weights of it that the belief is about.
-        point = self.base.posterior(key, state, objective, data, trace)
         kept = is_pretrained(objective.model, point, data)
         determined = None if kept else self._determined_beside(point, objective, data)
         model, point = self.weights.select(objective.model, point, objective, data)

@@ -12,16 +12,17 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.optax_step import Optimizer
+from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
-from lamu.algorithms.post_hoc.laplace import mode_finder, named
-from lamu.algorithms.post_hoc.laplace_fit import RowSums, fit_laplace, row_sums
+from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, named
+from lamu.algorithms.post_hoc.laplace_fit import RowSums, row_sums
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Point
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
-from lamu.objective.curvature import Curvature, GaussNewton
+from lamu.objective.curvature import Curvature
 from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored, StructureLike
 from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
@@ -171,12 +172,11 @@ class OnlineLaplace(Wrapper):
         objective = replace(objective, model=point.model)
         structure = self._structure(point.mean["network"], point.network_state)
         if data is not None:
-            fit = fit_laplace(structure, point, objective, data, self._curvature(), jax.random.clone(key))
-        elif float(state.sums.rows) == 0.0:
+            end = Laplace(base=self.base, structure=structure, curvature=self._curvature())
+            return end.around(point, key, objective, data)
+        if float(state.sums.rows) == 0.0:
             raise ValueError("there is no curvature yet, and no data to take it from; give the data")
-        else:
-            fit = state.sums.finish(objective, point.mean, point.network_state)
-        return fit.integrated(objective, key)
+        return state.sums.finish(objective, point.mean, point.network_state).integrated(objective, key)
 
     def _structure(self, weights: Params, network_state: State) -> AnyStructure:
         """The structure: where nothing is said the richest one that many weights can have."""
@@ -188,7 +188,7 @@ class OnlineLaplace(Wrapper):
         return Diagonal if apart else KroneckerFactored()
 
     def _curvature(self) -> Curvature:
-        return GaussNewton() if self.curvature is None else self.curvature
+        return AveragedGaussNewton() if self.curvature is None else self.curvature
 
     def _under(self, objective: Objective, log_precision: Params, dispersion: Params) -> Objective:
         """The objective under a prior and, where the evidence moves it, a noise that are given."""
@@ -270,9 +270,10 @@ def online_laplace(
        - \frac12 \log\det \frac1T \big( H_\sigma + \operatorname{diag}(\delta) \big), \qquad
        H_\sigma = p \sum_i w_i J_i^\top \Lambda_i J_i \]
 
-    so that no rows need to be set aside. The posterior is Laplace's Gaussian at the end, of the same structure, with
-    one exact pass over the data, under the prior that was learned (`posterior.model.prior`, a `LayerwiseNormal`); its
-    `evidence` compares models. Prediction is linearised.
+    so that no rows need to be set aside. The posterior is that of `laplace` under the prior that was learned
+    (`posterior.model.prior`, a `LayerwiseNormal`), of the same structure: L-BFGS finds the mode from where the steps
+    end, of classes the curvature is averaged over the belief, and `evidence`, where a mode is found, compares models.
+    Prediction is linearised.
 
     A step costs the gradient of what finds the mode; those of a period's last epoch cost a curvature more (for
     Kronecker factors a backward pass an output). An update costs one eigendecomposition a factor, or, for a full
@@ -291,8 +292,8 @@ def online_laplace(
             dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
             statistics or every weight a scale of its own. Kronecker factors are cheap, and on small regressions asked
             for narrower priors than the full matrix.
-        curvature: what stands for the Hessian, of `lamu.objective.curvature`: `GaussNewton()` where none is given;
-            `SampledGaussNewton()` is for many classes.
+        curvature: what stands for the Hessian, of `lamu.objective.curvature`, as in `laplace`: the Gauss–Newton matrix
+            where none is given, of classes averaged at the end; `SampledGaussNewton()` is for many classes.
         burn_in: epochs under the model's own prior, before the first period's last epoch.
         evidence_update_period: epochs between updates by the evidence, one or more.
         updates: steps on the evidence at the end of a period.
