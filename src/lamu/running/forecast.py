@@ -81,7 +81,7 @@ def check_memory(
     # What comes after the steps the algorithm foresees itself, and is asked first.
     key = jax.eval_shape(lambda: jax.random.key(0))
     runnable(algorithm).check_memory(objective, jax.eval_shape(objective.model.init, key, example)[0])
-    state = jax.eval_shape(start, handle(algorithm), key, objective, example)
+    state = start.eval_shape(handle(algorithm), key, objective, example)
     # The loop keeps a copy while it gives the state away.
     held = (3 if keeps_best else 2) * memory.bytes_of(state)
     draws = 0
