@@ -109,9 +109,9 @@ def fit(
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
             says whether to stop.
         callbacks: called after every block of steps with the steps done and the last loss, residual and validation.
-        temperature: T; the target is \(\exp(-\ell/T)\). A network of more weights than a tenth of the rows predicts
-            worse than Adam at T = 1 under `ivon` and `vogn` (on images, `docs/images.md`); `lamu.fit_temperature`
-            chooses T from training rows.
+        temperature: T; the target is \(\exp(-\ell/T)\). At T = 1 networks of images predict worse under `ivon` and
+            `vogn` than under a tuned Adam (`docs/images.md`), small tables in part (`docs/which_algorithm.md`);
+            `lamu.fit_temperature` chooses T from training rows.
         likelihood_power: the power of the likelihood alone.
         data_size: N, where it is not the number of rows given; required for re-iterables.
         checkpoint: a folder to write checkpoints to, at most every 30 seconds, at an interruption, and at the end; or
