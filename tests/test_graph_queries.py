@@ -283,6 +283,7 @@ def learned(program: Any, data: Any, **fit: Any) -> Posterior:
     return lamu.fit(lamu.Graph(program), data, lamu.algorithms.vmp(), **fit).posterior
 
 
+@pytest.mark.stress
 def test_what_is_learned_widens_what_is_predicted() -> None:
     """Closed forms: a line, Student's t, negative binomial counts, beta-binomial bits, and shares of few rows."""
     y, counts = np.array([0.5, -1.0, 2.0, 0.3]), np.array([3, 1, 4, 0])

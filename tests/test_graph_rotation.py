@@ -47,8 +47,18 @@ def test_principal_components_with_holes_in_eighteen_sweeps() -> None:
     assert kept[-3] < 0.05 * kept[-2], "two factors are left"
 
 
-@pytest.mark.parametrize("graph", [UNIT, COLUMNS], ids=["unit", "columns"])
-@pytest.mark.parametrize("scale", [{}, {"temperature": 2.0, "likelihood_power": 0.5, "data_size": 3.0 * ROWS}])
+SCALE = {"temperature": 2.0, "likelihood_power": 0.5, "data_size": 3.0 * ROWS}
+
+
+@pytest.mark.parametrize(
+    ("graph", "scale"),
+    [
+        pytest.param(UNIT, {}, marks=pytest.mark.stress),
+        (UNIT, SCALE),
+        (COLUMNS, {}),
+        pytest.param(COLUMNS, SCALE, marks=pytest.mark.stress),
+    ],
+)
 def test_a_rotation_raises_the_bound_to_its_best(graph: lamu.Graph, scale: dict[str, Any]) -> None:
     """With weights, a temperature, a power and rows that count thrice; and no stretch is better."""
     batch = graph.read({"y": HOLES, "weight": RANDOM.uniform(0.5, 2.0, ROWS)}).full()

@@ -151,6 +151,7 @@ def test_a_hidden_markov_model_learns_by_vmp() -> None:
     np.testing.assert_allclose(stay, 0.9, atol=0.07)
 
 
+@pytest.mark.stress
 def test_em_finds_the_variances_of_a_level() -> None:
     """The score of the marginal likelihood, from Kalman's filter, is zero there."""
     T = 80

@@ -146,7 +146,7 @@ def some_beliefs() -> dict:
     return jax.jit(GRAPH.first_beliefs)(jax.random.key(2), BATCH)
 
 
-@pytest.mark.parametrize("holes", [False, True], ids=["complete", "holes"])
+@pytest.mark.parametrize("holes", [pytest.param(False, marks=pytest.mark.stress), True], ids=["complete", "holes"])
 def test_factor_analysis_raises_its_bound_and_fills_holes(holes: bool) -> None:
     D, L, N = 5, 2, 60
     W, Z = RANDOM.normal(size=(D, L)), RANDOM.normal(size=(N, L))
@@ -190,6 +190,7 @@ def faithful() -> np.ndarray:
     return np.concatenate([first, second])
 
 
+@pytest.mark.stress
 def test_superfluous_components_die_and_restarts_keep_the_best() -> None:
     graph, y = mixture(6, 1e-3, FAITHFUL_PRIOR), faithful()
     fit = lamu.fit(graph, {"y": y}, lamu.algorithms.vmp(restarts=3), steps=80)
@@ -273,6 +274,7 @@ def test_the_gradient_of_the_loss_is_the_message_at_any_scale() -> None:
     np.testing.assert_allclose(slope["weight"].log, expected, rtol=1e-9)
 
 
+@pytest.mark.stress
 def test_samplers_and_laplace_run_on_the_marginal_density() -> None:
     def counts(m) -> None:
         p = m.sample("p", Beta(2.0, 2.0))
@@ -298,6 +300,7 @@ def test_samplers_and_laplace_run_on_the_marginal_density() -> None:
     assert isinstance(swept.belief.factors["network"], Product)
 
 
+@pytest.mark.stress
 def test_topics_are_found_by_svi() -> None:
     V, T, documents = 12, 3, 48
     topic = np.kron(np.eye(T), np.ones(4)) / 4

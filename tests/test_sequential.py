@@ -303,6 +303,7 @@ def test_a_dense_prior_is_no_diagonal_curvature() -> None:
         loss.prior_curvature(mean)
 
 
+@pytest.mark.stress
 def test_networks_from_different_starts_are_no_sum() -> None:
     """Measured on digits, two halves, MLP(64, 64): from their own starts the merged accuracy is .86, from one .98."""
     hidden = Model(lamu.networks.MLP((3,), "tanh"), lamu.likelihoods.Bernoulli())

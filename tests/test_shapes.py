@@ -79,7 +79,13 @@ class Convolved(lamu.networks.Network):
 
 
 @pytest.mark.parametrize(
-    "network", [lamu.networks.MLP((5, 4)), lamu.networks.ConvNet((2, 3), (4,), kernel=3), Convolved()], ids=str
+    "network",
+    [
+        lamu.networks.MLP((5, 4)),
+        pytest.param(lamu.networks.ConvNet((2, 3), (4,), kernel=3), marks=pytest.mark.stress),
+        Convolved(),
+    ],
+    ids=str,
 )
 def test_the_diagonal_from_one_forward_pass_is_that_of_the_jacobians(network: Any) -> None:
     x = jax.random.normal(jax.random.key(0), (6, 4, 4))

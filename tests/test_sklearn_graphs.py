@@ -58,7 +58,7 @@ def test_every_check_of_scikit_learn_passes(estimator: Any) -> None:
     check_estimator(estimator, on_skip=None)  # the checks of other array libraries are skipped
 
 
-@pytest.mark.parametrize("kind", ["full", "diag"])
+@pytest.mark.parametrize("kind", [pytest.param("full", marks=pytest.mark.stress), "diag"])
 def test_a_mixture_is_scikit_learns_with_the_same_priors(kind) -> None:
     ours = GaussianMixture(2, covariance_type=kind, weight_concentration_prior=0.5, random_state=1).fit(X)
     rows = (X - X.mean(0)) / X.std(0)
@@ -81,6 +81,7 @@ def test_a_mixture_is_scikit_learns_with_the_same_priors(kind) -> None:
     np.testing.assert_allclose(ours.predict_proba(X)[:, order], probabilities, atol=5 * near)
 
 
+@pytest.mark.stress
 def test_a_tied_covariance_is_that_within_the_groups() -> None:
     tied = GaussianMixture(2, covariance_type="tied", weight_concentration_prior=5.0, n_init=3, random_state=1).fit(X)
     within = sum(np.cov(X[member].T, bias=True) * member.mean() for member in (GROUP < 1, GROUP > 0))
@@ -149,6 +150,7 @@ def test_factors_are_scikit_learns_where_rows_say_much() -> None:
     np.testing.assert_allclose(ours.get_precision() @ ours.get_covariance(), np.eye(5), atol=1e-8)
 
 
+@pytest.mark.stress
 def test_factors_fill_what_is_missing() -> None:
     random = np.random.default_rng(3)
     x = random.normal(size=(200, 1)) * [1.0, -2.0, 3.0] + 0.1 * random.normal(size=(200, 3))
@@ -214,7 +216,11 @@ FACES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [(name, np.float64) for name in FACES if name != "full"] + [("full", np.float32)]
+    ("name", "dtype"),
+    [
+        *(pytest.param(name, np.float64, marks=pytest.mark.stress) for name in FACES if name != "full"),
+        ("full", np.float32),
+    ],
 )
 def test_what_a_face_learned_comes_back_bit_for_bit_without_pickle(name, dtype, tmp_path) -> None:
     x = np.asarray(documents(), dtype) if name == "topics" else np.asarray(lamu.data.load("iris")[0][::3], dtype)
@@ -236,7 +242,7 @@ def test_what_a_face_learned_comes_back_bit_for_bit_without_pickle(name, dtype, 
         np.testing.assert_array_equal(again.sample(5)[0], face.sample(5)[0])
 
 
-@pytest.mark.parametrize("name", ["factors", "topics"])
+@pytest.mark.parametrize("name", [pytest.param("factors", marks=pytest.mark.stress), "topics"])
 def test_float32_rows_are_learned_in_float32_where_float64_is_on(name) -> None:
     x = documents() if name == "topics" else lamu.data.load("iris")[0][::3]
     with jax.enable_x64(True):
@@ -244,6 +250,7 @@ def test_float32_rows_are_learned_in_float32_where_float64_is_on(name) -> None:
     assert face.components_.dtype == np.float32
 
 
+@pytest.mark.stress
 def test_a_face_with_a_generator_is_saved_without_it(tmp_path) -> None:
     face = FactorAnalysis(1, max_iter=5, random_state=np.random.RandomState(0))
     with pytest.raises(NotFittedError):

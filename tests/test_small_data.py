@@ -245,7 +245,16 @@ def test_another_call_of_the_same_shapes_compiles_nothing(likelihood: str) -> No
     assert again.count == 0
 
 
-@pytest.mark.parametrize(("likelihood", "y"), [("poisson", [3]), ("poisson", [0, 0, 0]), ("bernoulli_logit", [1, 1])])
+@pytest.mark.parametrize(
+    ("likelihood", "y"),
+    [
+        ("poisson", [3]),
+        *(
+            pytest.param(*each, marks=pytest.mark.stress)
+            for each in (("poisson", [0, 0, 0]), ("bernoulli_logit", [1, 1]))
+        ),
+    ],
+)
 def test_other_likelihoods_of_few_rows_are_finite(likelihood: str, y: list[int]) -> None:
     x = np.random.default_rng(0).normal(size=(len(y), 3))
     name = "binary" if likelihood == "bernoulli_logit" else likelihood
@@ -267,7 +276,7 @@ def marginal_over_noise(design: np.ndarray, y: np.ndarray) -> float:
     return float(each.max() + np.log(integrate.simpson(np.exp(each - each.max()), x=logs)))
 
 
-@pytest.mark.parametrize("rows", [12, 60])
+@pytest.mark.parametrize("rows", [12, pytest.param(60, marks=pytest.mark.stress)])
 def test_the_evidence_of_a_learned_noise_is_integrated_over_it(rows: int) -> None:
     """At the noise of the mode alone it would be .46 and 1.44 nats too high."""
     random = np.random.default_rng(rows)

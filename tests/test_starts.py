@@ -52,9 +52,9 @@ def documents(topics: int, words: int, count: int) -> tuple[np.ndarray, np.ndarr
     ("graph", "data"),
     [
         (models.GaussianMixture(3, 2), {"y": blobs()}),
-        (models.HiddenMarkov(2, 40), {"y": series(2, 40)}),
-        (models.HiddenMarkov(5, 60), {"y": series(5, 60)}),
-        (models.Topics(4, 30), {"words": documents(4, 30, 100)}),
+        pytest.param(models.HiddenMarkov(2, 40), {"y": series(2, 40)}, marks=pytest.mark.stress),
+        pytest.param(models.HiddenMarkov(5, 60), {"y": series(5, 60)}, marks=pytest.mark.stress),
+        pytest.param(models.Topics(4, 30), {"words": documents(4, 30, 100)}, marks=pytest.mark.stress),
     ],
     ids=["mixture", "two states", "five states", "topics"],
 )
@@ -96,8 +96,8 @@ def three_factors() -> np.ndarray:
     ("factors", "y", "least", "kept"),
     [
         (2, lambda: standardised(lamu.data.load("iris")[0]), -581.0, 2),
-        (6, lambda: standardised(lamu.data.load("breast_cancer")[0]), -9697.0, 6),
-        (5, three_factors, None, 3),
+        pytest.param(6, lambda: standardised(lamu.data.load("breast_cancer")[0]), -9697.0, 6, marks=pytest.mark.stress),
+        pytest.param(5, three_factors, None, 3, marks=pytest.mark.stress),
     ],
     ids=["iris", "breast cancer", "three factors"],
 )
@@ -131,6 +131,7 @@ def _first(factors: int, y: np.ndarray) -> tuple[Any, Any]:
     return jax.random.key(0), models.FactorAnalysis(factors, y.shape[1]).read({"y": y}).full()
 
 
+@pytest.mark.stress
 def test_single_precision_ends_where_rounding_does() -> None:
     """The bound is still by rounding after some 50 sweeps, and the beliefs are not; it took 32,736 to give up."""
     with jax.enable_x64(False):

@@ -423,7 +423,7 @@ def shares(sampler: Dynamics) -> np.ndarray:
     return np.bincount(near, minlength=3) / len(near)
 
 
-@pytest.mark.parametrize("make", [sgld, sghmc])
+@pytest.mark.parametrize("make", [sgld, pytest.param(sghmc, marks=pytest.mark.stress)])
 @pytest.mark.filterwarnings("ignore::lamu.mcmc.convergence_warnings.UnreliableChains")
 def test_modes_of_a_mixture_are_found_by_plain_cycles_and_have_their_mass(make: Any) -> None:
     """Four chains find all three; 200, as if each made one visit, four standard errors: fails by chance 1 in 5,000."""

@@ -350,6 +350,7 @@ def test_noise_narrows_by_what_averaging_over_folds_gains():
     assert wild == pytest.approx(np.sqrt(0.8) * min(held, 4.0), abs=0.15)
 
 
+@pytest.mark.stress
 def test_truncated_noise_is_scipys():
     base = lamu.likelihoods.Scaled(lamu.likelihoods.HeteroscedasticGaussian(0.7), shift=2.0, scale=3.0)
     likelihood = Truncated(base)

@@ -87,7 +87,7 @@ def test_an_exchange_that_is_wrong_is_seen(broken) -> None:
     assert min(exchanged(broken(RandomWalk(), LADDER))[0]) < 1e-6
 
 
-@pytest.mark.parametrize("kernel", [None, lamu.mcmc.nuts().kernel])
+@pytest.mark.parametrize("kernel", [None, pytest.param(lamu.mcmc.nuts().kernel, marks=pytest.mark.stress)])
 def test_modes_get_their_masses(kernel) -> None:
     """From a start in the lighter one. Twelve chains: by their own scatter, 4.5 standard errors."""
     sampler = parallel_tempering(12, 320, 512, (1.0, 3.0, 9.0, 27.0), kernel=kernel)

@@ -114,11 +114,16 @@ class Bare(Likelihood):
 @pytest.mark.parametrize(
     "likelihood",
     [
-        Bernoulli(),
-        Categorical(3),
-        lamu.likelihoods.Gaussian(0.7),
-        lamu.likelihoods.Gaussian(),
-        HeteroscedasticGaussian(),
+        *(  # which have laws
+            pytest.param(likelihood, marks=pytest.mark.stress)
+            for likelihood in (
+                Bernoulli(),
+                Categorical(3),
+                lamu.likelihoods.Gaussian(0.7),
+                lamu.likelihoods.Gaussian(),
+                HeteroscedasticGaussian(),
+            )
+        ),
         Scaled(lamu.likelihoods.Gaussian(0.7), shift=3.0, scale=0.2),
         Waits(),
         Visits(),
@@ -242,11 +247,11 @@ class Forgetful(Prior):
 @pytest.mark.parametrize(
     "prior",
     [
-        Normal(0.5),
+        *(
+            pytest.param(prior, marks=pytest.mark.stress)
+            for prior in (Normal(0.5), LearnedNormal(0.7), LayerwiseNormal(0.7), ScaleMixture(0.3))
+        ),
         Normal({"*bias": 3.0, "*": 0.5}),
-        LearnedNormal(0.7),
-        LayerwiseNormal(0.7),
-        ScaleMixture(0.3),
         Tails(),
     ],
     ids=repr,

@@ -35,7 +35,12 @@ def flat(nested: Any, prefix: str = "") -> dict[str, Any]:
     return {name: leaf for key in nested for name, leaf in flat(nested[key], f"{prefix}{key}.").items()}
 
 
-@pytest.mark.parametrize("name", MODULES)
+LONG = ("Cells", "Ranks", "UNet", "GRU")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.stress) if name in LONG else name for name in MODULES]
+)
 def test_outputs_and_gradients_are_pytorchs(name):
     module, x = case(name)
     network = Torch(module)

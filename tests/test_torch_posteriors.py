@@ -26,9 +26,8 @@ Y = np.arange(30) % 3
 # Linear layers, attention, convolutions and recurrence; the last ones with the long tests.
 READ = (
     "Linear",
-    "Transformer",
     "UNet",
-    *(pytest.param(name, marks=pytest.mark.stress) for name in ("ConvNet", "LSTM", "GRU")),
+    *(pytest.param(name, marks=pytest.mark.stress) for name in ("Transformer", "ConvNet", "LSTM", "GRU")),
 )
 
 
@@ -87,8 +86,8 @@ def test_last_layer_is_that_of_the_built_in_network(twins: tuple[Any, Any]) -> N
     [
         pytest.param(laplace(structure=KroneckerFactored()), id="all"),
         pytest.param(last_layer(structure=KroneckerFactored()), id="head"),
-        pytest.param(last_layer(structure=OutputEigen), id="head-eigen"),
-        pytest.param(last_layer(structure=DenseBlocks), id="head-blocks"),
+        pytest.param(last_layer(structure=OutputEigen), id="head-eigen", marks=pytest.mark.stress),
+        pytest.param(last_layer(structure=DenseBlocks), id="head-blocks", marks=pytest.mark.stress),
         pytest.param(last_layer(structure=Diagonal), id="head-diagonal", marks=pytest.mark.stress),
     ],
 )

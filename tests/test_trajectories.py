@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import lamu
 from lamu import graphs, latent
@@ -37,6 +38,7 @@ def test_trajectories_leave_a_density_as_it_is() -> None:
     np.testing.assert_allclose(np.var(z), variance, atol=5 * variance * np.sqrt(4.4 / 4000))  # its kurtosis is 5.4
 
 
+@pytest.mark.stress
 def test_a_chain_moves_whatever_the_encoder_says() -> None:
     """The encoder of a linear-Gaussian model says N(0, 1) of every row; half of its 40 entries are missing.
 

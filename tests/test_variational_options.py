@@ -79,8 +79,10 @@ def authors_ivon(
     return mean
 
 
-@pytest.mark.parametrize("draws", [1, 3])
-@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize(
+    ("squared", "draws"),
+    [(False, 1), (True, 3), *(pytest.param(*each, marks=pytest.mark.stress) for each in ((False, 3), (True, 1)))],
+)
 def test_ivon_is_the_authors(draws: int, squared: bool) -> None:
     """Draws, clipping, the rescaled rate, the debiased momentum and both estimates of the Hessian, 20 steps."""
     given = {"samples": draws, "hess_init": 0.7, "max_step": 0.3, "b1": 0.8, "b2": 0.95}

@@ -16,7 +16,19 @@ def test_every_algorithm_and_sampler_has_a_check() -> None:
     assert set(checks()) == algorithms | {"conjugate families", "merge", "remove"}
 
 
-LONG = ("minibatch_mh",)
+# Each is in the laws too, in the protocol's or in tests of its own.
+LONG = (
+    "cvi",
+    "deep_ensemble",
+    "merge",
+    "minibatch_mh",
+    "mixture_vi",
+    "neural_linear",
+    "parallel_tempering",
+    "remove",
+    "svi",
+    "swag",
+)
 
 
 @pytest.mark.parametrize(

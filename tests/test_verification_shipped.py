@@ -16,7 +16,7 @@ def test_every_algorithm_with_a_belief_and_every_sampler_has_a_row() -> None:
     assert set(shipped_rows()) == algorithms - POINTS
 
 
-@pytest.mark.parametrize("name", ["conjugate", "extended_kalman", "svi", "vmp"])
+@pytest.mark.parametrize("name", ["conjugate", "extended_kalman", pytest.param("svi", marks=pytest.mark.stress), "vmp"])
 def test_closed_forms_reach_what_is_expected_of_them(name: str) -> None:
     found = shipped_rows()[name]()
     assert found.algorithm == name

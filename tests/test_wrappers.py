@@ -127,7 +127,14 @@ def test_a_dense_matrix_in_an_ensemble_is_refused_before_any_step() -> None:
     assert steps == []
 
 
-@pytest.mark.parametrize("make", [lambda: dropout(laplace()), lambda: mc_dropout(swag()), lambda: dropout(swag())])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dropout(swag()),
+        pytest.param(lambda: dropout(laplace()), marks=pytest.mark.stress),
+        pytest.param(lambda: mc_dropout(swag()), marks=pytest.mark.stress),
+    ],
+)
 def test_validation_asks_for_the_preview_of_what_is_wrapped(make: Any) -> None:
     model = lamu.Model(MLP((8,), dropout=Dropout(0.1)), lamu.likelihoods.Bernoulli())
     fit = lamu.fit(model, (X, CLASSES), make(), epochs=10, batch_size=8, validation=0.2)
