@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu import row_blocks
 from lamu.families import Gaussian, Point, Product
+from lamu.graphs import reading
 from lamu.operators import Diagonal
 from lamu.predictives import GaussianPredictive, Linearised, MixturePredictive, Probit, Sampled, padding
 
@@ -81,17 +83,17 @@ def require_equal(ours: Any, theirs: Any, **tolerance: float) -> None:
 
 
 def test_the_ladder_has_few_sizes_and_little_room() -> None:
-    sizes = {padding.ladder(count) for count in range(1, 1001)}
+    sizes = {row_blocks.ladder(count) for count in range(1, 1001)}
     assert len(sizes) == 28
     for count in range(1, 5000):
-        size = padding.ladder(count)
+        size = row_blocks.ladder(count)
         assert count <= size <= (1.5 if count <= 64 else 1.25) * count
-        assert padding.ladder(size) == size
+        assert row_blocks.ladder(size) == size
     for count in (1, 5, 4096, 4097, 20_000, 1_000_003):
         for most in (1, 7, 302, 4096):
-            size = padding.block(count, most)
+            size = row_blocks.block(count, most)
             assert size <= most
-            assert padding.ladder(size) == size, "a block is of the ladder too"
+            assert row_blocks.ladder(size) == size, "a block is of the ladder too"
             assert -(-count // size) * size <= 1.5 * count
 
 
@@ -111,7 +113,7 @@ def test_padded_rows_are_answered_as_they_are(case: str, monkeypatch: pytest.Mon
         return np.concatenate([leaf, filling.astype(leaf.dtype)])
 
     one = answers(CASES[case]().predict(X[:21]), y)
-    monkeypatch.setattr(padding, "_filled", with_nan)
+    monkeypatch.setattr(row_blocks, "filled", with_nan)
     require_equal(answers(CASES[case]().predict(X[:21]), y), one, rtol=0, atol=0)
 
 
@@ -119,7 +121,7 @@ def test_batch_statistics_are_fixed_at_prediction(monkeypatch: pytest.MonkeyPatc
     posterior = CASES["point"](normalise=lamu.networks.BatchNorm())
     assert jax.tree.leaves(posterior.network_state)
     found = posterior.predict(X[:5]).mean
-    monkeypatch.setattr(padding, "_filled", lambda leaf, missing: np.concatenate([leaf, leaf[:missing] * np.nan]))
+    monkeypatch.setattr(row_blocks, "filled", lambda leaf, missing: np.concatenate([leaf, leaf[:missing] * np.nan]))
     np.testing.assert_array_equal(CASES["point"](normalise=lamu.networks.BatchNorm()).predict(X[:5]).mean, found)
     np.testing.assert_allclose(direct(posterior, X[:5]).mean, found, rtol=1e-12)
 
@@ -216,3 +218,44 @@ def test_what_a_posterior_prepared_is_no_part_of_its_copies() -> None:
     assert float(jnp.abs(posterior.with_rule(Linearised()).predict(X).mean - mean).max()) > 1e-6
     with lamu.memory.within("1kB"), pytest.raises(ValueError, match="a prediction from 32 draws"):
         posterior.predict(X)
+
+
+# Questions of a graph's rows: a mixture has closed forms, and its missing entries a predictive of draws.
+
+ROWS = np.concatenate([RNG.normal(size=(20, 2)) - 3.0, RNG.normal(size=(20, 2)) + 3.0])
+
+
+@pytest.fixture(scope="module")
+def mixture() -> lamu.Posterior:
+    graph = lamu.graphs.models.GaussianMixture(2, 2)
+    return lamu.fit(graph, {"y": ROWS}, lamu.algorithms.vmp(), steps=8).posterior
+
+
+def asked(posterior: lamu.Posterior, count: int) -> dict[str, Any]:
+    """Answers about the first rows, the second column missing; those by draws with the row as their last axis."""
+    rows = ROWS[:count].copy()
+    rows[:, 1] = np.nan
+    pred: Any = posterior.predict({"y": rows})
+    found: dict[str, Any] = {"local": posterior.local({"y": rows})["z"].logits, "mean": pred.mean}
+    found |= {"log_prob": posterior.log_prob({"y": rows}), "interval": pred.interval(0.8), "cdf": pred.cdf(rows + 1.0)}
+    found |= {"of missing": pred.log_prob(ROWS[:count]), "drawn": np.asarray(pred.sample(jax.random.key(0), 3))[0]}
+    new: Any = posterior.predict(count)
+    return found | {"new": np.asarray(new.sample(jax.random.key(0), 3))[0], "new mean": new.mean}
+
+
+def test_rows_of_a_graph_are_answered_as_among_more(mixture: lamu.Posterior, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stands in the rows that fill a block, in one block and in several."""
+    whole = asked(mixture, 21)
+    require_equal(asked(mixture, 17), jax.tree.map(lambda leaf: leaf[:17], whole), rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr(reading, "_MOST", 8)
+    require_equal(asked(mixture, 21), whole, rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr(row_blocks, "filled", lambda leaf, missing: np.concatenate([leaf, leaf[:missing] + leaf[-1:]]))
+    require_equal(asked(mixture, 21), whole, rtol=1e-9, atol=1e-12)
+
+
+def test_no_number_of_rows_compiles_what_a_graph_has_compiled(mixture: lamu.Posterior) -> None:
+    asked(mixture, 17)
+    with counted() as programs:
+        for count in (18, 20):
+            asked(mixture, count)
+    assert programs == [0]

@@ -37,8 +37,8 @@ from lamu.predictives import (
     StudentRule,
     TangentDraws,
 )
-from lamu.predictives.padding import ladder
 from lamu.predictives.sampled import is_certain
+from lamu.row_blocks import ladder
 from lamu.typing import Array, Inputs, Numeric, Prediction, RandomKey
 
 __all__ = [

@@ -142,6 +142,7 @@ class GraphMessages(MessageTarget):
         data: Mapping[str, Any],
         temperature: Any = 1.0,
         key: RandomKey | None = None,
+        first: Any = 0,
     ) -> dict[str, Any]:
         """Returns the natural parameters of every row's latents by name, with a leading axis of rows.
 
@@ -150,8 +151,9 @@ class GraphMessages(MessageTarget):
             data: arrays by name, `[rows, ...]`.
             temperature: T.
             key: for locals that draw; a fixed one where None.
+            first: the number of the first row, as in `row_bounds`.
         """
-        return self._eliminated(statistics, data, temperature, key)[1]
+        return self._eliminated(statistics, data, temperature, key, None, first)[1]
 
     def _eliminated(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -62,8 +62,8 @@ __all__ = [
 
 def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
-    natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y, key)
-    return {name: part.belief() for name, part in natural.items()}
+    statistics = expected_statistics(graph, belief, samples, key)
+    return over_blocks(lambda y, first: _latents(graph, statistics, y, key, first), rows.y)
 
 
 def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
@@ -95,8 +95,7 @@ def row_log_prob(graph: Any, belief: Belief, batch: Batch, samples: int, key: Ra
     r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`."""
     # Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
     # best bound.
-    log_weights = row_log_weights(graph, belief, batch, samples, key)
-    return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(float(len(log_weights)))
+    return _of_rows(_log_averages, 0, graph, belief, batch, samples, key)
 
 
 def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
@@ -105,20 +104,41 @@ def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key:
     # \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
     #
     # Source: Burda, Grosse & Salakhutdinov (2016), equation 8.
+    return _of_rows(_log_weights, 1, graph, belief, batch, samples, key)
+
+
+def _of_rows(
+    program: Callable[..., Array], axis: int, graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey
+) -> Array:
     of_theta, of_rows = jax.random.split(key)
     theta = belief.draws(of_theta, samples)
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
-    at = lambda i: jax.tree.map(lambda leaf: leaf[i % count], theta)
-    values = graph.importance_weighted().at_values()
-    draws = max(samples, count) if values.draws_latents else count
+    weighted = graph.importance_weighted().at_values()
+    draws = max(samples, count) if weighted.draws_latents else count
+    of_block = lambda y, first: program(graph, weighted, theta, y, jax.random.clone(of_rows), first, draws, count)
+    return over_blocks(of_block, batch.y, axis)
 
-    @jax.jit
-    def of_block(y: Targets, first: Array) -> Array:
-        rows, own = replace(batch, y=y), jax.random.clone(of_rows)
-        one = lambda i: values.row_bounds(graph.values_of(at(i)), rows, key=jax.random.fold_in(own, i), first=first)
-        return jax.lax.map(one, jnp.arange(draws))
 
-    return over_blocks(of_block, batch.y, axis=1)
+@partial(jax.jit, static_argnames=("draws", "count"))
+def _log_weights(
+    graph: Any, weighted: Any, theta: Params, y: Targets, key: RandomKey, first: Array, draws: int, count: int
+) -> Array:
+    ones = jnp.ones(len(jax.tree.leaves(y)[0]))
+    rows = Batch(x=ones, y=y, mask=ones, weight=ones)
+
+    def one(i: Array) -> Array:
+        values = graph.values_of(jax.tree.map(lambda leaf: leaf[i % count], theta))
+        return weighted.row_bounds(values, rows, key=jax.random.fold_in(key, i), first=first)
+
+    return jax.lax.map(one, jnp.arange(draws))
+
+
+@partial(jax.jit, static_argnames=("draws", "count"))
+def _log_averages(
+    graph: Any, weighted: Any, theta: Params, y: Targets, key: RandomKey, first: Array, draws: int, count: int
+) -> Array:
+    log_weights = _log_weights(graph, weighted, theta, y, key, first, draws, count)
+    return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(float(draws))
 
 
 def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
@@ -142,8 +162,9 @@ def _moments(graph: Any, beliefs: Mapping[str, Belief]) -> dict[str, Any]:
 
 
 @jax.jit
-def _latents(graph: Any, statistics: Statistics, y: Targets, key: RandomKey) -> dict[str, Any]:
-    return graph.row_latents(statistics, y, key=key)
+def _latents(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, first: Array) -> dict[str, Any]:
+    natural = graph.row_latents(statistics, y, key=key, first=first)
+    return {name: part.belief() for name, part in natural.items()}
 
 
 def predictive_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
@@ -156,13 +177,18 @@ def predictive_statistics(graph: Any, belief: Belief, samples: int, key: RandomK
     return {**statistics, **{site.name: site.kind.of(mean[site.name]) for site in of_mean if site.name in mean}}
 
 
-@jax.jit
 def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
     """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one."""
+    return over_blocks(lambda y, first: _completed(graph, statistics, y, key, first), rows.y)
+
+
+@jax.jit
+def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, first: Array) -> tuple[Any, Any]:
+    """Returns the same of a block of rows."""
     at, dtype = Environment(statistics), dtype_of(statistics)
     sites = in_dtype(graph.in_rows, dtype)
 
-    natural = graph.row_latents(statistics, rows.y, key=key)
+    natural = graph.row_latents(statistics, y, key=key, first=first)
 
     def one(data: Data, natural: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
@@ -189,7 +215,7 @@ def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) 
         return means, variances
 
     with lenient():
-        means, variances = jax.vmap(one)(rows.y, natural)
+        means, variances = jax.vmap(one)(y, natural)
     return (*means.values(), *variances.values()) if len(means) == 1 else (means, variances)
 
 
@@ -335,14 +361,14 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
 
     one = jax.eval_shape(lambda rows, first: of_blocks(rows, first), jnp.zeros(1), jnp.zeros((), jnp.int32))
     memory.demand(n * memory.bytes_of(one), f"{samples:,} draws of {n:,} rows", "ask for fewer rows at a time")
-    drawn = over_blocks(of_blocks, jnp.zeros(n), axis=1)
+    drawn = over_blocks(of_blocks, np.zeros(n), axis=1)
     told = {}
     for site in last:
         f = drawn[site.name][0]
         own = _shape(site)
         word = isinstance(site.factor, WordsFactor)
         shape = (n, *(() if word else (f.shape[2],) if own is None else own))
-        nothing = jnp.zeros(shape, f.dtype), jnp.zeros(shape, bool)
+        nothing = jax.device_put(np.zeros(shape, f.dtype)), jax.device_put(np.zeros(shape, bool))
         told[site.name] = DrawnEntries(*nothing, laws[site.name], *drawn[site.name])
     return told
 

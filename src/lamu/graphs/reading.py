@@ -19,6 +19,7 @@ from lamu.graphs.expressions import Environment, Indexed, Input, Variable
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
+from lamu.row_blocks import block, is_spread, joined_blocks, padded_blocks
 from lamu.typing import Array, Data
 
 __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed"]
@@ -94,26 +95,21 @@ _ARRAYS_AT_ONCE = 2  # arrays of the largest size: what an operation reads and w
 
 
 def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0) -> Any:
-    """Returns the function of all rows, in blocks of one size that fit in `lamu.memory.budget()`."""
+    """Returns the function of all rows, padded to blocks of one size that fit in `lamu.memory.budget()`."""
     leaves = jax.tree.leaves(data)
-    count, zero = leaves[0].shape[0], jnp.zeros((), jnp.int32)
+    count, number_of = leaves[0].shape[0], lambda first: jax.device_put(np.int32(first))
     if any(isinstance(leaf, Tracer) for leaf in leaves):
-        return function(data, zero)
-    most = min(count, _MOST)
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((most, *leaf.shape[1:]), jnp.asarray(leaf).dtype), data)
-    taken = _ARRAYS_AT_ONCE * memory.largest_array(function, shapes, zero)
-    rows = most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
-    if rows >= count:
-        return function(data, zero)
-    parts = []
-    for start in range(0, count, rows):
-        # The last block begins early enough to be whole, so that one compiled program serves all.
-        begin = min(start, count - rows)
-        block = jax.tree.map(lambda leaf: jnp.asarray(leaf)[begin : begin + rows], data)  # noqa: B023  (at once)
-        result = function(block, jnp.asarray(begin, jnp.int32))
-        cut = lambda leaf: jax.lax.slice_in_dim(leaf, start - begin, rows, axis=axis)  # noqa: B023  (at once)
-        parts.append(jax.tree.map(cut, result))
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
+        return function(data, number_of(0))
+    most = block(count, _MOST)
+    kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((most, *leaf.shape[1:]), kind(leaf)), data)
+    taken = _ARRAYS_AT_ONCE * memory.largest_array(function, shapes, number_of(0))
+    size = most if taken <= memory.budget() else block(count, max(1, most * memory.budget() // taken))
+    if size == count or (size > count and any(map(is_spread, leaves))):
+        return function(data, number_of(0))
+    blocks = enumerate(padded_blocks(data, count, size))
+    parts = [function(rows, number_of(number * size)) for number, rows in blocks]
+    return jax.tree.map(lambda *leaves: joined_blocks(leaves, count, axis), *parts)
 
 
 def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...], learned: bool = True) -> Arrays | Stream:

@@ -16,6 +16,7 @@ from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks
+from lamu.predictives.padding import by_programs, compiled_answers, drawn
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
@@ -24,6 +25,7 @@ from lamu.typing import Array, Belief, Inputs, Number, RandomKey, Rows, State, T
 __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 
 
+@compiled_answers(value=0, observed=0, f=1, dispersions=1, covariance=1)
 @record
 class DrawnVariable(Predictive):
     r"""One variable of rows, \(p(y_\mathrm{mis} \mid y_\mathrm{obs}) = \frac1S \sum_s \prod_j p(y_j \mid f_{sj})\)."""
@@ -89,6 +91,9 @@ class DrawnVariable(Predictive):
 
     def sample(self, key: RandomKey, n: int, first: object = 0) -> Array:
         # Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it.
+        by_program = drawn(self, key, n, first)
+        if by_program is not None:
+            return by_program
         of_number, of_entries = jax.random.split(key)
         numbers = jax.random.randint(of_number, (n,), 0, len(self.f))
         rows, entries = self.f.shape[1:3]
@@ -236,7 +241,7 @@ def drawn_rows(entries: Mapping[str, Any]) -> DrawnVariable | DrawnRows:
     variables = {
         name: part.value
         if part.observed is None
-        else DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions, part.covariance)
+        else by_programs(DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions, part.covariance))
         for name, part in entries.items()
     }
     only = next(iter(variables.values())) if len(variables) == 1 else None

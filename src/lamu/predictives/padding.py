@@ -1,14 +1,13 @@
 """Predictions of padded rows: one compiled call for any number of rows, of a few programs."""
 
-# A prediction is a program of the preparation and the rows, and a program is of one shape. Rows are therefore padded to
-# a ladder of sizes by repeating the last one, and what is answered is cut to the rows that were asked for. No row sees
-# another one, so that nothing changes but the rounding of products, whose order of summation is the shape's.
+# A prediction is a program of the preparation and of rows that are padded (`lamu.row_blocks`).
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -19,33 +18,15 @@ from jax.core import Tracer, eval_context
 from lamu import memory
 from lamu.compile_once import is_traced
 from lamu.predictives.interface import Predictive
-from lamu.typing import Array, PyTree, Rows
+from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
+from lamu.typing import Array, PyTree, RandomKey, Rows
 
-__all__ = ["MOST", "Opened", "RowWise", "block", "compiled_answers", "ladder", "opened", "padded"]
+__all__ = ["MOST", "Opened", "RowWise", "by_programs", "compiled_answers", "drawn", "opened", "padded"]
 
 MOST = 4096  # rows at a time: more are no faster
 _KNOWN = 256  # sizes that are remembered
-_FEW = 64  # rows up to which every second size is a power of two; above, every fourth
 
 _Class = TypeVar("_Class", bound=type[Predictive])
-
-
-def ladder(count: int) -> int:
-    """Returns the next of 1, 2, 3, 4, 6, 8, 12, ..., 64, 80, 96, 112, 128, 160, ...: a quarter of few rows more."""
-    return -(-count // _step(count - 1)) * _step(count - 1)
-
-
-@functools.lru_cache(maxsize=1024)
-def block(count: int, most: int) -> int:
-    """Returns how many rows each block of so many has: a size of the ladder, and at most `most`."""
-    most = most // _step(most) * _step(most)
-    return ladder(-(-count // -(-count // most)))
-
-
-def _step(below: int) -> int:
-    """Returns how far the sizes around a number are apart."""
-    power = 1 << below.bit_length()
-    return max(1, power // (4 if power <= _FEW else 8))
 
 
 class RowWise:
@@ -118,9 +99,9 @@ def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | No
         return None
     if count > found.most:
         return found.bytes_of_a_row
-    size = count if _is_spread(x) else block(count, min(found.room, MOST))
+    size = count if is_spread(x) else block(count, min(found.room, MOST))
     parts, means = [], []
-    for rows in _cut((x, offset), count, size):
+    for rows in padded_blocks((x, offset), count, size):
         part, mean = _predicted(ready.leaves, *rows, form=ready.form)
         parts.append(part)
         means.append(mean)
@@ -136,7 +117,7 @@ def _predicted(leaves: list[Any], x: Array, offset: Array | None, form: Any) -> 
 
 def _size(ready: Opened, x: Rows, offset: Rows | None) -> _Size | None:
     kind = lambda leaf: (leaf.shape[1:], leaf.dtype)
-    rows = x.shape[0] if _is_spread(x) else block(x.shape[0], MOST)
+    rows = x.shape[0] if is_spread(x) else block(x.shape[0], MOST)
     kinds = map(kind, (x,) if offset is None else (x, offset))
     question = rows, *kinds, memory.budget(), jax.dtypes.canonicalize_dtype(float)
     if question not in ready.sizes:
@@ -148,7 +129,7 @@ def _size(ready: Opened, x: Rows, offset: Rows | None) -> _Size | None:
 
 def _found_size(ready: Opened, x: Rows, offset: Rows | None, rows: int) -> _Size | None:
     room = ready.prepared.room(*_shapes((x, offset), rows), rows)
-    rows = rows if _is_spread(x) else block(rows, min(room, rows))
+    rows = rows if is_spread(x) else block(rows, min(room, rows))
     part = jax.eval_shape(functools.partial(_predicted, form=ready.form), ready.leaves, *_shapes((x, offset), rows))[0]
     if type(part) not in _ROW_FIELDS:
         return None
@@ -157,29 +138,9 @@ def _found_size(ready: Opened, x: Rows, offset: Rows | None, rows: int) -> _Size
     return _Size(room, size, memory.budget() // size)
 
 
-def _is_spread(x: Rows) -> bool:
-    """Whether rows lie on several devices, from which padding would gather them."""
-    return isinstance(x, jax.Array) and len(x.sharding.device_set) > 1
-
-
 def _shapes(rows: PyTree, count: int) -> PyTree:
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), kind(leaf)), rows)
-
-
-def _cut(rows: PyTree, count: int, size: int) -> Iterator[PyTree]:
-    """Yields blocks of rows, all of one size; the last one repeats its last row."""
-    if count == size:
-        yield rows
-        return
-    rows = jax.tree.map(np.asarray, rows)
-    for start in range(0, count, size):
-        missing = max(0, start + size - count)
-        yield jax.tree.map(lambda leaf: _filled(leaf[start : start + size], missing), rows)  # noqa: B023  (at once)
-
-
-def _filled(leaf: np.ndarray, missing: int) -> np.ndarray:
-    return np.concatenate([leaf, np.repeat(leaf[-1:], missing, axis=0)]) if missing else leaf
 
 
 class _Padded(NamedTuple):
@@ -195,11 +156,11 @@ class _Padded(NamedTuple):
         """Returns what the blocks answer as one, without the rows that fill them."""
         if self.total == self.size:
             return blocks[0]
-        return jax.tree.map(lambda *leaves: _joined(leaves, self.total, axis), *blocks)
+        return jax.tree.map(lambda *leaves: joined_blocks(leaves, self.total, axis), *blocks)
 
     def ask(self, question: str, arguments: tuple[Any, ...], axis: int, columns: PyTree = None) -> Any:
         """Returns the answer to a question of the blocks; columns are cut as the rows are."""
-        cut = [()] * len(self.parts) if columns is None else list(_cut((columns,), self.total, self.size))
+        cut = [()] * len(self.parts) if columns is None else list(padded_blocks((columns,), self.total, self.size))
         blocks = [_answer(part, question, *rows, *arguments) for part, rows in zip(self.parts, cut, strict=True)]
         return self.joined(blocks, axis)
 
@@ -212,12 +173,6 @@ def _answer(part: Predictive, question: str, *arguments: Any) -> PyTree:
     return member(*arguments) if callable(member) else member
 
 
-def _joined(leaves: tuple[Array, ...], count: int, axis: int) -> Array:
-    host = [np.asarray(leaf) for leaf in leaves]
-    whole = host[0] if len(host) == 1 else np.concatenate(host, axis=axis)
-    return jax.device_put(whole[(slice(None),) * axis + (slice(0, count),)])  # `jnp.asarray` compiles for each shape
-
-
 def _backed(rows: _Padded) -> Predictive:
     """Returns the predictive of the rows that were asked for; the arrays of its rows are made when they are read."""
     first = rows.parts[0]
@@ -228,9 +183,37 @@ def _backed(rows: _Padded) -> Predictive:
     return pred
 
 
+def by_programs(pred: Any) -> Any:
+    """Returns a predictive that is in memory as one that answers by programs of padded rows."""
+    fields = _ROW_FIELDS[type(pred)]
+    arrays = {name: getattr(pred, name) for name in fields}
+    leaves = jax.tree.leaves(arrays)
+    if is_traced() or any(isinstance(leaf, Tracer) or is_spread(leaf) for leaf in leaves):
+        return pred
+    axis, first = next((fields[name], leaf) for name in fields for leaf in jax.tree.leaves(arrays[name]))
+    count = first.shape[axis]
+    size = ladder(count)
+    to_size = lambda axis: lambda leaf: filled(np.asarray(leaf), size - count, axis) if size > count else leaf
+    part = replace(pred, **{name: jax.tree.map(to_size(axis), arrays[name]) for name, axis in fields.items()})
+    return _backed(_Padded([part], count, size, {}, {}))
+
+
+def drawn(pred: Predictive, key: RandomKey, n: int, first: Any) -> PyTree | None:
+    """Returns draws by a program of padded rows, `[n, N, ...]`; None of a predictive that has none."""
+    rows = _rows_behind(pred)
+    if rows is None or len(rows.parts) > 1:
+        return None
+    return rows.joined([_drawn(rows.parts[0], key, n, first)], 1)
+
+
+@functools.partial(jax.jit, static_argnames="n")
+def _drawn(part: Predictive, key: RandomKey, n: int, first: Any) -> PyTree:
+    return part.sample(key, n, first)
+
+
 _MOMENTS = ("variance", "std", "aleatoric", "epistemic", "total")  # of one program
 _PROPERTIES = ("mean", "probabilities", *_MOMENTS)
-_OF_TARGETS = {"log_prob": 0, "cdf": 0, "left_out": 1}  # the axis of the rows in the answer
+_OF_TARGETS = {"log_prob": 0, "cdf": 0, "left_out": 1, "by_draw": 1}  # the axis of the rows in the answer
 _OF_NUMBERS = ("_quantile", "_central", "_set")
 
 
@@ -246,6 +229,8 @@ def compiled_answers(**row_fields: int) -> Callable[[_Class], _Class]:
             plain: Any = inspect.getattr_static(cls, name)
             setattr(cls, name, property(_answered(plain.fget, name)))
         for name, axis in _OF_TARGETS.items():
+            if not hasattr(cls, name):
+                continue
             setattr(cls, name, _of_targets(getattr(cls, name), name, axis))
         for name in _OF_NUMBERS:
             setattr(cls, name, _of_numbers(getattr(cls, name), name))
