@@ -38,7 +38,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.priors import Normal
 from lamu.protocol import Choices, Info, Traits
-from lamu.running.checkpoints import Checkpoints
+from lamu.running.checkpoints import CheckpointError, Checkpoints
 from lamu.running.history import keeps
 from tests.for_each import for_each
 
@@ -166,10 +166,19 @@ def test_a_longer_run_keeps_its_draws_on_disk(tmp_path: Path) -> None:
         MODEL, (X, Y), sgld(0.02, draws=20, **given), batch_size=8, checkpoint=tmp_path / "run", resume=True
     )
     np.testing.assert_array_equal(flat(short.posterior.samples), flat(longer.posterior.samples)[:, :8])
-    assert flat(longer.posterior.samples).shape == (2, 20, 3)
+    whole = lamu.fit(MODEL, (X, Y), sgld(0.02, draws=20, **given), batch_size=8)
+    np.testing.assert_array_equal(flat(longer.posterior.samples), flat(whole.posterior.samples))
     next((tmp_path / "run" / "draws").iterdir()).unlink()
     with pytest.raises(ValueError, match="is missing"):
         lamu.fit(MODEL, (X, Y), sgld(0.02, draws=20, **given), batch_size=8, checkpoint=tmp_path / "run", resume=True)
+
+
+def test_cycles_of_another_length_are_another_run(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"chains": 2, "warmup": 8, "thinning": 1}
+    start = lambda draws: sgld(Cyclical(0.02, cycles=2), draws=draws, **given)
+    lamu.fit(MODEL, (X, Y), start(8), batch_size=8, checkpoint=tmp_path / "run")
+    with pytest.raises(CheckpointError, match="is of a run with settings="):
+        lamu.fit(MODEL, (X, Y), start(20), batch_size=8, checkpoint=tmp_path / "run", resume=True)
 
 
 def test_draws_that_fit_nowhere_are_refused_before_the_first_step() -> None:
