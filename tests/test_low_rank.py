@@ -222,9 +222,10 @@ def low_rank(columns: int, seed: int) -> LowRank:
     return LowRank(root, jax.tree.map(lambda leaf: jnp.asarray(generator.uniform(0.5, 2.0, leaf.shape)), like))
 
 
-@pytest.mark.parametrize("factored", [False, True])
-def test_compressed_step_is_the_straight_step_projected(factored: bool) -> None:
-    S, H, rate = low_rank(2, 0), low_rank(4, 1), 0.3
+@pytest.mark.parametrize(("factored", "columns"), [(False, 4), (True, 4), (True, 30)])
+def test_compressed_step_is_the_straight_step_projected(factored: bool, columns: int) -> None:
+    """Thirty columns, as eight draws have them, are more than a loop is written out for."""
+    S, H, rate = low_rank(2, 0), low_rank(columns, 1), 0.3
     S = S.factored() if factored else S
     like = S.values
     straight = (1 - rate) * S.dense(like) + rate * H.dense(like)

@@ -267,6 +267,8 @@ class LowRankEigen(Operator):
 
 # Accelerators shorten the factors of a float32 product unless told not to.
 _EXACT = jax.lax.Precision.HIGHEST
+# Columns that are rotated in one loop, every sum written out; compiling grows with their square.
+_WRITTEN_OUT = 24
 
 
 def _products(root: Params, v: Params) -> Array:
@@ -282,6 +284,10 @@ def _combine(root: Params, coefficients: Array) -> Params:
 def _between(one: Params, other: Params, weights: Params | None = None) -> Array:
     """Uᵀ diag(w) V, a column at a time: a processor is slow at products of two matrices this thin."""
     # Shape `[rank, rank]`.
+    if jax.tree.leaves(other)[0].shape[0] > _WRITTEN_OUT:
+        other = other if weights is None else jax.tree.map(lambda v, w: v * w[None], other, weights)
+        pairs = [(u.reshape(u.shape[0], -1), v.reshape(v.shape[0], -1)) for u, v in _pairs(one, other)]
+        return reduce(jnp.add, [jnp.matmul(u, v.T, precision=_EXACT) for u, v in pairs])
     columns = []
     for k in range(jax.tree.leaves(other)[0].shape[0]):
         column = jax.tree.map(lambda v: v[k], other)  # noqa: B023  (used at once)
@@ -317,11 +323,20 @@ def _compressed(groups: list[Params], weights: list[Number], values: Params, ran
         ]
         return reduce(jnp.add, terms)
 
+    def rotated(parts: tuple[Array, ...], by: Array) -> Array:
+        """The rotated columns that belong to some rows of the basis's transpose, or one of them."""
+        shares = zip(parts, jnp.split(by, starts[1:], axis=-1), strict=True)
+        return reduce(jnp.add, [jnp.tensordot(b.astype(u.dtype), u, axes=1, precision=_EXACT) for u, b in shares])
+
     def kept(*parts: Array) -> Array:
+        if sum(sizes) > _WRITTEN_OUT:
+            return rotated(parts, basis.T[dropped:])
         found = [column(parts, index) for index in range(dropped, sum(sizes))]
         return jnp.stack(found) if found else parts[0][:0]
 
     def held(d: Array, *parts: Array) -> Array:
+        if sum(sizes) > _WRITTEN_OUT:
+            return jax.lax.scan(lambda d, by: (d + rotated(parts, by) ** 2, None), d, basis.T[:dropped])[0]
         return reduce(jnp.add, [column(parts, index) ** 2 for index in range(dropped)], d)
 
     # Whoever reads the columns next must not make them again, once for every use.
