@@ -295,7 +295,7 @@ def test_over_several_devices(row: str, usual: dict[str, str]) -> None:
 @pytest.mark.stress
 @pytest.mark.parametrize("name", MAKERS)  # a process holds no more programs
 def test_every_algorithm_over_every_axis(name: str) -> None:
-    """On two shared cores eight devices alone take 8 to 64 s an algorithm, `mixture_vi` 164 s; all four four times."""
+    """On two shared cores eight devices alone take 8 to 64 s an algorithm, `mixture_vi` 164 s."""
     wrong = {row: said for row, said in outcomes(sweep(name)).items() if said}
     assert not wrong, wrong
 
