@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_843, 74_000),
+    "lines": (99_847, 74_000),
     "files": (407, 330),
     "lines of code": (48_472, 36_000),
     "lines of code, core": (32_632, 25_000),

@@ -14,14 +14,21 @@ from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks
-from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsRule, TangentOutputs, standard_normals
-from lamu.predictives.padding import RowWise, compiled_answers
+from lamu.predictives.linearised import (
+    Linearised,
+    LinearisedMarginal,
+    OfTangents,
+    OutputsRule,
+    TangentOutputs,
+    standard_normals,
+)
+from lamu.predictives.padding import compiled_answers
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.wrapper import at_positions
 from lamu.record import record, static
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.target import Target
-from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets
 
 __all__ = ["ClassProbabilities", "LaplaceBridge", "Probit"]
 
@@ -185,16 +192,8 @@ class LaplaceBridge(PredictiveRule):
 
 
 @record
-class _Shrunk(RowWise):
-    of: TangentOutputs
+class _Shrunk(OfTangents):
     temperature: Number
-
-    @property
-    def support(self) -> Support:
-        return self.of.model.likelihood.support
-
-    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
-        return self.of.room(x)
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         likelihood: Any = self.of.model.likelihood
@@ -205,16 +204,7 @@ class _Shrunk(RowWise):
 
 
 @record
-class _Bridged(RowWise):
-    of: TangentOutputs
-
-    @property
-    def support(self) -> Support:
-        return self.of.model.likelihood.support
-
-    def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
-        return self.of.room(x)
-
+class _Bridged(OfTangents):
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         likelihood: Any = self.of.model.likelihood
         return at_positions(_bridged(*_by_position(likelihood, *self.of.normal(x, offset))), likelihood)

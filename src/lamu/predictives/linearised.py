@@ -31,7 +31,15 @@ from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, DTypeLike, Params, PyTree, RandomKey, Rows, State
 
-__all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentDraws", "TangentOutputs"]
+__all__ = [
+    "ClosedForm",
+    "Linearised",
+    "LinearisedMarginal",
+    "OfTangents",
+    "OutputsRule",
+    "TangentDraws",
+    "TangentOutputs",
+]
 
 
 _NODES = 32  # of the Gauss–Hermite rule; not measured
@@ -154,17 +162,23 @@ class TangentOutputs:
 
 
 @record
-class _Tangent(RowWise):
-    """Normal outputs, with the likelihood put upon them."""
+class OfTangents(RowWise):
+    """What is made of outputs that are normal."""
 
     of: TangentOutputs
 
     @property
     def support(self) -> Support:
+        """Where targets lie."""
         return self.of.model.likelihood.support
 
     def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
         return self.of.room(x)
+
+
+@record
+class _Tangent(OfTangents):
+    """Normal outputs, with the likelihood put upon them."""
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         of = self.of
