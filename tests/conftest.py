@@ -20,6 +20,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
+jax.config.update("jax_traceback_in_locations_limit", 0)  # no lines of Python in programs: a fortieth of the time
 
 
 def share_the_compilers_context() -> None:

@@ -84,6 +84,7 @@ def test_adam_is_optaxs_chain() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.stress
 @for_each(
     "algorithm",
     [

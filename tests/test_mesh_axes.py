@@ -63,12 +63,9 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "mixture": lambda: A.mixture(A.ivon(0.1), components=8),
     "hmc": lambda: lamu.mcmc.hmc(chains=8, warmup=6, draws=4),
 }
-USUAL = [  # an axis, an algorithm and how many devices
-    "data adam 2",
+USUAL = [  # an axis, an algorithm and how many devices; all others at night
     "data vogn 8",
-    "model adam 8",
     "model ivon 4",
-    "samples bayes_by_backprop 2",
     "samples ivon 8",
 ]
 

@@ -124,14 +124,14 @@ def end_of_a_run(algorithm: object, size: int | None) -> list[object]:
     return [leaf for leaf in jax.tree.leaves(fit.state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
-STEPS = [  # one of each way to read gradients and curvatures; the others at night
-    lamu.algorithms.adam(1e-2),
-    lamu.algorithms.ivon(),
+STEPS = [  # one of each way to take steps; the others at night
     lamu.algorithms.vogn(),
-    lamu.algorithms.laplace(),
     lamu.mcmc.sgld(draws=6),
 ]
 MORE_STEPS = [
+    lamu.algorithms.adam(1e-2),
+    lamu.algorithms.ivon(),
+    lamu.algorithms.laplace(),
     lamu.algorithms.sgd(0.05, momentum=0.5),
     lamu.algorithms.rmsprop(1e-2),
     lamu.algorithms.sam(0.05),

@@ -122,6 +122,7 @@ def test_curvatures_keep_their_digits(curvature: object, structure: object) -> N
     assert min(kept) > 0.4, kept  # a sum that was rounded to 8 digits would be one of bfloat16's numbers
 
 
+@pytest.mark.stress
 @for_each(
     "algorithm",
     [

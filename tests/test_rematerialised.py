@@ -58,6 +58,7 @@ def test_less_is_kept(network: object, x: jax.Array) -> None:
     assert kept(Rematerialised(network)) < 0.5 * kept(network), (kept(Rematerialised(network)), kept(network))
 
 
+@pytest.mark.stress
 @for_each(
     "algorithm",
     [
