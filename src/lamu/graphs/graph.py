@@ -360,7 +360,7 @@ class Graph(GraphMessages):
         """Returns every variable of rows by draws, of new rows too."""
         if isinstance(rows, int):
             return new_rows(self, belief, rows, samples, key)
-        statistics = expected_statistics(self, belief, 1, key)  # for shapes
+        statistics = expected_statistics(self, belief, 1, jax.random.clone(key))  # for shapes
         return completed_by_draws(self, belief, asking(self, statistics, rows), samples, key)
 
     def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:

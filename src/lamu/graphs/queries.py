@@ -62,8 +62,9 @@ __all__ = [
 
 def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
-    statistics = expected_statistics(graph, belief, samples, key)
-    return over_blocks(lambda y, first: _latents(graph, statistics, y, key, first), rows.y)
+    of_theta, of_rows = jax.random.split(key)
+    statistics = expected_statistics(graph, belief, samples, of_theta)
+    return over_blocks(lambda y, first: _latents(graph, statistics, y, of_rows, first), rows.y)
 
 
 def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
