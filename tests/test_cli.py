@@ -267,8 +267,21 @@ def test_garbage_is_collected_seldom_while_a_command_runs_and_as_before_after_it
     before, during = gc.get_threshold(), []
     monkeypatch.setattr(commands, "app", lambda **_: during.append(gc.get_threshold()[0]))
     assert commands.main(["algorithms"]) == 0
-    assert during == [300_000]
+    assert during == [1_000_000]
     assert gc.get_threshold() == before
+
+
+def test_a_process_does_not_search_for_garbage_when_it_ends_and_a_caller_still_does(monkeypatch):
+    from lamu.cli import app as commands
+
+    frozen = []
+    monkeypatch.setattr(commands, "app", lambda **_: None)
+    monkeypatch.setattr(commands.gc, "freeze", lambda: frozen.append(True))
+    monkeypatch.setattr(sys, "argv", ["lamu", "algorithms"])
+    commands.main(["algorithms"])
+    assert not frozen
+    commands.main()
+    assert frozen
 
 
 def test_exit_codes_reach_the_shell():

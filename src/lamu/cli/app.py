@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 _DEBUG = "--debug"
-_OBJECTS = 300_000  # Python's own number is 700
+_OBJECTS = 1_000_000  # Python's own number is 700
 _OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 _Trust = Annotated[
     list[str] | None,
@@ -61,9 +61,9 @@ _Draws = Annotated[
 
 @contextmanager
 def _collected_seldom() -> Iterator[None]:
-    """Lets Python collect garbage only after 300,000 new objects, inside a `with` block."""
+    """Lets Python collect garbage only after a million new objects, inside a `with` block."""
     # Imports and traces make many objects and little garbage: collecting it took half a second of a command's start. A
-    # command that runs long still has its garbage collected; 300,000 objects are some tens of megabytes.
+    # command that runs long still has its garbage collected; a million objects are some hundred megabytes.
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *before[1:])
     try:
@@ -114,6 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         print(f"lamu: {sentence}{notes}", file=sys.stderr)
         return 2
+    finally:
+        if arguments is None:  # the process ends, and would search all that it has imported for garbage
+            gc.freeze()
     if result == 130:
         print("lamu: interrupted, and nothing was written", file=sys.stderr)
     return result if isinstance(result, int) else 0
