@@ -12,6 +12,7 @@ from lamu.data import split, table
 from lamu.data.columns import identifiers
 from lamu.data.leaks import leaks
 from lamu.data.sources import Source
+from lamu.tabular import peers
 from lamu.tabular.peers import PEERS, peer
 
 RANDOM = np.random.default_rng(0)
@@ -144,6 +145,22 @@ def test_peers_give_numbers_with_the_spread_of_held_out_rows():
     assert np.corrcoef(pred.mean, X[60:, 0])[0, 1] > 0.7
     assert 0.4 < float(np.sqrt(pred.variance[0])) < 1.2
     assert len(np.unique(np.asarray(pred.variance).round(6))) == 1
+
+
+@pytest.mark.parametrize(("values", "bins"), [(3, 3), (40, 40), (254, 254), (300, 255)])
+def test_boosting_has_bins_for_the_values_of_a_column_and_predicts_as_with_its_default(values, bins, monkeypatch):
+    x = np.stack([np.resize(np.arange(values), 1600) % values, np.resize([0, 1, 2], 1600)], axis=1).astype(float)
+    x[:1100, 0] %= 7  # the first rows have few of the values
+    x = RANDOM.permutation(x) if values == 40 else x
+    y = np.digitize(x[:, 0] + RANDOM.normal(size=1600), [2.0, 20.0, 150.0])
+    given = []
+    pipeline = peers._pipeline
+    monkeypatch.setattr(peers, "_pipeline", lambda *told: (given.append(told[-1]), pipeline(*told))[1])
+    few = peer("boosting", "classes", x[:1500], y[:1500], x[1500:], (0, 0), 4)
+    monkeypatch.setattr(peers, "_bins", lambda x: 255)
+    usual = peer("boosting", "classes", x[:1500], y[:1500], x[1500:], (0, 0), 4)
+    assert given == [bins, 255]
+    np.testing.assert_array_equal(few.f, usual.f)
 
 
 def test_peers_give_counts_a_mass():
