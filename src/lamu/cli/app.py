@@ -91,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     debug = False
+    if arguments is None:  # before NumPy is imported, whose idle threads otherwise wait busily, .3 s of lamu fit
+        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         # Anywhere, since it is asked for behind the command that has failed.
