@@ -6,6 +6,8 @@ runs on, and where they hold all of these they wait for ever: `FactorAnalysis` o
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,10 @@ import pytest
 
 import lamu
 from lamu import graphs
+from lamu.dtype_policy import lenient
 from lamu.families import MultivariateNormal
+from lamu.families.normal_wishart import swept
+from lamu.graphs.expressions import Environment
 from lamu.graphs.statistics import Vectors
 
 RANDOM = np.random.default_rng(0)
@@ -47,6 +52,46 @@ def test_inverse_and_log_determinant_are_those_of_numpy(size: int) -> None:
     np.testing.assert_allclose(belief.natural().log_partition(), A, rtol=1e-8)
     found = jax.grad(lambda values: MultivariateNormal.partition(values, ()))(belief.to_natural())
     np.testing.assert_allclose(found[1], belief.expectation().values[1], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [3, 6, 33])
+def test_what_is_swept_is_what_is_missing_given_the_rest(size: int) -> None:
+    """Each part beside NumPy, of rows with holes of their own, and its derivative beside differences."""
+    root = RANDOM.normal(size=(4, size, 2 * size))
+    P, missing = root @ np.swapaxes(root, 1, 2), RANDOM.uniform(size=(4, size)) < 0.5
+    missing[0], missing[1] = False, True
+    found, logdets = swept(jnp.asarray(P), jnp.asarray(missing))
+    for matrix, m, A, logdet in zip(P, missing, found, logdets, strict=True):
+        inner, across = matrix[np.ix_(m, m)], matrix[np.ix_(m, ~m)]
+        np.testing.assert_allclose(A[np.ix_(m, m)], -np.linalg.inv(inner), rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(A[np.ix_(m, ~m)], np.linalg.solve(inner, across), rtol=1e-8, atol=1e-10)
+        rest = matrix[np.ix_(~m, ~m)] - across.T @ np.linalg.solve(inner, across)
+        np.testing.assert_allclose(A[np.ix_(~m, ~m)], rest, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(logdet, np.linalg.slogdet(inner)[1], rtol=1e-10, atol=1e-12)
+
+    weights, step = RANDOM.normal(size=P.shape), RANDOM.normal(size=P.shape)
+    step = 1e-5 * (step + np.swapaxes(step, 1, 2))
+
+    def number(P: jax.Array) -> jax.Array:
+        A, logdets = swept(P, jnp.asarray(missing))
+        return jnp.sum(jnp.asarray(weights) * A) + jnp.sum(logdets)
+
+    slope = jnp.sum(jax.grad(number)(jnp.asarray(P)) * step)
+    np.testing.assert_allclose(slope, (number(jnp.asarray(P + step)) - number(jnp.asarray(P - step))) / 2, rtol=1e-6)
+
+
+def test_vectors_with_holes_call_nothing() -> None:
+    """Neither their density nor what is missing in them: a graph's rows each have holes of their own."""
+    factor: Any = graphs.MultivariateNormal(np.zeros(4), np.eye(4))
+    rows, observed = jnp.ones((50, 4)), jnp.asarray(RANDOM.uniform(size=(50, 4)) < 0.5)
+    at = Environment({})
+
+    def one(x: jax.Array, observed: jax.Array) -> Any:
+        with lenient():
+            return factor.log_density(Vectors.of(x), at, observed), factor.conditional(x, at, observed)
+
+    text = jax.jit(jax.vmap(one)).lower(rows, observed).compile().as_text()
+    assert not [line for line in text.splitlines() if "lapack" in line and "[50," in line]  # the one precision apart
 
 
 def test_a_matrix_that_is_not_positive_has_no_number() -> None:

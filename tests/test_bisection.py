@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.bisection import search
+from lamu.bisection import bisect, bisect_closely, search
+from lamu.graphs.statistics import shape_of_gamma
 
 
 def test_whole_numbers_are_found_in_as_many_steps_as_they_need() -> None:
@@ -25,3 +26,32 @@ def test_whole_numbers_are_found_in_as_many_steps_as_they_need() -> None:
         np.testing.assert_array_equal(np.round(found), turns)
     unbounded = search(is_below, (ends[0], jnp.full(50, jnp.inf)), whole=True)
     assert not np.isfinite(unbounded).any()  # it ends
+
+
+def test_bisection_stops_where_no_number_is_left() -> None:
+    """With the same digits; of entries whose answer is known in no step at all."""
+    turns = jnp.asarray(np.random.default_rng(1).normal(size=50), jnp.float32)
+    ends = jnp.full(50, -60.0, jnp.float32), jnp.full(50, 40.0, jnp.float32)
+    count = []
+    is_below = lambda t: (jax.debug.callback(lambda: count.append(1)), t < turns)[1]
+    found = bisect_closely(is_below, ends, 64)
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found, bisect(lambda t: t < turns, ends, 64))
+    assert 20 < len(count) < 60
+    count.clear()
+    same = jnp.zeros(50, jnp.float32)
+    bisect_closely(is_below, (same, same), 64).block_until_ready()
+    jax.effects_barrier()
+    assert not count
+
+
+def test_no_shape_is_sought_where_it_is_known() -> None:
+    """At a value of θ, as at all draws of it, the gap is zero; the others and all derivatives are as they were."""
+    log, log_mean = jnp.asarray([0.0, -0.5]), jnp.asarray([0.0, 0.1])
+    found = shape_of_gamma(log, log_mean)
+    assert np.isinf(found[0])
+    alone = shape_of_gamma(log[1], log_mean[1])
+    np.testing.assert_allclose(found[1], alone, rtol=1e-12)
+    slope = jax.grad(lambda log: 1.0 / shape_of_gamma(log, log_mean)[1] + jnp.sum(1.0 / shape_of_gamma(log, log_mean)))
+    expected = 2.0 * jax.grad(lambda log: 1.0 / shape_of_gamma(log, log_mean[1]))(log[1])
+    np.testing.assert_allclose(slope(log), [0.0, expected], rtol=1e-12)

@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (99_864, 74_000),
+    "lines": (99_887, 74_000),
     "files": (407, 330),
-    "lines of code": (48_475, 36_000),
-    "lines of code, core": (32_632, 25_000),
+    "lines of code": (48_491, 36_000),
+    "lines of code, core": (32_643, 25_000),
     "lines of code, graphs": (7_475, 6_000),
     "lines of code, tables": (8_378, 5_000),
     "lines of code, outside of the library": (0, 0),

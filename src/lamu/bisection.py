@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["Ends", "bisect", "doubled", "halved", "last_within", "narrowed", "search"]
+__all__ = ["Ends", "bisect", "bisect_closely", "doubled", "halved", "last_within", "narrowed", "search"]
 
 Ends = tuple[Array, Array]
 
@@ -17,6 +17,19 @@ Ends = tuple[Array, Array]
 def bisect(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Array:
     """Returns the point between two ends at which a monotone predicate turns from true to false, elementwise."""
     lower, upper = narrowed(is_below, ends, steps)
+    return (lower + upper) / 2
+
+
+def bisect_closely(is_below: Callable[[Array], Array], ends: Ends, most: int) -> Array:
+    """Returns the same to the last digit, in as many steps as that takes; nothing is differentiated through it."""
+
+    def going(state: tuple[Array, Ends]) -> Array:
+        number, (lower, upper) = state
+        middle = (lower + upper) / 2
+        return (number < most) & jnp.any((lower < middle) & (middle < upper))
+
+    start = (jnp.zeros((), jnp.int32), ends)
+    _, (lower, upper) = jax.lax.while_loop(going, lambda state: (state[0] + 1, halved(is_below, state[1])), start)
     return (lower + upper) / 2
 
 

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.bisection import bisect
+from lamu.bisection import bisect_closely
 from lamu.families.interface import IndependentDraws
 from lamu.operators import Dense, Diagonal
 from lamu.operators.interface import retracted
@@ -216,14 +216,17 @@ def _solve(linear: Callable[[Array], Array], target: Array) -> Array:
 
 def increasing_root(function: Callable[[Array], Array], target: Array, low: float, high: float) -> Array:
     """Returns the t in [low, high] at which an elementwise increasing function is `target`, by bisection."""
+    # Of a target that is NaN nothing is sought: it is where a shape is known without a search.
 
     def search(excess: Callable[[Array], Array], start: Array) -> Array:
-        return bisect(lambda t: excess(t) < 0, (jnp.full_like(start, low), jnp.full_like(start, high)), 64)
+        end = lambda at: jnp.where(jnp.isnan(start), jnp.zeros_like(start), jnp.full_like(start, at))
+        return bisect_closely(lambda t: excess(t) < 0, (end(low), end(high)), 64)
 
     def divide(linear: Callable[[Array], Array], right: Array) -> Array:
         return right / linear(jnp.ones_like(right))
 
-    return jax.lax.custom_root(lambda t: function(t) - target, jnp.zeros_like(target), search, divide)
+    start = jnp.where(jnp.isnan(target), target, jnp.zeros_like(target))
+    return jax.lax.custom_root(lambda t: function(t) - target, start, search, divide)
 
 
 # \[ q(\theta) = h(\theta) \exp\big( \langle \lambda, T(\theta) \rangle - A(\lambda) \big), \qquad

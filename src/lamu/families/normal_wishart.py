@@ -208,54 +208,68 @@ _SWEPT = 32  # entries, above which a matrix is factored by LAPACK
 _WRITTEN_OUT = 4  # entries, up to which the loop is written out: twice as fast, and longer to compile
 
 
-@jax.custom_jvp
 def _inverse(matrix: Array) -> Array:
-    return _inverse_and_logdet(matrix)[0]
+    return -swept(symmetric(matrix))[0]
 
 
-@_inverse.defjvp
-def _inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    inverse = _inverse(primals[0])
-    return inverse, -(inverse @ symmetric(tangents[0]) @ inverse)
+def _logdet(matrix: Array) -> Array:
+    return swept(symmetric(matrix))[1]
 
 
 @jax.custom_jvp
-def _logdet(matrix: Array) -> Array:
-    return _inverse_and_logdet(matrix)[1]
-
-
-@_logdet.defjvp
-def _logdet_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return _logdet(primals[0]), jnp.sum(_inverse(primals[0]) * tangents[0], axis=(-2, -1))
-
-
-def _inverse_and_logdet(matrix: Array) -> tuple[Array, Array]:
-    """Returns the inverse and log det of symmetric positive definite matrices; NaN where they are not."""
-    matrix, size = symmetric(matrix), matrix.shape[-1]
+def swept(P: Array, which: Array | None = None) -> tuple[Array, Array]:
+    """Returns −P_mm⁻¹, P_mm⁻¹ P_mo and P_oo − P_om P_mm⁻¹ P_mo, each in its place, and log det P_mm."""
+    # Of symmetric positive definite matrices; NaN where they are not. `which` says what m is, `[..., d]`: all where
+    # None.
+    size = P.shape[-1]
+    if which is not None:
+        P = jnp.broadcast_to(P, (*jnp.broadcast_shapes(P.shape[:-1], which.shape), size))
     if size > _SWEPT:
-        root = jnp.linalg.cholesky(matrix)
-        eye = jnp.broadcast_to(jnp.eye(size, dtype=root.dtype), root.shape)
-        inverse_root = solve_triangular(root, eye, lower=True)
-        inverse = jnp.swapaxes(inverse_root, -1, -2) @ inverse_root
-        return inverse, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+        return _factored(P, jnp.ones(P.shape[:-1], bool) if which is None else which)
     places = jnp.arange(size)
 
     def sweep(k: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        swept, log_pivots = state
-        column, here = jnp.take(swept, k, axis=-1), places == k
+        before, log_pivots = state
+        column, here = jnp.take(before, k, axis=-1), places == k
         pivot = jnp.take(column, k, axis=-1)[..., None]
         scaled = column / pivot
-        rest = swept - column[..., :, None] * scaled[..., None, :]
+        rest = before - column[..., :, None] * scaled[..., None, :]
         rest = jnp.where(here[:, None], scaled[..., None, :], rest)
         rest = jnp.where(here[None, :], jnp.where(here, -1.0 / pivot, scaled)[..., :, None], rest)
-        return rest, log_pivots + jnp.log(pivot[..., 0])
+        log_pivot = jnp.log(pivot[..., 0])
+        if which is None:
+            return rest, log_pivots + log_pivot
+        taken = jnp.take(which, k, axis=-1)
+        return jnp.where(taken[..., None, None], rest, before), log_pivots + jnp.where(taken, log_pivot, 0.0)
 
-    start = matrix, jnp.zeros_like(matrix[..., 0, 0])
-    if size <= _WRITTEN_OUT:
-        swept, logdets = functools.reduce(lambda state, k: sweep(k, state), range(size), start)
+    start = P, jnp.zeros_like(P[..., 0, 0])
+    if size <= _WRITTEN_OUT and which is None:
+        after, logdets = functools.reduce(lambda state, k: sweep(k, state), range(size), start)
     else:
-        swept, logdets = jax.lax.fori_loop(0, size, sweep, start)
-    return jnp.where(jnp.isnan(logdets)[..., None, None], jnp.nan, -swept), logdets
+        after, logdets = jax.lax.fori_loop(0, size, sweep, start)
+    return jnp.where(jnp.isnan(logdets)[..., None, None], jnp.nan, after), logdets
+
+
+@swept.defjvp
+def _swept_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Any, Any]:
+    (P, which), dP = primals, tangents[0]
+    A, logdets = swept(P, which)
+    G = -A if which is None else jnp.where(which[..., None, :], -A, jnp.eye(P.shape[-1], dtype=P.dtype))
+    own = G if which is None else jnp.where(which[..., :, None] & which[..., None, :], G, jnp.zeros_like(G))
+    return (A, logdets), (G @ dP @ transpose(G), jnp.sum(own * dP, axis=(-2, -1)))
+
+
+def _factored(P: Array, which: Array) -> tuple[Array, Array]:
+    """Returns the same by LAPACK."""
+    eye, rows, columns = jnp.eye(P.shape[-1], dtype=P.dtype), which[..., :, None], which[..., None, :]
+    root = jnp.linalg.cholesky(jnp.where(rows & columns, P, eye))
+    inverse_root = solve_triangular(root, jnp.broadcast_to(eye, root.shape), lower=True)
+    inverse = transpose(inverse_root) @ inverse_root
+    across = jnp.where(rows & ~columns, P, jnp.zeros_like(P))
+    onto = inverse @ across
+    of_others = jnp.where(rows | columns, onto + transpose(onto), P - transpose(across) @ onto)
+    logdets = 2.0 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+    return jnp.where(rows & columns, -inverse, of_others), logdets
 
 
 @record

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
+from lamu.families.normal_wishart import product, swept, transpose
 from lamu.graphs.expressions import Environment, Expression, KnownValue, ScaleProduct, lifted
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import (
@@ -213,12 +214,13 @@ class OfVectors(Factor):
     def _marginal(self, x: Array, at: Environment, observed: Array) -> Array:
         """Returns the log density of the entries that are there, of every vector; zero where there are none."""
         logdet, P, m, covariance, scatter = self._moments(at)
-        S, inner, _ = _apart(P, observed)
+        A, determinant = swept(P, ~observed)
+        S = jnp.where(observed[..., :, None] & observed[..., None, :], A, jnp.zeros_like(A))
         away = x - m
         scatter = jnp.sum(S * covariance, axis=(-2, -1)) if scatter is None else scatter
         square = jnp.einsum("...i,...ij,...j->...", away, S, away) + scatter
         count = jnp.sum(observed, axis=-1)
-        value = logdet - jnp.linalg.slogdet(inner)[1] - count * math.log(2.0 * math.pi) - square
+        value = logdet - determinant - count * math.log(2.0 * math.pi) - square
         return jnp.where(count > 0, value / 2.0, jnp.zeros_like(value))
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
@@ -240,29 +242,19 @@ class OfVectors(Factor):
     def conditional(self, x: Array, at: Environment, observed: Array) -> tuple[Array, Array]:
         """Returns mean and covariance of vectors given their entries that are there, `[..., d]` and `[..., d, d]`."""
         logdet, P, m, covariance, _ = self._moments(at)
-        _, inner, across = _apart(P, observed)
-        missing, eye = ~observed, jnp.eye(P.shape[-1], dtype=P.dtype)
-        onto = jnp.linalg.solve(inner, across)
-        gain, wider = eye + onto, _of_inverse(logdet, P, jnp.sum(missing, axis=-1))
-        own = jnp.linalg.inv(inner) * wider + gain @ covariance @ jnp.swapaxes(gain, -1, -2)
-        both = missing[..., :, None] & missing[..., None, :]
+        missing = ~observed
+        both, A = missing[..., :, None] & missing[..., None, :], swept(P, missing)[0]
+        onto = jnp.where(missing[..., :, None] & observed[..., None, :], A, jnp.zeros_like(A))
+        gain = jnp.eye(P.shape[-1], dtype=P.dtype) + onto
+        wider = _of_inverse(logdet, swept(P)[1], P.shape[-1], jnp.sum(missing, axis=-1))
+        own = gain @ covariance @ transpose(gain) - A * wider
         mean = m - jnp.einsum("...ij,...j->...i", onto, x - m)
         return jnp.where(observed, x, mean), jnp.where(both, own, jnp.zeros_like(own))
 
 
-def _apart(P: Array, observed: Array) -> tuple[Array, Array, Array]:
-    """Returns the precision of what is observed, that of the rest (one where observed), and what joins them."""
-    missing, eye = ~observed, jnp.eye(P.shape[-1], dtype=P.dtype)
-    block = lambda rows, columns: rows[..., :, None] & columns[..., None, :]
-    inner = jnp.where(block(missing, missing), P, eye)
-    across = jnp.where(block(missing, observed), P, jnp.zeros_like(P))
-    kept = jnp.where(block(observed, observed), P, jnp.zeros_like(P))
-    return kept - jnp.swapaxes(across, -1, -2) @ jnp.linalg.solve(inner, across), inner, across
-
-
-def _of_inverse(logdet: Array, P: Array, size: Any) -> Array:
+def _of_inverse(logdet: Array, log_mean: Array, dimension: int, size: Any) -> Array:
     """Returns E[Λ⁻¹] over (EΛ)⁻¹ for blocks of the Wishart with these means, `[..., 1, 1]`; infinite without a mean."""
-    room = 1.0 - (size + 1.0) / (2.0 * shape_of_gamma(logdet, jnp.linalg.slogdet(P)[1], P.shape[-1]))
+    room = 1.0 - (size + 1.0) / (2.0 * shape_of_gamma(logdet, log_mean, dimension))
     return jnp.where(room > 0, 1.0 / room, jnp.inf)[..., None, None]
 
 
@@ -301,11 +293,12 @@ class LocatedMultivariateNormal(OfVectors):
 
     def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
         of = self.of.of_kind(LocatedVectors, at)
-        m = jnp.linalg.solve(of.precision, of.first[..., None])[..., 0]
         P, d = of.precision, of.precision.shape[-1]
+        A, log_mean = swept(P)
+        m = -product(A, of.first)
         scatter = of.second - jnp.sum(of.first * m, axis=-1)
-        inverse = jnp.linalg.inv(P) * _of_inverse(of.logdet, P, float(d))
-        return of.logdet, P, m, inverse * (scatter / d)[..., None, None], scatter
+        covariance = -A * _of_inverse(of.logdet, log_mean, d, float(d)) * (scatter / d)[..., None, None]
+        return of.logdet, P, m, covariance, scatter
 
     def _complete(self, x: Inputs, at: Environment) -> Array:
         of = self.of.of_kind(LocatedVectors, at)

@@ -126,7 +126,7 @@ def shape_of_gamma(log: Array, log_mean: Array, dimension: int = 1) -> Array:
     """Returns a of the Gamma, or half the degrees of freedom of the Wishart, with a mean log; infinite without gap."""
     gap = log - log_mean
     known = gap > -64.0 * jnp.finfo(gap.dtype).eps * (1.0 + jnp.abs(log_mean))
-    return jnp.where(known, jnp.inf, gamma_shape(jnp.where(known, -1.0, gap), dimension))
+    return jnp.where(known, jnp.inf, gamma_shape(jnp.where(known, jnp.nan, gap), dimension))
 
 
 @record
