@@ -77,6 +77,13 @@ def test_a_command_tells_its_own_processor_time_and_memory_and_an_error_its_word
         command("a", [sys.executable, "-c", "raise SystemExit('no such thing')"]).turn()
 
 
+def test_a_command_keeps_bytecode_as_an_installed_package_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("KEPT", "1")
+    asked = "import os, sys; sys.exit(sys.dont_write_bytecode or 'KEPT' not in os.environ or os.environ['MORE'] != '2')"
+    command("a", [sys.executable, "-c", asked], {"MORE": "2"}).turn()
+
+
 def test_a_worker_runs_a_task_a_request_and_tells_why_it_ended(tmp_path: Path) -> None:
     (tmp_path / "toy_worker.py").write_text(
         "from benchmarks.speed.peers.worker import serve\n"

@@ -25,6 +25,7 @@ __all__ = ["Interval", "Side", "Turn", "Worker", "alternate", "carried", "comman
 ROOT = Path(__file__).parents[2]
 CLOCKS = ("wall", "processor")
 RESAMPLES = 2000
+UNUSUAL = "PYTHONDONTWRITEBYTECODE"  # installed packages are compiled once, and a checkout would be in each turn
 
 
 @dataclass(frozen=True)
@@ -154,12 +155,14 @@ def command(
         environment: variables beside those of this process.
     """
 
+    inherited = {variable: value for variable, value in os.environ.items() if variable != UNUSUAL}
+
     def turn() -> Turn:
         line = list(arguments() if callable(arguments) else arguments)
         with tempfile.TemporaryFile() as said:
             begun = time.perf_counter()
             process = subprocess.Popen(
-                line, cwd=ROOT, env={**os.environ, **(environment or {})}, stdout=said, stderr=subprocess.STDOUT
+                line, cwd=ROOT, env={**inherited, **(environment or {})}, stdout=said, stderr=subprocess.STDOUT
             )
             _, status, used = os.wait4(process.pid, 0)
             wall = time.perf_counter() - begun
