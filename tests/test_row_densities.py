@@ -150,3 +150,82 @@ def test_the_sum_is_the_log_of_the_mean_weight():
     found = averaged_weights(np.log(weights) - 700)
     np.testing.assert_allclose(found.value, np.log(weights.mean(axis=0)) - 700)
     np.testing.assert_allclose(found.error, weights.std(axis=0, ddof=1) / weights.mean(axis=0) / np.sqrt(300))
+
+
+def test_weights_of_fitted_proposals_are_traced_once_for_any_number_of_rows() -> None:
+    """A trace runs Newton's method through the decoder, and takes longer than the weights of some rows."""
+    traces = []
+
+    def decoded(w: Any, z: jax.Array) -> jax.Array:
+        traces.append(1)
+        return z @ w["slope"]
+
+    decoder = Trained(decoded, {"slope": jnp.asarray(W)})
+    encoder = Trained(lambda w, y: y @ w["slope"], {"slope": jnp.zeros((5, 4))})
+    posterior = posterior_of(lamu.latent.models.VAE(2, 5, decoder, encoder, lamu.likelihoods.Gaussian(NOISE)), 5)
+    weights = lambda y: fitted_log_weights(
+        posterior.model, posterior.belief, posterior.model.rows({"y": y}).full(), 4, jax.random.key(0)
+    )
+    whole = weights(rows())
+    traces.clear()
+    np.testing.assert_allclose(weights(rows()[:5]), whole[:, :5], rtol=1e-6)
+    assert not traces
+
+
+class _Odd:
+    """A belief of which every fourth draw is no number."""
+
+    def __init__(self, belief: Any) -> None:
+        self.belief = belief
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.belief, name)
+
+    def draws(self, key: Any, count: int) -> Any:
+        odd = lambda leaf: leaf.at[::4].set(jnp.nan) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        return jax.tree.map(odd, self.belief.draws(key, count))
+
+
+def test_draws_without_a_density_are_counted_and_count_as_zero() -> None:
+    """In the averages over draws of what all rows share."""
+    y = np.concatenate([np.random.default_rng(0).normal(size=(30, 2)), np.full((1, 2), 5.0)])
+    graph = lamu.graphs.models.GaussianMixture(2, 2)
+    posterior = lamu.fit(graph, {"y": y}, lamu.algorithms.vmp(), steps=5).posterior
+    batch, key = graph.rows({"y": y}).full(), jax.random.key(1)
+    whole = np.asarray(posterior.model.row_log_prob(posterior.belief, batch, 4000, key))
+    with pytest.warns(lamu.scores.UnreliableWeights, match=r"^1000 of 4000 draws .* at 31 of 31 rows: .* too low"):
+        found = np.asarray(posterior.model.row_log_prob(_Odd(posterior.belief), batch, 4000, jax.random.key(1)))
+    # A quarter of the draws is zero; the others leave an error of a few hundredths of a nat.
+    np.testing.assert_allclose(found, whole + np.log(0.75), atol=0.1)
+    with pytest.warns(lamu.scores.UnreliableWeights, match=r"^1 of 1 draws .* 31 rows, and 31 have no other and stay"):
+        found = posterior.model.row_log_prob(_Odd(posterior.belief), batch, 1, key)
+    assert np.isnan(np.asarray(found)).all()
+
+
+def test_a_weight_that_is_no_number_counts_as_zero_and_is_told() -> None:
+    log_weights = np.log(np.random.default_rng(0).uniform(0.5, 1.5, size=(200, 3)))
+    plain = averaged_weights(log_weights)
+    log_weights[7, 1], log_weights[9, 1], log_weights[7, 2] = np.nan, np.inf, -np.inf
+    with pytest.warns(lamu.scores.UnreliableWeights, match=r"^2 of 200 draws .* at 1 of 3 rows: "):
+        found = averaged_weights(log_weights)
+    np.testing.assert_allclose(found.value, plain.value, atol=0.02)
+    assert found.value[0] == plain.value[0]
+    assert np.all(found.value[1:] < plain.value[1:])
+    assert not found.unreliable.any()
+
+
+def test_missing_entries_of_a_row_have_a_density_where_a_draw_has_none() -> None:
+    from lamu.predictives.graph import DrawnRows, DrawnVariable
+    from lamu.predictives.padding import by_programs
+
+    f = np.random.default_rng(0).normal(size=(8, 3, 1, 1))
+    f[2, 1] = np.nan
+    law = lamu.likelihoods.Gaussian()
+    part = DrawnVariable(
+        jnp.zeros((3, 1)), jnp.zeros((3, 1), bool), law, jnp.asarray(f), {"log_scale": jnp.zeros((8, 3, 1, 1))}
+    )
+    y = jnp.zeros((3, 1))
+    expected = np.log(np.nansum(np.exp(norm.logpdf(f[..., 0, 0])), axis=0) / 8)
+    for ask in (part.log_prob, by_programs(part).log_prob, lambda y: DrawnRows({"y": part}).log_prob({"y": y})):
+        with pytest.warns(lamu.scores.UnreliableWeights, match=r"^1 of 8 draws .* at 1 of 3 rows"):
+            np.testing.assert_allclose(ask(y), expected, rtol=1e-6)

@@ -12,6 +12,7 @@ A point has the first one alone. Draws are judged by the split R-hat and the eff
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "RowLogProb",
     "Unconverged",
     "UnreliableWeights",
+    "averaged_densities",
     "averaged_weights",
     "pareto_shape",
 ]
@@ -249,11 +251,41 @@ class RowLogProb:
 
 
 class UnreliableWeights(UserWarning):
-    """Rows whose importance weights leave their log density open: how many, and what to use."""
+    """Rows whose weights leave their log density open, or draws without a density: how many, and what to do."""
+
+
+def averaged_densities(log_densities: Any) -> np.ndarray:
+    """Returns the log of the mean density of every row of `[S, N]` over draws, those that are no number as zero."""
+    log_densities = counted_out(np.asarray(log_densities))
+    most = log_densities.max(axis=0)
+    shift = np.where(np.isfinite(most), most, 0.0)
+    with np.errstate(divide="ignore"):
+        return (shift + np.log(np.mean(np.exp(log_densities - shift), axis=0))).astype(log_densities.dtype)
+
+
+def counted_out(log_densities: np.ndarray) -> np.ndarray:
+    """Returns log densities `[S, N]` with −∞ where one is NaN or ∞, which a warning counts; NaN where all are."""
+    # As zero they leave the average of importance weights a lower bound, which the average of the others is not.
+    unsound = np.isnan(log_densities) | (log_densities == np.inf)
+    if not unsound.any():
+        return log_densities
+    draws, rows = unsound.any(axis=1), unsound.any(axis=0)
+    lost = unsound.all(axis=0)
+    hidden = f", and {lost.sum()} have no other and stay NaN" if lost.any() else ""
+    warnings.warn(
+        f"{draws.sum()} of {len(draws)} draws have a density that is NaN or infinite at {rows.sum()} of {len(rows)} "
+        f"rows{hidden}: they count as a density of zero, so that these rows' log p is more likely too low; look for "
+        "draws that are not finite in posterior.sample(key, n), or compute in float64 "
+        '(jax.config.update("jax_enable_x64", True) before the fit)',
+        UnreliableWeights,
+        stacklevel=4,
+    )
+    return np.where(lost, np.nan, np.where(unsound, -np.inf, log_densities))
 
 
 def averaged_weights(log_weights: np.ndarray) -> RowLogProb:
     """Returns the log of the mean weight of every row of `[S, N]`, its error, and the shape of the largest weights."""
+    log_weights = counted_out(log_weights)
     most = log_weights.max(axis=0)
     weights = np.exp(log_weights - most)
     count, mean = len(weights), weights.mean(axis=0)

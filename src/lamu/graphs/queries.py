@@ -10,9 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import memory
 from lamu.compile_once import compiled_lightly, row_keys
+from lamu.convergence import averaged_densities
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
@@ -96,7 +98,10 @@ def row_log_prob(graph: Any, belief: Belief, batch: Batch, samples: int, key: Ra
     r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`."""
     # Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
     # best bound.
-    return _of_rows(_log_averages, 0, graph, belief, batch, samples, key)
+    found = _of_rows(_log_averages, 0, graph, belief, batch, samples, jax.random.clone(key))
+    if isinstance(found, Tracer) or np.isfinite(np.asarray(found)).all():
+        return found
+    return jax.device_put(averaged_densities(row_log_weights(graph, belief, batch, samples, key)))
 
 
 def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:

@@ -94,13 +94,14 @@ _MOST = 4096  # rows at a time: more are no faster
 _ARRAYS_AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
 
 
-def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0) -> Any:
+def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0, most: int | None = None) -> Any:
     """Returns the function of all rows, padded to blocks of one size that fit in `lamu.memory.budget()`."""
+    # `most`: rows at a time; 4,096 where None.
     leaves = jax.tree.leaves(data)
     count, number_of = leaves[0].shape[0], lambda first: jax.device_put(np.int32(first))
     if any(isinstance(leaf, Tracer) for leaf in leaves):
         return function(data, number_of(0))
-    most = block(count, _MOST)
+    most = block(count, most or _MOST)
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((most, *leaf.shape[1:]), kind(leaf)), data)
     taken = _ARRAYS_AT_ONCE * memory.largest_array(function, shapes, number_of(0))

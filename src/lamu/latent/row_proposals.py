@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.compile_once import subkey
+from lamu.compile_once import row_keys, subkey
 from lamu.convergence import LARGEST_ERROR, LARGEST_SHAPE, RowLogProb, UnreliableWeights, averaged_weights
 from lamu.graphs.chains import drawn_latents, log_proposal, with_values
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of
 from lamu.graphs.queries import IDLE_BELOW, divergences_of_units, expected_statistics, row_log_weights
+from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories, Numbers, Vectors
 from lamu.latent.bounds import Joint
 from lamu.latent.locals import Delta
@@ -121,11 +123,11 @@ def weighed_rows(graph: Any, belief: Belief, rows: Any, samples: int, key: Rando
     # narrow tell it together.
     shape = np.maximum(found.shape, np.median(found.shape))
     open_rows = np.flatnonzero(found.unreliable | (shape > _NO_VARIANCE))
-    if open_rows.size and can_propose(graph, belief, rows):
-        some = jax.tree.map(lambda leaf: jnp.asarray(leaf)[open_rows], rows)
+    if open_rows.size and can_propose(graph, rows):
+        some = jax.tree.map(lambda leaf: np.asarray(leaf)[open_rows], rows)
         again = averaged_weights(fitted_log_weights(graph, belief, some, samples, subkey(jax.random.clone(key), 7)))
         # Both are unbiased for p(y), so that a row of which neither tells is more likely too low than too high.
-        better = ~again.unreliable | (again.value > found.value[open_rows])
+        better = ~again.unreliable | ~(again.value <= found.value[open_rows])
         for ours, theirs in ((found.value, again.value), (found.error, again.error), (found.shape, again.shape)):
             ours[open_rows[better]] = theirs[better]
     left = np.flatnonzero(found.unreliable)
@@ -159,22 +161,34 @@ _GAIN = 1e-4  # nats that a step must promise
 _LARGEST = 256  # numbers of all latents of a row, up to which a Hessian of them is taken
 
 
-def can_propose(graph: Graph, belief: Belief, rows: Any) -> bool:
+def can_propose(graph: Graph, rows: Any) -> bool:
     """Returns whether all latents of rows are real numbers, few enough for a Hessian."""
-    row, _, _ = _first_row(graph, belief, rows.y, jax.random.key(0))
-    kinds = {site.kind for site in row.latent}
-    size = sum(math.prod(shape_of(site)) for site in row.latent)
+    first = jax.tree.map(lambda leaf: np.asarray(leaf)[0], rows.y)
+    latent = Row.of(graph.at_values().in_rows, graph.columns, first, 1.0, float).latent
+    kinds = {site.kind for site in latent}
+    size = sum(math.prod(shape_of(site)) for site in latent)
     return bool(kinds) and kinds <= {Numbers, Vectors} and size <= _LARGEST
 
 
 def fitted_log_weights(graph: Graph, belief: Belief, rows: Any, samples: int, key: RandomKey) -> np.ndarray:
     r"""Returns \(\log p(y, z_s \mid \theta_s) - \log q(z_s)\) of every row in nats, `[S, N]`, q fitted to the row."""
     of_theta, of_rows, of_moments = jax.random.split(key, 3)
-    _, statistics, sites = _first_row(graph, belief, rows.y, of_moments)
-    dtype, at = dtype_of(statistics, rows.weight), Environment(statistics)
-    theta = belief.draws(of_theta, samples)
-    count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     values = graph.at_values()
+    statistics, theta = dict(expected_statistics(values, belief, 32, of_moments)), belief.draws(of_theta, samples)
+    weights = lambda y, first: _fitted_log_weights(
+        values, statistics, theta, y, jax.random.clone(of_rows), first, samples
+    )
+    return np.asarray(over_blocks(weights, rows.y, axis=1, most=_AT_ONCE), float)
+
+
+@partial(jax.jit, static_argnames="samples")
+def _fitted_log_weights(
+    graph: Graph, statistics: dict[str, Any], theta: Params, y: Data, key: RandomKey, first: Array, samples: int
+) -> Array:
+    """Returns the same of a block of rows; each row's draws are those of its number."""
+    dtype, at = dtype_of(statistics, *jax.tree.leaves(y)), Environment(statistics)
+    sites = in_dtype(graph.in_rows, dtype)
+    count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
 
     def log_joint(at: Environment, data: Data, z: Params) -> Array:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
@@ -187,8 +201,8 @@ def fitted_log_weights(graph: Graph, belief: Belief, rows: Any, samples: int, ke
         log_density = lambda z: log_joint(at, data, unravel(z))
         of_start, of_draws = jax.random.split(key)
         starts = [flat]
-        if values.local:
-            starts.append(tree.ravel(drawn_latents(values.local, row, at, of_start)[0])[0])
+        if graph.local:
+            starts.append(tree.ravel(drawn_latents(graph.local, row, at, of_start)[0])[0])
         best = jnp.stack(starts)[jnp.argmax(jnp.stack([_finite(log_density(z)) for z in starts]))]
         mode, vectors, precision = _mode(log_density, best)
 
@@ -197,34 +211,18 @@ def fitted_log_weights(graph: Graph, belief: Belief, rows: Any, samples: int, ke
             scale = _FREEDOM / (2 * jax.random.gamma(of_scale, _FREEDOM / 2, dtype=dtype))
             noise = jax.random.normal(of_normal, mode.shape, dtype)
             z = mode + vectors @ (noise * jnp.sqrt(scale / precision))
-            here = Environment(values.values_of(jax.tree.map(lambda leaf: leaf[i % count], theta)))
+            here = Environment(graph.values_of(jax.tree.map(lambda leaf: leaf[i % count], theta)))
             log_q = lambda z: _log_t(jnp.sum(precision * (vectors.T @ (z - mode)) ** 2), precision)
-            if not values.local:
+            if not graph.local:
                 return log_joint(here, data, unravel(z)) - log_q(z)
-            other = tree.ravel(drawn_latents(values.local, row, here, of_local)[0])[0]
+            other = tree.ravel(drawn_latents(graph.local, row, here, of_local)[0])[0]
             z = jnp.where(i % 2 == 1, other, z)
-            log_own = _finite(log_proposal(values.local, row, here, jax.random.clone(of_local), unravel(z)))
-            return _finite(log_joint(here, data, unravel(z)) - jnp.logaddexp(log_q(z), log_own) + math.log(2))
+            log_own = _finite(log_proposal(graph.local, row, here, jax.random.clone(of_local), unravel(z)))
+            return log_joint(here, data, unravel(z)) - jnp.logaddexp(log_q(z), log_own) + math.log(2)
 
         return jax.lax.map(draw, jnp.arange(samples))
 
-    of_block = jax.jit(jax.vmap(of_row))
-    keys = jax.random.split(of_rows, len(jax.tree.leaves(rows.y)[0]))
-    parts = []
-    for begin in range(0, len(keys), _AT_ONCE):
-        some = jax.tree.map(lambda leaf: jnp.asarray(leaf)[begin : begin + _AT_ONCE], rows.y)  # noqa: B023  (at once)
-        parts.append(np.asarray(of_block(some, keys[begin : begin + _AT_ONCE]), float))
-    return np.concatenate(parts).T
-
-
-def _first_row(graph: Graph, belief: Belief, data: Data, key: RandomKey) -> tuple[Row, dict[str, Any], Any]:
-    """Returns the first row, the statistics of what all rows share, and the sites of a row."""
-    values = graph.at_values()
-    statistics = dict(expected_statistics(values, belief, 32, key))
-    dtype = dtype_of(statistics, *jax.tree.leaves(data))
-    sites = in_dtype(values.in_rows, dtype)
-    first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], data)
-    return Row.of(sites, graph.columns, first, 1.0, dtype), statistics, sites
+    return jax.vmap(of_row, out_axes=1)(y, row_keys(key, len(jax.tree.leaves(y)[0]), first))
 
 
 def _mode(log_density: Callable[[Array], Array], start: Array) -> tuple[Array, Array, Array]:
