@@ -145,7 +145,9 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
 
     def starts(self, key: RandomKey, batch: Batch, temperature: Numeric, count: int) -> dict[str, Belief]:
         """Returns beliefs that several ascents over all rows start from, by name, along a leading axis."""
-        if self.has_categories(batch) or self.has_alike_members(batch):
+        # Where few rows do not stand for all, and all are many, ascents would cost more than the fit.
+        few = min(self.short_ascent[1], len(batch.mask)) <= _POINTS
+        if self.has_categories(batch) or (self.has_alike_members(batch) and few):
             return best_starts(self, key, batch, temperature, count, max(_STARTS_OF_ASCENT, count))
         T = jnp.asarray(temperature, batch.weight.dtype)
         first = jax.jit(lambda key, number: self.first_beliefs(key, batch, T, number=number))

@@ -15,6 +15,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
+from lamu.graphs.documents import groups
 from lamu.graphs.exemplars import points, spread
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
@@ -206,17 +207,19 @@ def first_beliefs(
 ) -> dict[str, Any]:
     """Returns beliefs about the shared variables after one update from random latents."""
     # The latents of a row are a draw of their prior; shares are even, since a sparse draw would deal documents out to
-    # topics at random. Of a category only K rows have one, each another: every category starts from one row, far from
-    # those of the others. States of a series are those of the nearest of K times far apart: a draw of them would give
-    # all states the mean of the data. Shared numbers start at a draw, so that the sides of a product are not both zero,
-    # and so do the members of plates that only a draw tells apart. A vector that loadings multiply starts at principal
-    # directions, and a second update brings noise and relevance to the loadings that the first has found.
+    # topics at random, but those of topics say which documents are alike. Of a category only K rows have one, each
+    # another: every category starts from one row, far from those of the others. States of a series are those of the
+    # nearest of K times far apart: a draw of them would give all states the mean of the data. Shared numbers start at a
+    # draw, so that the sides of a product are not both zero, and so do the members of plates that only a draw tells
+    # apart. A vector that loadings multiply starts at principal directions, and a second update brings noise and
+    # relevance to the loadings that the first has found.
     local_key, shared_key = jax.random.split(key)
     alike = {name: s.factor.first_concentration for s in in_rows if s.factor.exchangeable for name in s.factor.names}
     statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)
     with lenient():
         places = _places(jax.random.fold_in(local_key, 2), in_rows, batch)
         principal = scores(jax.random.fold_in(local_key, 3), in_rows, batch, number)
+        places |= groups(jax.random.fold_in(local_key, 4), in_rows, batch)
     if principal is not None:
         places = {**places, principal[0]: principal[1]}
     keys = jax.random.split(jax.random.fold_in(local_key, 1), batch.mask.shape[0])
@@ -320,7 +323,8 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Enviro
             continue
         if site.kind is Probabilities:
             log = zeros[site.name].log
-            latent[site.name] = Probabilities.of(jnp.full_like(log, 1.0 / log.shape[-1]))
+            even = jnp.full_like(log, 1.0 / log.shape[-1])
+            latent[site.name] = Probabilities.of(places.get(site.name, even))
             continue
         if issubclass(site.kind, Series):
             # A draw of a walk with a diffuse start is far from the data, and squares of its steps have no digits left.
