@@ -12,6 +12,7 @@ import numpy as np
 import lamu
 from lamu.graphs import Normal
 from lamu.latent import generation
+from lamu.record import record
 
 
 def program(m: Any) -> None:
@@ -29,12 +30,20 @@ def apart(*keys: Any) -> bool:
     return len(np.unique(words, axis=0)) == len(words)
 
 
+@record
+class KeyOfDraw:
+    """A belief whose draw is its key."""
+
+    def sample(self, key: Any) -> Any:
+        return jax.random.key_data(key)
+
+
 def test_a_drawn_row_has_its_own_key_and_its_parameters_another(monkeypatch: Any) -> None:
     monkeypatch.setattr(lamu.Graph, "values_of", lambda self, theta: theta)
     monkeypatch.setattr(
         generation, "ancestral", lambda graph, theta, key: ({"theta": theta, "row": jax.random.key_data(key)}, None)
     )
-    posterior = SimpleNamespace(model=GRAPH, belief=SimpleNamespace(sample=jax.random.key_data))
+    posterior = SimpleNamespace(model=GRAPH, belief=KeyOfDraw())
     drawn = generation.generate(posterior, 5, jax.random.key(3))
     assert apart(drawn["theta"], drawn["row"])
 

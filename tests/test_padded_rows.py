@@ -259,3 +259,23 @@ def test_no_number_of_rows_compiles_what_a_graph_has_compiled(mixture: lamu.Post
         for count in (18, 20):
             asked(mixture, count)
     assert programs == [0]
+
+
+def test_no_number_of_rows_compiles_what_a_latent_model_has_compiled() -> None:
+    """New rows, holes and reconstructions: functions of rows, and not of the call."""
+    y = (RNG.random((20, 4)) < 0.5) * 1.0
+    posterior = lamu.fit(lamu.latent.models.VAE(2, 4), {"y": y}, lamu.algorithms.adam(0.01), steps=2).posterior
+
+    def found(count: int) -> dict[str, Any]:
+        key, holes = jax.random.key(0), y[:count].copy()
+        holes[:, 1] = np.nan
+        imputed = lamu.latent.impute(posterior, {"y": holes}, key, draws=3, warmup=2)["y"]
+        means = lamu.latent.reconstruct(posterior, {"y": y[:count]}, jax.random.key(1))["y"]
+        new = lamu.latent.generate(posterior, count, jax.random.key(2))["z"]
+        return {"imputed": np.asarray(imputed).swapaxes(0, 1), "means": means, "new": new}
+
+    whole = found(20)
+    with counted() as programs:
+        some = found(17)
+    assert programs == [0]
+    require_equal(some, jax.tree.map(lambda leaf: leaf[:17], whole), rtol=1e-6)

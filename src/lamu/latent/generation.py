@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import memory
+from lamu.compile_once import row_keys
 from lamu.data.arrays import Incomplete
 from lamu.graphs.chains import ancestral, chains_of_rows, drawn_site
 from lamu.graphs.expressions import Environment
+from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of
 from lamu.graphs.program import LearnedPrior
 from lamu.graphs.queries import asking, expected_statistics
@@ -18,7 +22,7 @@ from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.graphs.words import WordsFactor
 from lamu.latent.row_proposals import graph_of
-from lamu.typing import Array, Data, RandomKey, Statistics
+from lamu.typing import Array, Belief, Data, RandomKey, Statistics
 
 __all__ = ["analogies", "generate", "impute", "reconstruct"]
 
@@ -122,12 +126,19 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
             f"how many {words[0]} a document has is no part of the model; draw words by predict({n}).sample(key, m)"
         )
 
-    @jax.jit
+    drawn = lambda rows, first: _generated(graph, posterior.belief, jax.random.clone(key), len(rows), first)
+    return over_blocks(drawn, np.zeros(n))
+
+
+@partial(jax.jit, static_argnames="count")
+def _generated(graph: Graph, belief: Belief, key: RandomKey, count: int, first: Array) -> dict[str, Array]:
+    """Returns rows from a number on, each drawn by its number."""
+
     def one(key: RandomKey) -> dict[str, Array]:
         of_theta, of_row = jax.random.split(key)
-        return ancestral(graph, graph.values_of(posterior.belief.sample(of_theta)), of_row)[0]
+        return ancestral(graph, graph.values_of(belief.sample(of_theta)), of_row)[0]
 
-    return jax.lax.map(one, jax.random.split(key, n))
+    return jax.lax.map(one, row_keys(key, count, first))
 
 
 def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: int = 50) -> dict[str, Array]:
@@ -183,20 +194,27 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
     if not holes:
         raise ValueError("the rows have no missing entry; write NaN where an entry is to be drawn, or use generate(n)")
 
+    size = draws * sum(memory.bytes_of(part.value) for part in holes.values())
+    memory.demand(size, f"{draws:,} draws of all rows", "ask for fewer draws, or for some of the rows at a time")
+    chain = lambda data, first: _imputed(graph, statistics, data, jax.random.clone(of_chain), first, draws, warmup)
+    return over_blocks(chain, data, axis=1)
+
+
+@partial(jax.jit, static_argnames=("draws", "warmup"))
+def _imputed(
+    graph: Graph, statistics: Statistics, data: Data, key: RandomKey, first: Array, draws: int, warmup: int
+) -> dict[str, Array]:
+    """Returns draws of what is missing in a block of rows, `[draws, rows, ...]`."""
+    holes = {name: part for name, part in data.items() if isinstance(part, Incomplete)}
+
     def kept(row: Row, here: Environment, missing: Any, values: Any, *_: Any) -> dict[str, Array]:
         """Returns what had holes; a label that other variables need is a latent of the row."""
         labels = [name for name in holes if name not in missing]
         own = {name: jnp.argmax(values[name], axis=-1).astype(holes[name].value.dtype) for name in labels}
         return {**missing, **own}
 
-    @jax.jit
-    def chain(statistics: Statistics, data: Data, key: RandomKey, first: Array) -> dict[str, Array]:
-        found = chains_of_rows(graph, statistics, data, key, kept, draws, warmup, first)
-        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
-
-    size = draws * sum(memory.bytes_of(part.value) for part in holes.values())
-    memory.demand(size, f"{draws:,} draws of all rows", "ask for fewer draws, or for some of the rows at a time")
-    return over_blocks(lambda data, first: chain(statistics, data, jax.random.clone(of_chain), first), data, axis=1)
+    found = chains_of_rows(graph, statistics, data, key, kept, draws, warmup, first)
+    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
 
 
 def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
@@ -226,6 +244,17 @@ def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
     graph, data = graph_of(posterior), posterior.model.read(rows).y
     of_theta, of_rows, of_means = jax.random.split(key, 3)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
+    one = lambda y, first: _reconstructed(
+        graph, statistics, y, jax.random.clone(of_rows), jax.random.clone(of_means), first
+    )
+    return over_blocks(one, data)
+
+
+@jax.jit
+def _reconstructed(
+    graph: Graph, statistics: Statistics, data: Data, of_rows: RandomKey, of_means: RandomKey, first: Array
+) -> dict[str, Array]:
+    """Returns the means of a block of rows."""
     sites = in_dtype(graph.in_rows, dtype_of(statistics))
 
     def one(own: Any, natural: Any, key: RandomKey) -> dict[str, Array]:
@@ -236,10 +265,8 @@ def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
         seen = [site for site in sites if site.name in own]
         return {site.name: _mean(site, here, jax.random.fold_in(key, n)) for n, site in enumerate(seen)}
 
-    natural = graph.row_latents(statistics, data, key=of_rows)
-    count = len(jax.tree.leaves(data)[0])
-    keys = jax.vmap(lambda i: jax.random.fold_in(of_means, i))(jnp.arange(count, dtype=jnp.int32))
-    return jax.jit(jax.vmap(one))(data, natural, keys)
+    natural = graph.row_latents(statistics, data, key=of_rows, first=first)
+    return jax.vmap(one)(data, natural, row_keys(of_means, len(jax.tree.leaves(data)[0]), first))
 
 
 def _mean(site: Any, here: Environment, key: RandomKey) -> Array:
