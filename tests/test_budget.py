@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (100_065, 74_000),
+    "lines": (100_066, 74_000),
     "files": (408, 330),
     "lines of code": (48_586, 36_000),
     "lines of code, core": (32_679, 25_000),

@@ -49,7 +49,10 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if not given.report:
         measure(chosen, folder, given.quick, given.again)
-    found = [json.loads(path.read_text()) for name in known if (path := folder / f"{name}.json").is_file()]
+    # What has all its turns, and where it has none the quick ones.
+    full, quick = given.out / "full", given.out / "quick"
+    paths = (next((path for f in (full, quick) if (path := f / f"{name}.json").is_file()), None) for name in known)
+    found = [json.loads(path.read_text()) for path in paths if path is not None]
     found = [told | {"title": known[told["name"]].title, "why": known[told["name"]].why} for told in found]
     results = {"machine": json.loads((folder / "machine.json").read_text()), "rows": found}
     (given.out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False), encoding="utf-8")
