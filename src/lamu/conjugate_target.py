@@ -227,7 +227,7 @@ def updated(
 # development seeds of 200,000 rows of a mixture svi found all five centres in none from one start, and in eight from
 # the best of these. Of 20 seeds of vmp on fourteen mixtures and hidden Markov models 31 % of single starts ended at
 # least five nats below the best, and none of the best of these. The points are all that a run starts from: by 2,000 of
-# 20,000 rows, 24 columns and 20 components three seeds ended 10,700 to 17,200 nats below where they do by these.
+# 20,000 rows, 24 columns and 20 components three seeds ended 12,800 to 15,900 nats below where they do by these.
 _STARTS, _SWEEPS, _POINTS = 16, 40, 4_096
 _STARTS_OF_ASCENT = 8  # of what goes on to sweep over all rows; after 20 sweeps the bounds of some do not tell yet
 
