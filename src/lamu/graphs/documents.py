@@ -37,7 +37,9 @@ def groups(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dict
         if words is None or not isinstance(site.factor, WordsFactor):
             continue
         share, shape = site.factor.share, site.factor.topic.shape
-        if isinstance(share, Variable) and share.name in latents - found.keys() and shape is not None:
+        if not isinstance(share, Variable) or shape is None or not len(shape) == words[0].ndim == 2:
+            continue
+        if share.name in latents - found.keys():
             (ids, counts), (K, V) = words, shape
             z = _grouped(jax.random.fold_in(key, number), ids, counts, batch.mask * batch.weight, K, V)
             found[share.name] = (1.0 - _EVEN) * z + _EVEN / K
@@ -66,9 +68,8 @@ def _grouped(key: RandomKey, ids: Array, counts: Array, weight: Array, K: int, V
     _, far = jax.lax.scan(choose, jnp.ones(len(ids), part.dtype), (jnp.arange(K), noise))
 
     def grouped(topics: Array) -> Array:
-        log = jnp.log(
-            jnp.maximum(topics / jnp.sum(topics, axis=0, keepdims=True), jnp.finfo(topics.dtype).tiny)
-        )  # of words not seen
+        tiny = jnp.finfo(topics.dtype).tiny  # of words that are not seen, and of no documents
+        log = jnp.log(jnp.maximum(topics / jnp.maximum(jnp.sum(topics, axis=0, keepdims=True), tiny), tiny))
         words = jnp.minimum(length, _WORDS) * part
         return jax.nn.softmax(jnp.einsum("dw,dwk->dk", words, log[ids]), axis=1)
 
