@@ -105,9 +105,9 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
 
     @abstractmethod
     def first_beliefs(
-        self, key: RandomKey, batch: Batch, temperature: Numeric = 1.0, *, number: Numeric = 0
+        self, key: RandomKey, batch: Batch, temperature: Numeric = 1.0, *, number: Numeric | None = None
     ) -> dict[str, Belief]:
-        """Returns beliefs to start from, by name; number says which of several starts it is."""
+        """Returns beliefs to start from, by name; number says which start of ascents over all rows it is."""
 
     def held(self) -> dict[str, Belief]:
         """Returns the statistics of what is no part of a belief, by name; none by default."""
@@ -267,7 +267,7 @@ def best_starts(
                 statistics = {**statistics, **{name: target.kinds[name].under(beliefs[name]) for name in names}}
             return beliefs, value
 
-        first = target.first_beliefs(key, rows, T)
+        first = target.first_beliefs(key, rows, T, number=0)
         return jax.lax.fori_loop(0, sweeps, sweep, (first, jnp.asarray(-jnp.inf, T.dtype)))
 
     # The steps of a series cost what they cost for one start; rows of all would fill a cache.

@@ -256,7 +256,7 @@ class GraphMessages(MessageTarget):
         temperature: Any = 1.0,
         given: Mapping[str, Any] | None = None,
         *,
-        number: Numeric = 0,
+        number: Numeric | None = None,
     ) -> dict[str, Any]:
         """Returns beliefs about the shared variables to start from, by name: after one update from random latents.
 
@@ -265,7 +265,8 @@ class GraphMessages(MessageTarget):
             batch: some rows.
             temperature: T.
             given: the statistics of what is no part of the belief; of what is held where None.
-            number: which of several starts it is; the first of a factor model is the same for every key.
+            number: which start of ascents over all rows it is; the first of a factor model is the same for every key.
+                None for other runs.
         """
         known = self.held() if given is None else dict(given)
         shared, in_rows, known = in_dtype((self.shared, self.in_rows, known), batch.weight.dtype)

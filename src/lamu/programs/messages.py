@@ -281,7 +281,7 @@ class SiteMessages(MessageTarget):
         return bool(self.joint.categories) and self.has_rows
 
     def first_beliefs(
-        self, key: RandomKey, batch: Batch, temperature: Any = 1.0, *, number: Numeric = 0
+        self, key: RandomKey, batch: Batch, temperature: Any = 1.0, *, number: Numeric | None = None
     ) -> dict[str, Any]:
         """Returns beliefs about the latent sites to start from, by name: after one update of each.
 
