@@ -71,6 +71,7 @@ def test_a_picture_leads_to_the_code_that_drew_it(gallery) -> None:
 def test_a_page_names_what_drew_its_pictures() -> None:
     drawn = {
         "benchmarks.png": "make bench",
+        "benchmarks_growth.png": "make bench",
         "bounded_influence.png": "examples/bounded_influence.py",
         "calibration.png": "lamu fit diabetes",
         "influence.png": "examples/most_influential_rows.py",

@@ -210,6 +210,9 @@ def growth_picture(rows: Sequence[dict[str, Any]], path: Path) -> bool:
             axis.loglog(told["sizes"], curve["seconds"], "o-", markersize=3, label=f"{name}, {curve['exponent']:.2f}")
         axis.set_title(told["title"], fontsize=8)
         axis.set_xlabel(told["size"], fontsize=8)
+        axis.set_xticks(told["sizes"], [f"{size:,}" for size in told["sizes"]])
+        axis.minorticks_off()
+        axis.tick_params(labelsize=7)
         axis.legend(fontsize=6)
     for axis in list(axes.flat)[len(found) :]:
         axis.set_visible(False)
