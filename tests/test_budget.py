@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (100_070, 74_000),
+    "lines": (100_075, 74_000),
     "files": (408, 330),
-    "lines of code": (48_588, 36_000),
+    "lines of code": (48_592, 36_000),
     "lines of code, core": (32_679, 25_000),
-    "lines of code, graphs": (7_531, 6_000),
+    "lines of code, graphs": (7_535, 6_000),
     "lines of code, tables": (8_378, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.505, 0.5),

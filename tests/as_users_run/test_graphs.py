@@ -122,6 +122,11 @@ def test_holes_of_an_autoencoder_are_filled() -> None:
     assert np.all((mean[:, 4:] > 0) & (mean[:, 4:] < 1))
 
 
+def test_a_key_is_no_number_of_rows() -> None:
+    with pytest.raises(TypeError, match=r"is no number of rows; call generate\(posterior, n, key\)"):
+        lamu.latent.generate(autoencoder(), jax.random.key(0), 3)
+
+
 FACES = {
     "mixture": (GaussianMixture(2, random_state=0), lambda x: x),
     "factors": (FactorAnalysis(1, random_state=0), lambda x: x),

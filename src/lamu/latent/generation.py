@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from functools import partial
 from typing import Any
 
@@ -104,7 +105,7 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
         Draws by the name of every variable of a row, `[n, ...]`; of a category a one-hot vector.
 
     Raises:
-        TypeError: for a model that is no graph, rows with inputs, or documents.
+        TypeError: for a number that is not whole, a model that is no graph, rows with inputs, or documents.
         ValueError: for fewer than one row.
 
     Examples:
@@ -116,6 +117,10 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
         ((3, 5), (3, 2))
     """
     graph = graph_of(posterior)
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(f"n={n!r} is no number of rows; call generate(posterior, n, key)") from None
     if n < 1:
         raise ValueError(f"n={n!r} draws nothing; ask for at least one row")
     if graph.columns:
