@@ -189,7 +189,7 @@ def test_documents_alike_are_of_one_group() -> None:
 
 @pytest.mark.stress
 def test_topics_are_not_held_by_the_documents_that_chose_their_start() -> None:
-    """Ten topics in 400 documents: single starts from draws end 1,000 nats below the best in the median."""
+    """Ten topics in 400 documents: single starts from draws end 2,000 nats below the best in the median."""
     data = {"words": documents(10, 100, 400)}
     bounds = [
         lamu.fit(models.Topics(10, 100), data, lamu.algorithms.vmp(), seed=seed, progress=False).posterior.evidence

@@ -49,10 +49,11 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if not given.report:
         measure(chosen, folder, given.quick, given.again)
-    # What has all its turns, and where it has none the quick ones.
-    full, quick = given.out / "full", given.out / "quick"
-    paths = (next((path for f in (full, quick) if (path := f / f"{name}.json").is_file()), None) for name in known)
-    found = [json.loads(path.read_text()) for path in paths if path is not None]
+    # Of a row with all its turns and with quick ones what was measured last.
+    ends = [
+        [path for path in given.out.glob(f"*/{name}.json") if path.parent.name in ("full", "quick")] for name in known
+    ]
+    found = [json.loads(max(paths, key=lambda path: path.stat().st_mtime).read_text()) for paths in ends if paths]
     found = [told | {"title": known[told["name"]].title, "why": known[told["name"]].why} for told in found]
     results = {"machine": json.loads((folder / "machine.json").read_text()), "rows": found}
     (given.out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False), encoding="utf-8")
