@@ -16,7 +16,9 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from lamu import tree
+from lamu.convergence import sound_average
 from lamu.data.batch import Batch
+from lamu.families.interface import finite_draws
 from lamu.target import ConstrainedTarget, Target
 from lamu.typing import Array, Belief, Numeric, Params, PyTree, RandomKey, State, Statistics
 
@@ -71,12 +73,18 @@ class ConjugateTarget(Target):
 
     def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws."""
-        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
-        return logsumexp(values, axis=0) - jnp.log(float(len(values)))
+        values = _log_likelihoods(self, finite_draws(belief.draws(key, samples)), batch)
+        return sound_average(logsumexp(values, axis=0) - jnp.log(float(len(values))), lambda: values)
 
     @abstractmethod
     def shared_log_joint(self, statistics: Statistics) -> Array:
         """Returns the log density of what all rows share in nats; zero where the prior enters the belief exactly."""
+
+
+@jax.jit
+def _log_likelihoods(target: Target, draws: Params, batch: Batch) -> Array:
+    """Returns the log density of every row given each draw, `[S, N]`."""
+    return jnp.asarray(jax.lax.map(lambda params: target.log_likelihood(params, {}, batch)[0], draws))
 
 
 class MessageTarget(ConjugateTarget, ConstrainedTarget):

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
+from jax.core import Tracer
 
 from lamu.record import measured, record, static
 
@@ -30,9 +33,10 @@ __all__ = [
     "RowLogProb",
     "Unconverged",
     "UnreliableWeights",
-    "averaged_densities",
     "averaged_weights",
+    "is_sound",
     "pareto_shape",
+    "sound_average",
 ]
 
 FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over coordinates
@@ -254,13 +258,30 @@ class UnreliableWeights(UserWarning):
     """Rows whose weights leave their log density open, or draws without a density: how many, and what to do."""
 
 
-def averaged_densities(log_densities: Any) -> np.ndarray:
-    """Returns the log of the mean density of every row of `[S, N]` over draws, those that are no number as zero."""
-    log_densities = counted_out(np.asarray(log_densities))
-    most = log_densities.max(axis=0)
-    shift = np.where(np.isfinite(most), most, 0.0)
-    with np.errstate(divide="ignore"):
-        return (shift + np.log(np.mean(np.exp(log_densities - shift), axis=0))).astype(log_densities.dtype)
+def is_sound(log_densities: Any) -> bool:
+    """Whether no log density is NaN or ∞; true of what is traced, whose numbers nobody knows."""
+    if isinstance(log_densities, Tracer):
+        return True
+    found = np.asarray(log_densities)
+    return not bool(np.any(np.isnan(found) | np.isposinf(found)))
+
+
+def sound_average(average: Any, by_draw: Callable[[], Any], log_weights: Any = None) -> Any:
+    """Returns the log of an average of densities; where a draw made it no number, with that draw's density as zero.
+
+    Args:
+        average: what a program found, `[N]`.
+        by_draw: returns the log densities that it averaged, `[S, N]`; asked only where the average is no number.
+        log_weights: of the draws, `[S]`, normalised; equal where None.
+    """
+    # A program cannot warn, so that its answer is looked at here; a second average is rare, and not a program.
+    if is_sound(average):
+        return average
+    log_densities = counted_out(np.asarray(by_draw()))
+    each = -math.log(len(log_densities)) if log_weights is None else np.asarray(log_weights)[:, None]
+    with np.errstate(invalid="ignore"):  # NaN where no draw has a density
+        found = np.logaddexp.reduce(log_densities + each, axis=0)
+    return jax.device_put(found.astype(log_densities.dtype))
 
 
 def counted_out(log_densities: np.ndarray) -> np.ndarray:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
 
-from lamu.compile_once import compiled_lightly
-from lamu.typing import Params, RandomKey
+from lamu.compile_once import compiled_lightly, compiled_once, is_traced
+from lamu.convergence import UnreliableWeights
+from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Family", "IndependentDraws", "independent_draws", "told"]
+__all__ = ["Family", "IndependentDraws", "finite_draws", "independent_draws", "told"]
 
 
 @runtime_checkable
@@ -117,3 +120,27 @@ class IndependentDraws:
 def independent_draws(belief: Any, key: RandomKey, count: int) -> Params:
     """Returns samples of a belief along a leading axis; sample i depends on the key and i alone."""
     return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))
+
+
+def finite_draws(draws: Params) -> Params:
+    """Returns the draws that hold neither NaN nor infinity, of which a warning counts the others; all if none is so."""
+    # What diverged is no draw of q, and one of them makes every average NaN.
+    numbers = [leaf for leaf in jax.tree.leaves(draws) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    if not numbers or is_traced():
+        return draws
+    finite = np.asarray(_are_finite(numbers))
+    if finite.all() or not finite.any():
+        return draws
+    warnings.warn(
+        f"{np.sum(~finite)} of {len(finite)} draws of the parameters are not finite and are left out of averages; look "
+        "for them in posterior.sample(key, n); of a sampler, take a smaller step or compute in float64 "
+        '(jax.config.update("jax_enable_x64", True) before the fit)',
+        UnreliableWeights,
+        stacklevel=6,
+    )
+    return jax.tree.map(lambda leaf: leaf[np.flatnonzero(finite)], draws)
+
+
+@compiled_once()
+def _are_finite(leaves: list[Array]) -> Array:
+    return jnp.stack([jnp.all(jnp.isfinite(leaf), axis=tuple(range(1, leaf.ndim))) for leaf in leaves]).all(axis=0)

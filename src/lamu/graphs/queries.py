@@ -10,15 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from lamu import memory
 from lamu.compile_once import compiled_lightly, row_keys
-from lamu.convergence import averaged_densities
+from lamu.convergence import sound_average
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
+from lamu.families.interface import finite_draws
 from lamu.graphs.chains import ancestral, chains_of_rows, with_values
 from lamu.graphs.circuit import CircuitFactor
 from lamu.graphs.elimination import first_local, marginalise, require_key
@@ -99,9 +99,7 @@ def row_log_prob(graph: Any, belief: Belief, batch: Batch, samples: int, key: Ra
     # Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
     # best bound.
     found = _of_rows(_log_averages, 0, graph, belief, batch, samples, jax.random.clone(key))
-    if isinstance(found, Tracer) or np.isfinite(np.asarray(found)).all():
-        return found
-    return jax.device_put(averaged_densities(row_log_weights(graph, belief, batch, samples, key)))
+    return sound_average(found, lambda: row_log_weights(graph, belief, batch, samples, key))
 
 
 def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
@@ -117,7 +115,7 @@ def _of_rows(
     program: Callable[..., Array], axis: int, graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey
 ) -> Array:
     of_theta, of_rows = jax.random.split(key)
-    theta = belief.draws(of_theta, samples)
+    theta = finite_draws(belief.draws(of_theta, samples))
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     weighted = graph.importance_weighted().at_values()
     draws = max(samples, count) if weighted.draws_latents else count
@@ -155,7 +153,7 @@ def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey
         return {**_moments(graph, network.factors), **({"likelihood": dispersions} if dispersions else {})}
     if isinstance(belief, Point):
         return graph.values_of(belief.mean)
-    values = jax.vmap(graph.values_of)(belief.draws(key, samples))
+    values = _values(graph, belief, samples, key)
     averaged = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), values)
     exact = [part for part in network.parts if isinstance(part, Product)] if isinstance(network, Parts) else []
     known = {name: factor for part in exact for name, factor in part.factors.items()}
@@ -405,7 +403,7 @@ def _words(site: GraphSite) -> int:
 
 def _values(graph: Any, belief: Belief, samples: int, key: RandomKey) -> Any:
     """Returns T of draws of θ, along a leading axis: one of a point."""
-    return jax.vmap(graph.values_of)(belief.draws(key, samples))
+    return jax.vmap(graph.values_of)(finite_draws(belief.draws(key, samples)))
 
 
 @partial(jax.jit, static_argnames=("each", "count"))

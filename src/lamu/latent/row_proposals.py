@@ -15,6 +15,7 @@ import numpy as np
 from lamu import tree
 from lamu.compile_once import row_keys, subkey
 from lamu.convergence import LARGEST_ERROR, LARGEST_SHAPE, RowLogProb, UnreliableWeights, averaged_weights
+from lamu.families.interface import finite_draws
 from lamu.graphs.chains import drawn_latents, log_proposal, with_values
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
@@ -174,7 +175,10 @@ def fitted_log_weights(graph: Graph, belief: Belief, rows: Any, samples: int, ke
     r"""Returns \(\log p(y, z_s \mid \theta_s) - \log q(z_s)\) of every row in nats, `[S, N]`, q fitted to the row."""
     of_theta, of_rows, of_moments = jax.random.split(key, 3)
     values = graph.at_values()
-    statistics, theta = dict(expected_statistics(values, belief, 32, of_moments)), belief.draws(of_theta, samples)
+    statistics, theta = (
+        dict(expected_statistics(values, belief, 32, of_moments)),
+        finite_draws(belief.draws(of_theta, samples)),
+    )
     weights = lambda y, first: _fitted_log_weights(
         values, statistics, theta, y, jax.random.clone(of_rows), first, samples
     )

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.compile_once import row_keys
-from lamu.convergence import averaged_densities
+from lamu.convergence import sound_average
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import draw_in_chunks
@@ -28,24 +26,6 @@ from lamu.typing import Array, Belief, Inputs, Number, RandomKey, Rows, State, T
 __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 
 
-def _says_what_has_no_density(cls: Any) -> Any:
-    """Makes `log_prob` count draws whose density is no number, which a program cannot tell of."""
-    plain = cls.log_prob
-
-    @wraps(plain)
-    def log_prob(self: DrawnVariable, y: Targets) -> Array:
-        found = plain(self, y)
-        return found if _is_sound(found) else jax.device_put(averaged_densities(self.by_draw(y)))
-
-    cls.log_prob = log_prob
-    return cls
-
-
-def _is_sound(found: Array) -> bool:
-    return isinstance(found, Tracer) or bool(np.isfinite(np.asarray(found)).all())
-
-
-@_says_what_has_no_density
 @compiled_answers(value=0, observed=0, f=1, dispersions=1, covariance=1)
 @record
 class DrawnVariable(Predictive):
@@ -96,6 +76,10 @@ class DrawnVariable(Predictive):
 
     def log_prob(self, y: Targets) -> Array:
         # Returns the log density of the missing entries of each row together, given the others, `[N]` in nats.
+        return sound_average(self.averaged(y), lambda: self.by_draw(y))
+
+    def averaged(self, y: Targets) -> Array:
+        """Returns the same as a program does: NaN where a draw has no density."""
         return logsumexp(self.by_draw(y), axis=0) - jnp.log(jnp.asarray(float(len(self.f)), self.f.dtype))
 
     def by_draw(self, y: Targets) -> Array:
@@ -235,8 +219,8 @@ class DrawnRows(Predictive):
         # Returns the log density of all that is missing in each row together, given the rest, `[N]` in nats.
         parts = {name: part for name, part in self.variables.items() if isinstance(part, DrawnVariable)}
         by_draw = jnp.asarray(sum(part.by_draw(y[name]) for name, part in parts.items()))
-        found = logsumexp(by_draw, axis=0) - jnp.log(jnp.asarray(float(len(by_draw)), by_draw.dtype))
-        return found if _is_sound(found) else jax.device_put(averaged_densities(by_draw))
+        average = logsumexp(by_draw, axis=0) - jnp.log(jnp.asarray(float(len(by_draw)), by_draw.dtype))
+        return sound_average(average, lambda: by_draw)
 
     def cdf(self, y: Targets) -> Targets:
         # Returns P(Y ≤ y) of every missing entry by name; of variables that are observed whether it is at most y.

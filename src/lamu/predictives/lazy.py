@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from lamu import memory
 from lamu.compile_once import once_a_shape
+from lamu.convergence import is_sound
 from lamu.predictives import padding
 from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws
 from lamu.record import record, static
@@ -157,7 +158,12 @@ class ByChunks(Predictive):
         return self._moments["epistemic"]
 
     def log_prob(self, y: Targets) -> Array:
-        return self.ask("log_prob", y)
+        found = self.ask("log_prob", y)
+        if is_sound(found):
+            return found
+        # Outside of a program each part tells of draws that have no density.
+        cut = lambda rows: jax.tree.map(lambda leaf: np.asarray(leaf)[rows], y)
+        return jnp.concatenate([part.log_prob(cut(rows)) for rows, part in self.chunks()])
 
     def left_out(self, y: Targets) -> tuple[Array, ...]:
         """Returns `log_prob(y)` without each of the draws, as large as all of them are for all rows."""

@@ -14,6 +14,7 @@ from jax.scipy.special import logsumexp, xlogy
 
 from lamu.bisection import Ends, search
 from lamu.compile_once import row_keys
+from lamu.convergence import sound_average
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, quantile_in_support
 from lamu.predictives.lazy import draw_in_chunks
@@ -196,7 +197,15 @@ class MixturePredictive(AveragedPredictive):
         return compiled(self, "epistemic")
 
     def log_prob(self, y: Targets) -> Array:
+        return sound_average(self.averaged(y), lambda: self.by_draw(y), self.log_weights)
+
+    def averaged(self, y: Targets) -> Array:
+        """Returns the same as a program does: NaN where a draw has no density."""
         return compiled(self, "log_prob", jax.tree.map(jnp.asarray, y))
+
+    def by_draw(self, y: Targets) -> Array:
+        """Returns the log density of each target given each draw, `[S, N]` in nats."""
+        return _densities(self, jax.tree.map(jnp.asarray, y))
 
     def cdf(self, y: Targets) -> Array:
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
@@ -210,7 +219,8 @@ class MixturePredictive(AveragedPredictive):
         """Returns log of the averaged density without each of the draws, `[S, N]` in a tuple; nothing without draws."""
         if not self.drawn:
             return ()
-        densities = _densities(self, jax.tree.map(jnp.asarray, y))
+        densities = self.by_draw(y)
+        densities = jnp.where(jnp.isnan(densities), -jnp.inf, densities)  # zero, as in `log_prob`
         others = all_but_one(densities)
         # Without the only draw nothing is left, which is no density of zero.
         lost = jnp.nan if len(densities) == 1 else jnp.log(len(densities) - 1)

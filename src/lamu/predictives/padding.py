@@ -213,7 +213,13 @@ def _drawn(part: Predictive, key: RandomKey, n: int, first: Any) -> PyTree:
 
 _MOMENTS = ("variance", "std", "aleatoric", "epistemic", "total")  # of one program
 _PROPERTIES = ("mean", "probabilities", *_MOMENTS)
-_OF_TARGETS = {"log_prob": 0, "cdf": 0, "left_out": 1, "by_draw": 1}  # the axis of the rows in the answer
+_OF_TARGETS = {
+    "log_prob": 0,
+    "averaged": 0,
+    "cdf": 0,
+    "left_out": 1,
+    "by_draw": 1,
+}  # the axis of the rows in the answer
 _OF_NUMBERS = ("_quantile", "_central", "_set")
 
 
@@ -229,8 +235,8 @@ def compiled_answers(**row_fields: int) -> Callable[[_Class], _Class]:
             plain: Any = inspect.getattr_static(cls, name)
             setattr(cls, name, property(_answered(plain.fget, name)))
         for name, axis in _OF_TARGETS.items():
-            if not hasattr(cls, name):
-                continue
+            if not hasattr(cls, name) or (name == "log_prob" and hasattr(cls, "averaged")):
+                continue  # `log_prob` looks at what the program averaged
             setattr(cls, name, _of_targets(getattr(cls, name), name, axis))
         for name in _OF_NUMBERS:
             setattr(cls, name, _of_numbers(getattr(cls, name), name))

@@ -12,7 +12,9 @@ from jax.scipy.special import logsumexp, xlogy
 from numpyro.distributions import constraints
 
 from lamu import supports
+from lamu.convergence import sound_average
 from lamu.dtype_policy import lenient
+from lamu.families.interface import finite_draws
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
@@ -303,7 +305,8 @@ class ProgramPredictive(Predictive):
         if len({term.shape for term in terms}) > 1:
             terms = [jnp.sum(term, axis=1, keepdims=True) for term in terms]
         total = jnp.sum(jnp.stack(terms), axis=0)
-        return logsumexp(total, axis=0) - jnp.log(jnp.asarray(float(self._count), total.dtype))
+        average = logsumexp(total, axis=0) - jnp.log(jnp.asarray(float(self._count), total.dtype))
+        return sound_average(average, lambda: total)
 
     def cdf(self, y: Targets) -> Any:
         if len(self._asked) > 1:
@@ -351,5 +354,5 @@ class ProgramRule(PredictiveRule):
 
 def _theta(model: Any, belief: Belief, key: RandomKey, samples: int) -> Params:
     """Returns draws of the latent sites, by name."""
-    drawn = belief.draws(key, samples)["network"]
+    drawn = finite_draws(belief.draws(key, samples))["network"]
     return jax.vmap(lambda leaf: model.constraints.constrain(model.complete(leaf))[0])(drawn)

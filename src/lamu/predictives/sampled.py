@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from lamu import memory
 from lamu.compile_once import compiled_lightly, once_a_shape
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
+from lamu.families.interface import finite_draws
 from lamu.predictives.interface import Prepared
 from lamu.predictives.lazy import in_memory_chunks, room_for
 from lamu.predictives.mixture import MixturePredictive
@@ -73,9 +75,7 @@ class Sampled(PredictiveRule):
         if isinstance(belief, Ensemble) and belief.log_weights is not None and is_certain(belief):
             one = _points(belief.stacked, key)
             return DrawnOutputs(model, (network_state, one), one["likelihood"], _outputs, False, belief.log_weights)
-        require_room(belief, key, samples)
-        # Draws may be on disk: as an argument of a compiled function all of them would be read.
-        draws = belief.draws(key, samples) if isinstance(belief, Draws) else _draws(belief, key, samples)
+        draws = _draws(belief, key, samples)
         random = not is_certain(belief)
         return DrawnOutputs(model, (network_state, draws), draws["likelihood"], _outputs, random)
 
@@ -110,8 +110,15 @@ def _points(belief: Belief, key: RandomKey) -> Params:
     return jax.tree.map(lambda leaf: leaf[0], belief.draws(key, 1))
 
 
-@compiled_lightly(static_argnums=2)
 def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
+    """Returns the finite ones of so many draws."""
+    require_room(belief, key, samples)
+    # Draws may be on disk: as an argument of a compiled function all of them would be read.
+    return finite_draws((belief.draws if isinstance(belief, Draws) else partial(_drawn, belief))(key, samples))
+
+
+@compiled_lightly(static_argnums=2)
+def _drawn(belief: Belief, key: RandomKey, samples: int) -> Params:
     return belief.draws(key, samples)
 
 
@@ -135,8 +142,7 @@ class OwnStatistics(PredictiveRule):
     x: Any  # the rows `[rows, ...]`
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        require_room(belief, key, samples)
-        draws = jax.jit(lambda key: belief.draws(key, samples))(key)
+        draws = _draws(belief, key, samples)
         x = jnp.asarray(self.x)
         states = jax.jit(lambda draws: jax.lax.map(lambda theta: settled_state(model, theta, network_state, x), draws))
         return DrawnOutputs(model, (states(draws), draws), draws["likelihood"], _outputs_of_states)

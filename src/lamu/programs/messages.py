@@ -21,6 +21,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
+from lamu.families.interface import finite_draws
 from lamu.graphs.statistics import (
     OF_FAMILY,
     Chance,
@@ -320,9 +321,7 @@ class SiteMessages(MessageTarget):
             bounds = self.choice_bounds(self.moments(conjugate.factors), batch)
             shares = jax.nn.softmax(bounds, axis=0)
         else:
-            shares = jnp.mean(
-                jax.lax.map(lambda params: self._shares(params["network"], batch), belief.draws(key, samples)), axis=0
-            )
+            shares = _mean_shares(self, finite_draws(belief.draws(key, samples)), batch)
         found = {}
         for number, (name, values) in enumerate(self.joint.categories):
             own = jnp.asarray(self.joint.choices[:, number][None] == jnp.asarray(values)[:, None], shares.dtype)
@@ -336,6 +335,11 @@ class SiteMessages(MessageTarget):
         in_rows = self.joint.complete(arguments, values, batch.mask.shape[0])[1]
         with lenient():
             return jax.nn.softmax(sum(in_rows.values()), axis=0)
+
+
+@jax.jit
+def _mean_shares(target: Any, draws: Params, batch: Batch) -> Array:
+    return jnp.mean(jax.lax.map(lambda params: target._shares(params["network"], batch), draws), axis=0)
 
 
 # λ of a broad belief; shapes and rates are two.
