@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 import lamu
 from lamu.objective.curvature import GaussNewton
@@ -24,15 +25,22 @@ def load(path: Path | str) -> dict[str, np.ndarray]:
 
 
 def function(params: Any, x: Any) -> Any:
-    layers = list(params["layers"].values())
-    for layer in layers[:-1]:
-        x = jnp.maximum(x @ layer["kernel"] + layer["bias"], 0)
-    return x @ layers[-1]["kernel"] + layers[-1]["bias"]
+    *layers, last = params["layers"].values()
+    for layer in layers:
+        if layer["kernel"].ndim == 4:
+            form = ("NHWC", "HWIO", "NHWC")
+            x = lax.conv_general_dilated(x, layer["kernel"], (1, 1), "SAME", dimension_numbers=form)
+            x = jnp.maximum(x + layer["bias"], 0)
+            x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        else:
+            x = jnp.maximum(x.reshape(len(x), -1) @ layer["kernel"] + layer["bias"], 0)
+    return x.reshape(len(x), -1) @ last["kernel"] + last["bias"]
 
 
 def model_of(held: dict[str, np.ndarray]) -> lamu.Model:
-    layers = {index: {name: held[f"{name}{index}"] for name in ("kernel", "bias")} for index in range(3)}
-    network = lamu.networks.Trained(function, {"layers": layers}, head="layers/2/*")
+    count = sum(name.startswith("kernel") for name in held)
+    layers = {index: {name: held[f"{name}{index}"] for name in ("kernel", "bias")} for index in range(count)}
+    network = lamu.networks.Trained(function, {"layers": layers}, head=f"layers/{count - 1}/*")
     return lamu.Model(network, lamu.likelihoods.Categorical(10), lamu.priors.Normal(1.0))
 
 

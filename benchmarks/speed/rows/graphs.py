@@ -220,6 +220,25 @@ def same_chain() -> str:
     return f"the means of two distant states, to {apart:.3f} of a deviation"
 
 
+MANY = 10  # iterations whose time is measured
+
+
+def iterations_of(worker: Worker, name: str) -> Side:
+    return difference(worker.side(name, "1"), worker.side(name, str(1 + MANY)), MANY)
+
+
+def series_for(kind: str, states: int, y: np.ndarray, step: float = 1.0, noise: float = 1.0) -> Worker:
+    """A process of dynamax that has the series."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "series.npz"
+        np.savez(path, y=y, step=step, noise=noise)
+        worker = Worker(peers("dynamax"), "benchmarks.speed.peers.series", str(path), kind, str(states))
+        worker.ask("1")  # it has read the file
+    return worker
+
+
 @row("hidden_markov", "hidden Markov model, 10,000 steps, five states, a sweep")
 def hidden_markov(quick: bool) -> Race:
     import tempfile
@@ -232,6 +251,28 @@ def hidden_markov(quick: bool) -> Race:
         np.save(path, y)
         worker = Worker(peers("hmmlearn"), "benchmarks.speed.peers.markov", str(path), str(K))
         worker.ask("1")
-    many = 10
-    peer = difference(worker.side("hmmlearn", "1"), worker.side("hmmlearn", str(1 + many)), many)
-    return Race((swept(graph, {"y": y[None]}, 10),), (peer,), "sweep", same, 10 if quick else 40, (worker,), spins=True)
+    jaxs = series_for("markov", K, y)
+    sides = iterations_of(worker, "hmmlearn"), iterations_of(jaxs, "dynamax")
+    rounds = 10 if quick else 40
+    return Race((swept(graph, {"y": y[None]}, 10),), sides, "sweep", same, rounds, (worker, jaxs), spins=True)
+
+
+@row("state_space", "local level of a series of 10,000 steps, a sweep", quick=False)
+def state_space(quick: bool) -> Race:
+    T, edge = 10_000, 100
+    generator = np.random.default_rng(0)
+    level = np.cumsum(0.3 * generator.normal(size=T))
+    y = (level + generator.normal(size=T)).astype(np.float32)
+    graph, data = models.StateSpace(T), {"y": y[None]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lamu.Unconverged)
+        posterior = lamu.fit(graph, data, lamu.algorithms.vmp(), seed=0, progress=False).posterior
+    step, noise = (float(1 / posterior.mean["network"][name]) for name in ("step", "noise"))
+    worker = series_for("level", 1, y, step, noise)
+    theirs = np.array(worker.ask("smoothed")["smoothed"])
+    ours = np.ravel(np.asarray(posterior.local(data)["x"].mean))
+    # The two differ in what they believe of the first level.
+    apart = float(np.max(np.abs(ours - theirs)[edge:-edge]))
+    assert apart < 0.01, f"smoothed levels are {apart:.3f} apart"
+    same = f"the smoothed levels at the same variances, to {apart:.4f} of the noise"
+    return Race((swept(graph, data, 10),), (iterations_of(worker, "dynamax"),), "sweep", same, 10, (worker,), spins=True)

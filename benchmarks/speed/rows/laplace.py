@@ -25,14 +25,20 @@ ROWS, NEW, NEAR = 1500, 50, 0.02
 
 
 @cache
-def start() -> Path:
-    """The weights of an MLP 64-100-100-10 after 20 epochs on digits, its rows, and 50 others, in a file."""
+def start(images: bool = False) -> Path:
+    """The weights of a network after 20 epochs on digits, its rows, and 50 others, in a file.
+
+    The network is an MLP 64-100-100-10, of images a ConvNet of two convolutions and a dense layer.
+    """
     x, y = lamu.data.load("digits")
     x = np.asarray(x, np.float32)
-    model = lamu.Model(lamu.networks.MLP((100, 100)), lamu.likelihoods.Categorical(10), lamu.priors.Normal(1.0))
+    network = lamu.networks.ConvNet((16, 32), widths=(64,)) if images else lamu.networks.MLP((100, 100))
+    x = x.reshape(-1, 8, 8, 1) if images else x
+    model = lamu.Model(network, lamu.likelihoods.Categorical(10), lamu.priors.Normal(1.0))
     fit = lamu.fit(model, (x[:ROWS], y[:ROWS]), lamu.algorithms.adam(1e-3), epochs=20, batch_size=128, progress=False)
-    layers = fit.posterior.mean["network"]["layers"]
-    arrays = {f"{name}{index}": leaf for index, layer in layers.items() for name, leaf in layer.items()}
+    weights = fit.posterior.mean["network"]
+    layers = [*weights.get("convolutions", {}).values(), *weights["layers"].values()]
+    arrays = {f"{name}{index}": leaf for index, layer in enumerate(layers) for name, leaf in layer.items()}
     folder = Path(tempfile.mkdtemp(prefix="lamu-bench-"))
     np.savez(folder / "start.npz", x=x[:ROWS], y=y[:ROWS], new=x[ROWS : ROWS + NEW], **arrays)
     return folder / "start.npz"
@@ -44,11 +50,11 @@ def agree(ours: np.ndarray, theirs: np.ndarray) -> str:
     return f"{NEW} rows of predicted probabilities from the same weights, to {apart:.4f}"
 
 
-def first_prediction(weights: str, rounds: int) -> Race:
+def first_prediction(weights: str, rounds: int, images: bool = False) -> Race:
     import shutil
     import sys
 
-    path, python = start(), peers("laplace")
+    path, python = start(images), peers("laplace")
     folder = path.parent
     outputs = {name: folder / f"{weights}-{name}.npy" for name in ("ours", "theirs")}
     ours = [sys.executable, "-m", "benchmarks.speed.programs.laplace", str(path), weights, str(outputs["ours"])]
@@ -84,8 +90,8 @@ def last_layer_first(quick: bool) -> Race:
     return first_prediction("last_layer", 2 if quick else 8)
 
 
-def warm(weights: str, what: str, rounds: int) -> Race:
-    path = start()
+def warm(weights: str, what: str, rounds: int, images: bool = False) -> Race:
+    path = start(images)
     worker = Worker(peers("laplace"), "benchmarks.speed.peers.laplace", str(path), weights, "-")
     held = load(path)
     model = model_of(held)
@@ -130,3 +136,18 @@ def last_layer_fit(quick: bool) -> Race:
 @row("last_layer_predict", "Laplace of the last layer, prediction of 50 rows again", quick=False)
 def last_layer_predict(quick: bool) -> Race:
     return warm("last_layer", "predict", 50)
+
+
+@row("laplace_convnet_first", "Laplace of all weights of a ConvNet, import to first prediction", quick=False)
+def laplace_convnet_first(quick: bool) -> Race:
+    return first_prediction("all", 8, images=True)
+
+
+@row("laplace_convnet_fit", "Laplace of all weights of a ConvNet, the fit again", quick=False)
+def laplace_convnet_fit(quick: bool) -> Race:
+    return warm("all", "fit", 10, images=True)
+
+
+@row("laplace_convnet_predict", "Laplace of all weights of a ConvNet, prediction of 50 rows again", quick=False)
+def laplace_convnet_predict(quick: bool) -> Race:
+    return warm("all", "predict", 20, images=True)
