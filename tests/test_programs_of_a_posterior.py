@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr
 from lamu.objective.curvature.reader.layers import _moved_by_numpy
 from lamu.operators import Dense, DenseBlocks, Diagonal
+from lamu.predictives.conjugate import ConjugatePredictive
 from lamu.predictives.tangent import bytes_of_a_row as bytes_of_a_row_of_a_prediction
 from lamu.running.compiled_steps import keys_of
 
@@ -144,3 +146,49 @@ def test_outputs_and_gradient_come_from_the_jacobian(structure: Any) -> None:
     slope = jnp.asarray(RNG.normal(size=f.shape), f.dtype)
     expected = jax.vjp(network, theta)[1](slope)[0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), pull(slope), expected)
+
+
+def symbols(seed: int, rows: int = 6) -> dict[str, np.ndarray]:
+    return {"y": (np.random.default_rng(seed).random((rows, 5)) < 0.5).astype(float)}
+
+
+@functools.cache
+def posterior_of(kind: str) -> Any:
+    if kind == "network":
+        model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
+        return lamu.fit(model, (X, X[:, 0]), lamu.mcmc.nuts(chains=2, warmup=5, draws=5)).posterior
+    models = lamu.latent.models
+    graph = models.VAE(2, 5) if kind == "vae" else models.SemiSupervised(3, 2, 5, (4,))
+    data = symbols(0) if kind == "vae" else {**symbols(0), "c": np.arange(6.0) % 3}
+    return lamu.fit(graph, data, lamu.algorithms.adam(0.01), steps=2).posterior
+
+
+VAE, KEYS = lambda: posterior_of("vae"), jax.random.key
+ASKED = {
+    "unit_divergences": lambda i: lamu.latent.unit_divergences(VAE(), symbols(i), KEYS(i)),
+    "mean_bound": lambda i: lamu.scores.mean_bound(VAE(), symbols(i), samples=2),
+    "amortisation_gap": lambda i: lamu.scores.amortisation_gap(VAE(), symbols(i), KEYS(i), steps=2, samples=2),
+    "annealed_importance": lambda i: lamu.scores.annealed_importance(
+        *lamu.latent.row_joint(VAE(), symbols(i, 1)), KEYS(i), temperatures=3, chains=2, steps=1
+    ),
+    "BitsBack": lambda i: lamu.latent.BitsBack.of(VAE()).encode(
+        lamu.latent.Stack(list(range(1, 99))), symbols(i)["y"].astype(int)
+    ),
+    "analogies": lambda i: lamu.latent.analogies(
+        posterior_of("labels"), {**symbols(i), "c": np.arange(6.0) % 3}, KEYS(i)
+    ),
+    "interval": lambda i: ConjugatePredictive(
+        lamu.observations.Poisson(), lamu.families.Gamma(2.0 + i, 1.0), 4
+    ).interval(),
+    "diagnose": lambda i: lamu.mcmc.diagnose(posterior_of("network"), X[i : i + 5]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore::lamu.scores.UnreliableWeights")
+@pytest.mark.parametrize("question", ASKED)
+def test_what_is_asked_twice_is_compiled_once(question: str) -> None:
+    """Of rows and keys of their own, in equal shapes."""
+    ASKED[question](1)
+    with counted() as again:
+        ASKED[question](2)
+    assert again == [0]

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -153,17 +153,20 @@ def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch
 
 def _of_observations(objective: Objective, belief: Belief, rows: Arrays) -> Sensitivity:
     """Returns the divergence of the belief without each row, and how far its mean moves."""
+    divergence, moved = (np.asarray(part) for part in _without_each(objective, belief, rows.full()))
+    _require_fitted(np.where(np.isfinite(divergence), 0.0, 1.0))
+    nothing = np.full(rows.count, np.nan)
+    return Sensitivity(divergence, moved, nothing, nothing)
 
-    @partial(jax.vmap, in_axes=(0,))
+
+@jax.jit
+def _without_each(objective: Objective, belief: Any, batch: Batch) -> tuple[Array, Array]:
     def of_row(row: Batch) -> tuple[Array, Array]:
         one = jax.tree.map(lambda leaf: leaf[None], row)
         without = belief.with_natural(tree.add(belief.to_natural(), row_statistics(objective, belief, one), -1.0))
         return without.kl(belief), tree.ravel(without.mean)[0] - tree.ravel(belief.mean)[0]
 
-    divergence, moved = (np.asarray(part) for part in jax.jit(of_row)(rows.full()))
-    _require_fitted(np.where(np.isfinite(divergence), 0.0, 1.0))
-    nothing = np.full(rows.count, np.nan)
-    return Sensitivity(divergence, moved, nothing, nothing)
+    return jax.vmap(of_row)(batch)
 
 
 def _require_fitted(share: np.ndarray) -> None:

@@ -251,10 +251,18 @@ def divergences_of_units(
     r"""Returns \(KL(q(z_j \mid y_i) \,\|\, p(z_j))\) of every row and unit in nats, `[rows, units]`, by latent."""
     # Latents leave one after the other; each term is given a draw of those before. Locals without a belief whose
     # divergence has a closed form by units are left out.
-    local, at, dtype = graph.local or {}, Environment(dict(statistics)), dtype_of(statistics)
-    telling = {name for name, each in local.items() if each.per_unit_kl}
-    if not telling:
+    if not any(each.per_unit_kl for each in (graph.local or {}).values()):
         return {}
+    return over_blocks(lambda y, first: _divergences_of_units(graph, dict(statistics), y, key, first), dict(data))
+
+
+@jax.jit
+def _divergences_of_units(
+    graph: Any, statistics: dict[str, Any], data: Data, key: RandomKey, first: Array
+) -> dict[str, Array]:
+    """Returns the same of a block of rows."""
+    local, at, dtype = graph.local or {}, Environment(statistics), dtype_of(statistics)
+    telling = {name for name, each in local.items() if each.per_unit_kl}
     sites = in_dtype(graph.in_rows, dtype)
 
     def one(data: Mapping[str, Any], key: RandomKey) -> dict[str, Array]:
@@ -272,7 +280,7 @@ def divergences_of_units(
             row = with_values(row, proposal.draw(of_draw)[0])
         return told
 
-    return jax.jit(jax.vmap(one))(dict(data), row_keys(key, len(jax.tree.leaves(data)[0])))
+    return jax.vmap(one)(data, row_keys(key, len(jax.tree.leaves(data)[0]), first))
 
 
 def idle_units(graph: Any, belief: Belief, rows: Batch) -> dict[str, tuple[int, int]]:

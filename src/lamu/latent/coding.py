@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from scipy.special import expit, ndtr, ndtri, softmax
 
 from lamu.graphs.expressions import Environment
+from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural, shape_of
 from lamu.graphs.potential import Potential
 from lamu.graphs.queries import expected_statistics
@@ -21,7 +23,7 @@ from lamu.latent.locals import Amortised, MeanField
 from lamu.latent.row_proposals import graph_of
 from lamu.likelihoods import Bernoulli, Categorical
 from lamu.record import given, record, static
-from lamu.typing import DTypeLike
+from lamu.typing import Array, DTypeLike, Statistics
 
 __all__ = ["BitsBack", "Stack"]
 
@@ -48,24 +50,33 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
         )
     if not _standard(z, at, dtype):
         raise TypeError(f"the prior of {z.name!r} is no standard normal, whose bins the code cuts; use Normal(0, 1)")
-    own, shape = statistics["local"][z.name], shape_of(z)
-
-    @jax.jit
-    def encoded(y_of_row: Any) -> Any:
-        belief = encoder.belief(z.name, own, Row.of(sites, (), {y.name: y_of_row}, 1.0, dtype), at)
-        return belief.mean, jax.lax.rsqrt(belief.precision.values)
-
-    @jax.jit
-    def outputs(value: Any) -> Any:
-        known = z.kind.of(jnp.reshape(value, shape))
-        return y.factor.entries(Environment({**statistics, z.name: known}))[0]
 
     def probabilities(value: np.ndarray) -> np.ndarray:
-        f = np.asarray(outputs(np.asarray(value, dtype)), float)
+        f = np.asarray(_outputs(graph, dict(statistics), np.asarray(value, dtype), z.name, y.name), float)
         two = isinstance(y.factor.likelihood, Bernoulli)
         return expit(np.concatenate([-f, f], axis=-1)) if two else softmax(f, axis=-1)
 
-    return lambda row: encoded(np.asarray(row, dtype)), probabilities, math.prod(shape)
+    encoded = lambda row: _encoded(graph, dict(statistics), np.asarray(row, dtype), z.name, y.name)
+    return encoded, probabilities, math.prod(shape_of(z))
+
+
+@partial(jax.jit, static_argnames=("latent", "symbol"))
+def _encoded(graph: Graph, statistics: Statistics, row: Array, latent: str, symbol: str) -> tuple[Array, Array]:
+    """Returns mean and deviation of q(z | y) of a row."""
+    encoder: Any = graph.local[latent]
+    dtype, at = dtype_of(statistics), Environment(statistics)
+    of_row = Row.of(in_dtype(graph.at_values().in_rows, dtype), (), {symbol: row}, 1.0, dtype)
+    belief = encoder.belief(latent, statistics["local"][latent], of_row, at)
+    return belief.mean, jax.lax.rsqrt(belief.precision.values)
+
+
+@partial(jax.jit, static_argnames=("latent", "symbol"))
+def _outputs(graph: Graph, statistics: Statistics, value: Array, latent: str, symbol: str) -> Array:
+    """Returns the outputs of the symbols' likelihood at latents."""
+    sites: Any = {site.name: site for site in in_dtype(graph.at_values().in_rows, dtype_of(statistics))}
+    z = sites[latent]
+    known = z.kind.of(jnp.reshape(value, shape_of(z)))
+    return sites[symbol].factor.entries(Environment({**statistics, latent: known}))[0]
 
 
 def _standard(site: Any, at: Environment, dtype: DTypeLike) -> bool:

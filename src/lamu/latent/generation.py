@@ -63,13 +63,22 @@ def analogies(posterior: Any, rows: Any, key: RandomKey, category: str = "c") ->
     data = graph.read(rows).y
     of_theta, of_rows = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
-    sites, at = in_dtype(graph.in_rows, dtype_of(statistics)), Environment(dict(statistics))
-    names = [site.name for site in sites if site.kind is Categories]
+    names = [site.name for site in graph.in_rows if site.kind is Categories]
     if category not in names:
         known = ", ".join(names) or "a model with some"
         raise ValueError(f"the rows have no category {category!r}; give one of {known}")
+    of_block = lambda y, first: _analogies(graph, statistics, y, jax.random.clone(of_rows), first, category)
+    return over_blocks(of_block, data)
+
+
+@partial(jax.jit, static_argnames="category")
+def _analogies(
+    graph: Graph, statistics: Statistics, data: Data, key: RandomKey, first: Array, category: str
+) -> dict[str, Array]:
+    """Returns the means of a block of rows in every class."""
+    sites, at = in_dtype(graph.in_rows, dtype_of(statistics)), Environment(dict(statistics))
     count = shape_of(next(site for site in sites if site.name == category))[-1]
-    natural = graph.row_latents(statistics, data, key=of_rows)
+    natural = graph.row_latents(statistics, data, key=key, first=first)
 
     def one(own: Any, natural: Any, value: Array) -> dict[str, Array]:
         row = Row.of(sites, graph.columns, {n: part for n, part in own.items() if n != category}, 1.0, dtype_of(at))
@@ -83,7 +92,7 @@ def analogies(posterior: Any, rows: Any, key: RandomKey, category: str = "c") ->
 
     values = jnp.eye(count, dtype=dtype_of(statistics))
     in_all = jax.vmap(jax.vmap(one, in_axes=(None, None, 0)), in_axes=(0, 0, None))
-    return jax.jit(in_all)(data, natural, values)
+    return in_all(data, natural, values)
 
 
 _DRAWS = 100  # of a mean without a closed form, whose error is a tenth of a deviation

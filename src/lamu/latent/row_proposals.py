@@ -47,11 +47,12 @@ def graph_of(posterior: Any) -> Graph:
     return posterior.model
 
 
+@record
 class _RowOfPosterior(Joint):
     """p(y, z) of a row, all latents by name."""
 
-    def __init__(self, row: Row, at: Environment) -> None:
-        self.row, self.at = row, at
+    row: Row
+    at: Environment
 
     def log_likelihood(self, z: Params, key: RandomKey | None) -> Array:
         # Returns log p(y, z): the prior is a factor like the others.
@@ -63,11 +64,14 @@ class _RowOfPosterior(Joint):
         return jnp.zeros((), dtype_of(z))
 
 
+@record
 class _BeliefOfRow:
     """q(z | y) of the locals of a row, all latents by name."""
 
-    def __init__(self, local: Mapping[str, Any], row: Row, at: Environment, key: RandomKey) -> None:
-        self.local, self.row, self.at, self.key = local, row, at, key
+    local: Any
+    row: Row
+    at: Environment
+    key: Any
 
     def sample(self, key: RandomKey) -> dict[str, Any]:
         """Returns a draw."""

@@ -14,7 +14,8 @@ import numpy as np
 from lamu import tree
 from lamu.families import Draws
 from lamu.posterior import Posterior
-from lamu.typing import Array, Inputs, Params
+from lamu.target import Target
+from lamu.typing import Array, Inputs, Params, State
 
 __all__ = ["Diagnosis", "diagnose", "inference_data"]
 
@@ -191,13 +192,15 @@ def _functions(posterior: Posterior, x: Inputs) -> np.ndarray:
     samples, rows = _belief(posterior).samples, jnp.asarray(x)
     rows = rows if jnp.issubdtype(rows.dtype, jnp.floating) else rows.astype(jnp.result_type(float))
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples)
-    outputs = jax.jit(lambda many, at: jax.lax.map(lambda one: _outputs(posterior, one, at), many))(flat, rows)
+    outputs = _outputs(posterior.model, posterior.network_state, flat, rows)
     chains = jax.tree.leaves(samples)[0].shape[0]
     return np.asarray(outputs).reshape(chains, -1, *outputs.shape[1:])
 
 
-def _outputs(posterior: Posterior, params: Params, x: Inputs) -> Array:
-    return posterior.model.outputs(params, posterior.network_state, x)[0]
+@jax.jit
+def _outputs(model: Target, state: State, draws: Params, x: Array) -> Array:
+    """Returns the outputs of every draw, `[draws, rows, outputs]`."""
+    return jnp.asarray(jax.lax.map(lambda params: model.outputs(params, state, x)[0], draws))
 
 
 def _reasons(r_hat: float, ess: float, chains: int, divergences: int | None, bfmi: np.ndarray | None) -> list[str]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.bisection import bisect, doubled
+from lamu.bisection import Ends, bisect, doubled
 from lamu.compile_once import row_keys
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
@@ -120,6 +120,9 @@ class ConjugatePredictive(Predictive):
         # By doubling and bisection: there need not be a variance.
         return _quantile(self, probability)
 
+    def _narrowed(self, ends: Ends, level: Number) -> Ends:
+        return _narrowed(self, ends, level)
+
     def sample(self, key: RandomKey, n: int, first: object = 0) -> Array:
         """Returns n draws of all rows: θ, the same for all rows, then targets."""
 
@@ -141,3 +144,8 @@ def _quantile(pred: ConjugatePredictive, probability: Array) -> Array:
     upper = doubled(lambda end: pred.cdf(end) < probability, one, steps=60)
     found = bisect(lambda y: pred.cdf(y) < probability, (lower, upper), steps=120)
     return quantile_in_support(found, probability, pred.support, pred.cdf)
+
+
+@jax.jit
+def _narrowed(pred: ConjugatePredictive, ends: Ends, level: Number) -> Ends:
+    return Predictive._narrowed(pred, ends, level)

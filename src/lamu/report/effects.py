@@ -18,7 +18,7 @@ from lamu.data import Encoding
 from lamu.plots.plane import COLOURS
 from lamu.plots.style import ACCENT, INK, canvas, head, literal, shortened, tidy
 from lamu.predictives import MixturePredictive, Predictive
-from lamu.typing import Inputs
+from lamu.typing import Array, Inputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,6 +111,11 @@ def draw(effect: Effect, target: str, legend: bool = True) -> Figure:
     return figure
 
 
+@jax.jit
+def _means(pred: MixturePredictive) -> Array:
+    return jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f)
+
+
 def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean of E[y | x, θ] over blocks of rows, and its posterior standard deviation, `[N / rows, K]`."""
 
@@ -119,8 +124,7 @@ def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.nda
         return values.reshape(*leading, values.shape[len(leading)] // rows, rows, -1).mean(axis=-2)
 
     if isinstance(pred, MixturePredictive):
-        means = jax.jit(lambda pred: jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f))
-        draws = over_rows(means(pred), len(pred.f))
+        draws = over_rows(_means(pred), len(pred.f))
         weights = np.exp(np.asarray(pred.log_weights, float))
         mean = np.tensordot(weights, draws, axes=1)
         return mean, np.sqrt(np.tensordot(weights, (draws - mean[None]) ** 2, axes=1))

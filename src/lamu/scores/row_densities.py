@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +15,7 @@ from lamu import tree
 from lamu.convergence import RowLogProb, UnreliableWeights
 from lamu.data.batch import Batch
 from lamu.families import Product
+from lamu.families.interface import finite_draws
 from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
@@ -87,7 +89,11 @@ def annealed_importance(
             raise ValueError(f"{name}={value!r} cannot anneal; give at least {least}")
     ends = jax.nn.sigmoid(jnp.linspace(-4.0, 4.0, temperatures))
     betas = (ends - ends[0]) / (ends[-1] - ends[0])
-    log_weights = np.asarray(_log_weights(joint, start, key, betas, jnp.asarray(step_size), chains, steps), float)
+    # One program of all rows where joint and belief are arrays to JAX; else they are a part of the program.
+    arrays = all(isinstance(leaf, jax.Array | np.ndarray | int | float) for leaf in jax.tree.leaves((joint, start)))
+    whole = lambda key, betas, size: _log_weights(joint, start, key, betas, size, chains, steps)
+    program = partial(_compiled, joint, start, chains=chains, steps=steps) if arrays else jax.jit(whole)
+    log_weights = np.asarray(program(key, betas, jnp.asarray(step_size)), float)
     most = log_weights.max()
     weights = np.exp(log_weights - most)
     error = weights.std(ddof=1) / weights.mean() / math.sqrt(chains)
@@ -142,12 +148,11 @@ def _log_weights(
         (_, log_weights, _), used = jax.lax.scan(one, start_of, steps_of)
         return log_weights, used
 
-    @jax.jit
-    def both(key: RandomKey) -> Array:
-        of_tuning, of_estimate = jax.random.split(key)
-        return path(of_estimate, path(of_tuning, None)[1])[0]
+    of_tuning, of_estimate = jax.random.split(key)
+    return path(of_estimate, path(of_tuning, None)[1])[0]
 
-    return both(key)
+
+_compiled = partial(jax.jit, static_argnames=("chains", "steps"))(_log_weights)
 
 
 def mean_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: RandomKey | None = None) -> Estimate:
@@ -260,16 +265,17 @@ def mean_bound(posterior: Posterior, rows: Data, samples: int = 16, key: RandomK
         raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
     batch = graph.rows(rows).full()
     of_theta, of_rows = jax.random.split(jax.random.clone(posterior.key) if key is None else key)
-    theta = posterior.belief.draws(of_theta, samples)
+    theta = finite_draws(posterior.belief.draws(of_theta, samples))
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
+    bounds = (_row_bounds(graph, theta, batch, of_rows, np.int32(i), count) for i in range(samples))
+    return _average(np.mean([np.asarray(each, float) for each in bounds], axis=0))
 
-    @jax.jit
-    def one(i: Array) -> Array:
-        params = jax.tree.map(lambda leaf: leaf[i % count], theta)
-        return graph.row_bounds(graph.values_of(params), batch, key=jax.random.fold_in(of_rows, i))
 
-    values = np.mean([np.asarray(one(jnp.asarray(i)), float) for i in range(samples)], axis=0)
-    return _average(values)
+@partial(jax.jit, static_argnames="count")
+def _row_bounds(graph: Graph, theta: Params, batch: Batch, key: RandomKey, i: Array, count: int) -> Array:
+    """Returns the bound of every row at one draw, `[N]`."""
+    params = jax.tree.map(lambda leaf: leaf[i % count], theta)
+    return graph.row_bounds(graph.values_of(params), batch, key=jax.random.fold_in(key, i))
 
 
 def _average(values: np.ndarray) -> Estimate:
@@ -334,11 +340,18 @@ def amortisation_gap(
     of_theta, of_rows = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
 
+    return _average(np.asarray(_gaps(graph, refined, statistics, batch, of_rows, samples), float))
+
+
+@partial(jax.jit, static_argnames="samples")
+def _gaps(graph: Graph, refined: Graph, statistics: Any, batch: Batch, key: RandomKey, samples: int) -> Array:
+    """Returns by how much refined beliefs raise the bound of every row, `[N]`."""
+
     def bounds(graph: Graph) -> Array:
         one = lambda key: graph.at_values().row_bounds(statistics, batch, key=key)
-        return jnp.mean(jax.lax.map(one, jax.random.split(jax.random.clone(of_rows), samples)), axis=0)
+        return jnp.mean(jax.lax.map(one, jax.random.split(jax.random.clone(key), samples)), axis=0)
 
-    return _average(np.asarray(jax.jit(lambda: bounds(refined) - bounds(graph))(), float))
+    return bounds(refined) - bounds(graph)
 
 
 def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | None = None) -> Estimate:
