@@ -110,3 +110,44 @@ def test_names_of_further_links_and_supports_have_a_posterior(name: str, y: np.n
 def test_every_name_is_a_likelihood_of_its_task() -> None:
     for name, (task, make) in LIKELIHOODS.items():
         assert make(3).task == task, name
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
+def test_a_weight_of_two_is_the_row_written_twice(likelihood: str) -> None:
+    counts = RANDOM.integers(0, 4, 120)
+    y = RANDOM.poisson(np.exp(F)).astype(float)
+    once = lamu.regression(X, y, likelihood, weight=counts)
+    written = lamu.regression(np.repeat(X, counts, axis=0), np.repeat(y, counts), likelihood)
+    ours, theirs = once.predict(X), written.predict(X)
+    np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-4)
+    np.testing.assert_allclose(ours.std, theirs.std, rtol=1e-3)
+    np.testing.assert_allclose(once.evidence, written.evidence, rtol=1e-4)
+
+
+def test_an_exposure_is_an_offset_of_fit_and_prediction() -> None:
+    exposure = RANDOM.uniform(0.5, 20.0, 120)
+    y = RANDOM.poisson(exposure * np.exp(F))
+    posterior = lamu.regression(X, y, "poisson", offset=np.log(exposure))
+    design = np.column_stack([np.ones(120), Z])
+    loss = lambda w: float(
+        np.sum(exposure * np.exp(design @ w) - y * (design @ w)) + np.sum((w / [10, 2.5, 2.5]) ** 2) / 2
+    )
+    np.testing.assert_allclose(flat(posterior), minimize(loss, np.zeros(3), tol=1e-10).x, atol=2e-3)
+    told = posterior.predict(X, offset=np.log(exposure))
+    np.testing.assert_allclose(told.mean, exposure * np.asarray(posterior.predict(X).mean), rtol=1e-4)
+    brought = posterior.predict({"x": X, "offset": np.log(exposure)})
+    np.testing.assert_array_equal(brought.mean, told.mean)
+    with pytest.raises(ValueError, match="give one of them"):
+        posterior.predict({"x": X, "offset": np.log(exposure)}, offset=np.log(exposure))
+
+
+def test_an_offset_of_a_gaussian_is_a_known_part_of_its_mean() -> None:
+    y = 20.0 + 5.0 * F + 2.0 * RANDOM.normal(size=120)
+    part = RANDOM.normal(size=120)  # in standard deviations of the target, the units of f
+    plain, known = (
+        lamu.regression(X, y),
+        lamu.regression(X, y + y.std() * part, offset=part * y.std() / (y + y.std() * part).std()),
+    )
+    told = known.predict(X[:5], offset=(part * y.std() / (y + y.std() * part).std())[:5])
+    np.testing.assert_allclose(told.mean, np.asarray(plain.predict(X[:5]).mean) + (y.std() * part)[:5], rtol=1e-3)
+    np.testing.assert_allclose(told.std, plain.predict(X[:5]).std, rtol=2e-2)  # the prior's scale has other units

@@ -16,6 +16,7 @@ from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.linear_regression import linear_posterior
 from lamu.algorithms.optimisers import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
+from lamu.data.arrays import warn_of_scale
 from lamu.data.naming import by_name, names_of
 from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled
@@ -41,6 +42,8 @@ def regression(
     y: Targets,
     likelihood: str | Likelihood = "gaussian",
     *,
+    weight: object = None,
+    offset: object = None,
     prior: object = None,
     algorithm: Algorithm | None = None,
     seed: int = 0,
@@ -66,6 +69,9 @@ def regression(
         y: targets `[N]`, or by name where rows bring more: `{"value": successes, "trials": n}`.
         likelihood: a name, as for `lamu fit --likelihood`, or a likelihood. The scale of a Gaussian that is given is in
             standard deviations of the target.
+        weight: what each row counts, `[N]`: a weight of two is the row written twice. Ones where None.
+        offset: a known part of f and in its units, `[N]` or `[N, outputs]`: the log of an exposure. Predictions take
+            theirs, `posterior.predict(x, offset=...)`, and are of an offset of zero without.
         prior: of the weights; that above where None.
         algorithm: what fits the model; as in the table where None.
         seed: of the algorithm.
@@ -92,21 +98,25 @@ def regression(
         (3,)
     """
     x = _numbers(x)
-    model = linear_model(x, y, likelihood, prior)
+    beside = {name: part for name, part in (("weight", weight), ("offset", offset)) if part is not None}
+    model = linear_model(x, y, likelihood, prior, weight)
     if algorithm is None and _learns_noise(model, y):
         rows = np.asarray(by_name(x, model.columns))
-        model.read((x if rows.shape[1] else np.zeros((len(rows), 1)), y))  # which refuses what is no data
+        read = {"x": x if rows.shape[1] else np.zeros((len(rows), 1)), "y": y, **beside}
+        warn_of_scale(model.read(read).weight)  # which refuses what is no data
         _say_constant(np.asarray(y))
-        return linear_posterior(model, rows, np.asarray(y), keys_of(seed)[3], learn_scale=prior is None)
+        return linear_posterior(model, rows, np.asarray(y), keys_of(seed)[3], **beside, learn_scale=prior is None)
     options: dict[str, Any] = {}
     if algorithm is None:
         algorithm = _default(model, y)
         if algorithm.traits.batching != "once":
             options = {"steps": _STEPS, "batch_size": len(x)}
-    return fit(model, (x, y), algorithm, seed=seed, **options).posterior
+    return fit(model, {"x": x, "y": y, **beside}, algorithm, seed=seed, **options).posterior
 
 
-def linear_model(x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Any = None) -> Model:
+def linear_model(
+    x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Any = None, weight: object = None
+) -> Model:
     """Returns the model of one layer, its columns standardised, under the prior of `regression`.
 
     Args:
@@ -114,6 +124,7 @@ def linear_model(x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Any
         y: targets, as for `regression`.
         likelihood: a name or a likelihood.
         prior: of the weights; None for the default.
+        weight: what each row counts where columns are standardised; ones where None.
 
     Raises:
         ValueError: for an unknown name.
@@ -128,7 +139,7 @@ def linear_model(x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Any
     bias = not isinstance(kind, Ordinal)  # whose cut-points are the intercepts
     if prior is None:
         prior = Normal({"*bias": _INTERCEPT, "*": _SLOPES} if bias else _SLOPES)
-    model = Model(Linear(bias=bias), kind, prior).standardised(x, y)
+    model = Model(Linear(bias=bias), kind, prior).standardised(x, y, weight)
     if np.shape(x)[1:] == (0,) and not _learns_noise(model, y):
         raise ValueError(
             f"x has no column, which only a Gaussian of unknown noise may do without, and here is {kind.name}; give "

@@ -116,7 +116,7 @@ class Posterior:
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
             offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`; as in
-                the data that were fitted.
+                the data that were fitted. `{"x": x, "offset": offset}` is the same.
 
         Raises:
             ValueError: for inputs of the wrong width, without rows, or not finite, a frame that lacks a column, an
@@ -130,6 +130,7 @@ class Posterior:
             if isinstance(x, Mapping) and self.model.has_outputs:
                 from lamu.predictives.wrapper import with_trials  # here: most predictions have none
 
+                x, offset = _with_offset(x, offset)
                 x, trials = with_trials(x, self.model.likelihood)
             x = self.model.inputs(x)
             if offset is not None and not self.model.simulates:
@@ -358,6 +359,17 @@ class _Kept(dict[Any, Opened]):
 
     def __reduce__(self) -> Any:
         return _Kept, ()
+
+
+def _with_offset(x: Inputs, offset: Any) -> tuple[Inputs, Any]:
+    """Returns inputs without the offset that they bring, as data do, and the offset."""
+    assert isinstance(x, Mapping)
+    if "offset" not in x or "x" not in x:
+        return x, offset
+    if offset is not None:
+        raise ValueError("the inputs bring an offset, and offset= is another; give one of them")
+    rest = {name: part for name, part in x.items() if name != "offset"}
+    return (rest["x"] if set(rest) == {"x"} else rest), x["offset"]
 
 
 def _checked_offset(offset: object, x: Inputs) -> Any:

@@ -199,7 +199,16 @@ def _shape_of(variance: float) -> float:
     return shape
 
 
-def linear_posterior(model: Model, x: np.ndarray, y: np.ndarray, key: RandomKey, *, learn_scale: bool) -> Posterior:
+def linear_posterior(
+    model: Model,
+    x: np.ndarray,
+    y: np.ndarray,
+    key: RandomKey,
+    *,
+    weight: object = None,
+    offset: object = None,
+    learn_scale: bool,
+) -> Posterior:
     """Returns the posterior of a standardised `Linear()` with `Gaussian()`, one Normal–Gamma belief an output."""
     # Noise and, where asked, the one scale of the slopes' prior are integrated over (`integrate_noise`). All is done by
     # NumPy on the rows as they came: nothing is compiled. Where a target does not vary, as in one row, its noise is
@@ -214,17 +223,23 @@ def linear_posterior(model: Model, x: np.ndarray, y: np.ndarray, key: RandomKey,
     columns = columns / np.asarray(network.scale, np.float64)
     targets = (np.asarray(y, np.float64) - likelihood.shift) / likelihood.scale
     targets = targets.reshape(len(columns), -1)
+    if offset is not None:
+        targets = targets - np.asarray(offset, np.float64).reshape(len(columns), -1)
+    counts = np.ones(len(columns)) if weight is None else np.asarray(weight, np.float64)
+    columns, targets, counts = columns[counts > 0], targets[counts > 0], counts[counts > 0]
     dtype, outputs = jax.dtypes.canonicalize_dtype(float), targets.shape[1]
     # By hand, since initialisers divide by the number of columns, of which there may be none.
     like = {"layers": {0: {"bias": np.zeros(outputs, dtype), "kernel": np.zeros((columns.shape[1], outputs), dtype)}}}
     if learn_scale:
         mean = np.zeros((columns.shape[1] + 1, outputs))
-        deviation = np.concatenate([[_INTERCEPT], _comparable(columns, np.asarray(network.scale, np.float64))])[
+        deviation = np.concatenate([[_INTERCEPT], _comparable(columns, np.asarray(network.scale, np.float64), counts)])[
             :, None
         ] * np.ones(outputs)
     else:
         mean, deviation = _prior_of(model, like, outputs)
-    each = (_output(model, columns, targets[:, k], mean[:, k], deviation[:, k], learn_scale) for k in range(outputs))
+    each = (
+        _output(model, columns, targets[:, k], counts, mean[:, k], deviation[:, k], learn_scale) for k in range(outputs)
+    )
     weights, roots, found = zip(*each, strict=True)
     belief = LinearNormalGamma(
         tree.ravel(like)[1](jax.device_put(np.stack(weights, axis=1).ravel().astype(dtype))),
@@ -235,24 +250,30 @@ def linear_posterior(model: Model, x: np.ndarray, y: np.ndarray, key: RandomKey,
     if learn_scale:
         scale = math.exp(float(np.mean([math.log(each.scale) for each in found])))
         model = replace(model, prior=Normal({"*bias": _INTERCEPT, "*": scale}))
-    evidence = np.sum([each.evidence for each in found]) - len(columns) * (
+    evidence = np.sum([each.evidence for each in found]) - counts.sum() * (
         outputs * math.log(2 * math.pi) / 2 + float(np.sum(np.log(likelihood.scale * np.ones(outputs))))
     )
     return Posterior(model, belief, {}, StudentRule(), key, evidence=np.asarray(evidence, dtype))
 
 
 def _output(
-    model: Model, columns: np.ndarray, y: np.ndarray, mean: np.ndarray, deviation: np.ndarray, learn_scale: bool
+    model: Model,
+    columns: np.ndarray,
+    y: np.ndarray,
+    counts: np.ndarray,
+    mean: np.ndarray,
+    deviation: np.ndarray,
+    learn_scale: bool,
 ) -> tuple[np.ndarray, np.ndarray, NoiseIntegrated]:
     """Returns the weights, intercept first, the root of their precision in units of the noise, and what it is from."""
-    count, width = len(columns), columns.shape[1]
-    residual = y - mean[0] - columns @ mean[1:]
-    singular, basis, along = _directions(columns * deviation[1:], residual)
+    count, width, root = counts.sum(), columns.shape[1], np.sqrt(counts)
+    residual = root * (y - mean[0] - columns @ mean[1:])
+    singular, basis, along = _directions(root[:, None] * columns * deviation[1:], residual)
     pseudo = 0.0 if np.ptp(y) > 0 else 1.0
     one = np.ones(len(singular) + 1)
     rows = Directions(
         curvature=np.concatenate([[count + pseudo], singular**2]),
-        cross=np.concatenate([[residual.sum()], along]),
+        cross=np.concatenate([[root @ residual], along]),
         squares=float(residual @ residual) + pseudo,
         weight=count + pseudo,
         prior_mean=0 * one,
@@ -282,15 +303,16 @@ def _directions(design: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, n
     return singular, basis, basis.T @ (design.T @ residual)
 
 
-def _comparable(columns: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _comparable(columns: np.ndarray, scale: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns the prior deviations of slopes, relative: one where the columns' own deviations are known."""
     # Standardised by few rows, a column may seem of any width. Where the deviations of columns differ no more than
     # sampling makes them, \(\mathrm{Var} \log s_j^2 = \psi'((N - 1)/2)\), they are brought to their common one (Smyth
     # 2004), and else as far as that goes. Columns of zeros and ones, and constant ones, keep their own unit.
     from scipy.special import polygamma
 
-    relative, count = np.ones(columns.shape[1]), len(columns)
-    varies = np.abs(columns.std(axis=0) - 1) < _SAME
+    relative, count = np.ones(columns.shape[1]), counts.sum()
+    mean = counts @ columns / max(count, 1.0)
+    varies = np.abs(np.sqrt(counts @ (columns - mean) ** 2 / max(count, 1.0)) - 1) < _SAME
     if count < 2 or varies.sum() < 2:
         return relative
     logs = np.log(scale[varies])
