@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator, estimator_checks_gen
 
 import lamu
 from lamu.sklearn import BayesianClassifier, BayesianRegressor, GaussianMixture, load
-from lamu.sklearn.estimator import distinct, refuse_codes
+from lamu.sklearn.estimator import distinct, refuse_words
 from lamu.store import StoreError
 
 
@@ -231,5 +231,18 @@ def test_codes_with_leading_zeros_are_not_read_as_numbers(form):
     for estimator in (BayesianClassifier(), BayesianRegressor(), GaussianMixture()):
         with pytest.raises(ValueError, match=r"holds codes such as '02139', which would be read as the number 2139"):
             estimator.fit(X, np.arange(12) % 2)
-    refuse_codes(frame.assign(zip=plain))
-    refuse_codes(frame["a"].to_numpy()[:, None])
+    refuse_words(frame.assign(zip=plain))
+    refuse_words(frame["a"].to_numpy()[:, None])
+
+
+@pytest.mark.parametrize("kind", ["category", "object", "array", "dates"])
+def test_words_and_dates_are_told_with_their_column(kind):
+    """scikit-learn says "could not convert string to float: 'red'", and of no column."""
+    frame = pd.DataFrame({"a": np.arange(12.0), "colour": pd.Series(["red", "blue"] * 6, dtype=object)})
+    if kind == "dates":
+        frame["colour"] = pd.Timestamp("2020-01-01")
+    X = frame.astype({"colour": "category"}) if kind == "category" else frame
+    word = "holds dates" if kind == "dates" else "holds the word 'blue', which is no number; encode it as categories"
+    name = "column 1 of X" if kind == "array" else "the column 'colour'"
+    with pytest.raises(ValueError, match=f"{name} {word}"):
+        BayesianClassifier().fit(frame.to_numpy() if kind == "array" else X, np.arange(12) % 2)

@@ -22,7 +22,7 @@ import numpy as np
 
 from lamu.data.naming import names_of
 from lamu.data.wording import DataError, listed, nearest, plural, quoted
-from lamu.data.written_numbers import is_code
+from lamu.data.written_numbers import is_code, is_number
 from lamu.typing import Data, Options
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
             header = [column.strip() for column in header]
             if not any(header):
                 raise DataError(f"{name} has an empty first line; put the names of the columns there")
-            if all(_is_number(column) for column in header):
+            if all(is_number(column) for column in header):
                 raise DataError(
                     f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names"
                 )
@@ -523,11 +523,3 @@ def _no_column_twice(name: str, header: list[str]) -> None:
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if twice:
         raise DataError(f"{name} has more than one column {twice[0]!r}; give every column its own name")
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True

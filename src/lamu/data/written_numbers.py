@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["FACTORS", "Sentinels", "Written", "is_code", "placeholders", "sentinels", "written"]
+__all__ = ["FACTORS", "Sentinels", "Written", "is_code", "is_number", "placeholders", "sentinels", "written"]
 
 
 _ERROR = re.compile(
@@ -161,6 +161,15 @@ def written(text: str) -> Written | None:
     grouped = {sign for sign in ",' ." if sign in match["digits"]} - {"." if not math.isnan(point) else ","}
     signs = (match["before"], *shown, *sorted(grouped), "( )" if match["open"] else None)
     return Written(point, comma, unit, tuple(sign for sign in signs if sign), factor)
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_code(levels: tuple[str, ...]) -> bool:

@@ -22,7 +22,7 @@ from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, transform
 from lamu.data.wording import nearest
-from lamu.data.written_numbers import is_code
+from lamu.data.written_numbers import is_code, is_number
 from lamu.folds import fit_folds
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.table import LIKELIHOODS
@@ -43,7 +43,7 @@ __all__ = [
     "distinct",
     "learn_encoding",
     "new_rows",
-    "refuse_codes",
+    "refuse_words",
     "training_rows",
 ]
 
@@ -72,8 +72,8 @@ def _features(x: np.ndarray, columns: Sequence[str]) -> Features:
     return Features(tuple(columns), np.asarray(x, np.float64), ((),) * len(columns))
 
 
-def refuse_codes(X: Inputs) -> None:
-    """Raises a ValueError where a column of texts holds codes, which have no order and no size."""
+def refuse_words(X: Inputs) -> None:
+    """Raises a ValueError where a column holds words or dates, or codes, which have no order and no size."""
     if hasattr(X, "items"):  # of pandas, whatever its names are
         columns = [(f"the column {name!r}", np.asarray(column)) for name, column in X.items()]
     elif hasattr(X, "iter_columns"):
@@ -84,6 +84,8 @@ def refuse_codes(X: Inputs) -> None:
             return
         columns = [(f"column {index} of X", column) for index, column in enumerate(array.T)]
     for what, column in columns:
+        if column.dtype.kind in "mM":
+            raise ValueError(f"{what} holds dates, which are no numbers; give days since the first, for instance")
         if column.dtype.kind not in "OU":
             continue
         texts = tuple(sorted({value.strip() for value in column.ravel() if isinstance(value, str)}))
@@ -93,6 +95,12 @@ def refuse_codes(X: Inputs) -> None:
                 f"{what} holds codes such as {code!r}, which would be read as the number {int(code)}; encode it as "
                 "categories, for instance by scikit-learn's OneHotEncoder in a pipeline, or where it is a number write "
                 "X.astype(float)"
+            )
+        word = next((text for text in texts if not is_number(text)), None)
+        if word is not None:
+            raise ValueError(
+                f"{what} holds the word {word!r}, which is no number; encode it as categories, for instance by "
+                "scikit-learn's OneHotEncoder in a pipeline"
             )
 
 
@@ -203,7 +211,7 @@ class PosteriorEstimator(BaseEstimator):
         """Returns rows, and their targets where there are some, once they are numbers; those of a question as asked."""
         if not reset:
             check_is_fitted(self)
-        refuse_codes(X)
+        refuse_words(X)
         finite = "allow-nan" if self._allows_nan else True
         return validate_data(self, X, *y, dtype=_PRECISIONS, reset=reset, ensure_all_finite=finite, **options)
 
