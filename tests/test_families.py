@@ -357,3 +357,14 @@ def test_matrices_of_few_degrees_of_freedom_are_positive_in_single_precision() -
     np.testing.assert_allclose(
         np.mean(draws["precision"], axis=(0, 1)), 4.0 * np.eye(4), atol=0.1
     )  # sd .013 off, .025 on
+
+
+def test_the_program_of_a_wishart_does_not_grow_with_its_dimension() -> None:
+    """A gamma function for each of p terms was compiled by itself: eight seconds a mixture of nine columns."""
+
+    def gammas(p: int) -> int:
+        belief = Wishart(jnp.asarray(p + 2.0), jnp.eye(p))
+        program = jax.make_jaxpr(lambda belief: (belief.log_partition(), belief.expectation()))(belief)
+        return str(program).count("lgamma") + str(program).count("digamma")
+
+    assert gammas(2) == gammas(7) > 0

@@ -275,4 +275,6 @@ def state_space(quick: bool) -> Race:
     apart = float(np.max(np.abs(ours - theirs)[edge:-edge]))
     assert apart < 0.01, f"smoothed levels are {apart:.3f} apart"
     same = f"the smoothed levels at the same variances, to {apart:.4f} of the noise"
-    return Race((swept(graph, data, 10),), (iterations_of(worker, "dynamax"),), "sweep", same, 10, (worker,), spins=True)
+    return Race(
+        (swept(graph, data, 10),), (iterations_of(worker, "dynamax"),), "sweep", same, 10, (worker,), spins=True
+    )

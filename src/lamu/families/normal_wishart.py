@@ -28,7 +28,7 @@ from lamu.families.exponential import (
     total,
     values_of,
 )
-from lamu.families.rates import Gamma, gamma_draw, gamma_shape
+from lamu.families.rates import Gamma, by_halves, gamma_draw, gamma_shape
 from lamu.record import record
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics
 
@@ -523,7 +523,7 @@ def logdet(matrix: Array) -> Array:
 def _wishart_partition(half_degrees: Array, half_scale: Array) -> Array:
     r"""Returns A at \(\nu/2\) and \(V^{-1}/2\)."""
     p = half_scale.shape[-1]
-    gammas = sum((gammaln(half_degrees - j / 2.0) for j in range(p)), p * (p - 1) / 4.0 * jnp.log(jnp.pi))
+    gammas = jnp.sum(gammaln(by_halves(half_degrees, p)), axis=-1) + p * (p - 1) / 4.0 * math.log(math.pi)
     return gammas - half_degrees * logdet(half_scale)
 
 
@@ -537,8 +537,7 @@ def _wishart_draw(key: RandomKey, nu: Array, S: Array) -> Array:
     r"""Returns \(L B B^\top L^\top\), \(L L^\top = V\), B lower triangular with chi variables on its diagonal."""
     p = S.shape[-1]
     normal_key, gamma_key = jax.random.split(key)
-    halves = (nu[..., None] - jnp.arange(p, dtype=nu.dtype).reshape((1,) * nu.ndim + (p,))) / 2.0
-    chi = jnp.sqrt(2.0 * gamma_draw(gamma_key, halves))
+    chi = jnp.sqrt(2.0 * gamma_draw(gamma_key, by_halves(nu / 2.0, p)))
     below = jnp.tril(jax.random.normal(normal_key, S.shape, S.dtype), -1)
     eye = jnp.eye(p, dtype=S.dtype).reshape((1,) * nu.ndim + (p, p))
     B = below + chi[..., None] * eye

@@ -119,16 +119,22 @@ def _with_ratio(shape: Array, ratio: Array) -> tuple[Array, Array]:
     return shape, shape / ratio
 
 
+def by_halves(a: Array, dimension: int) -> Array:
+    """Returns a − j/2 for j < p along a last axis, the arguments of gamma functions of matrices."""
+    # One array of all: by terms their number in a program grows with p, and each takes long to compile.
+    steps = jnp.arange(dimension, dtype=a.dtype).reshape((1,) * a.ndim + (dimension,)) / 2.0
+    return a[..., None] - steps
+
+
 def gamma_shape(gap: Array, dimension: int = 1) -> Array:
     r"""Returns the a at which \(\sum_{j<p} \psi(a - j/2) - p \log a\) is the given gap, for p dimensions."""
     # It is \(E\log\theta - \log E\theta\) of Gamma, and its matrix counterpart of Wishart; NaN where it is not
     # negative.
     least, p = (dimension - 1) / 2.0, float(dimension)
-    halves = [j / 2.0 for j in range(dimension)]
 
     def function(t: Array) -> Array:
         a = least + jnp.exp(t)
-        return sum((digamma(a - half) for half in halves), -p * jnp.log(a))
+        return jnp.sum(digamma(by_halves(a, dimension)), axis=-1) - p * jnp.log(a)
 
     t = increasing_root(function, jnp.where(gap < 0, gap, jnp.nan), -60.0, 40.0)
     return jnp.where(gap < 0, least + jnp.exp(t), jnp.nan)
