@@ -26,6 +26,7 @@ from lamu.likelihoods import Gaussian
 from lamu.networks import Linear
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal, Normal
+from lamu.running.compiled_steps import keys_of
 from lamu.running.result import Diverged, Fit
 from lamu.running.validation import set_aside_in_turn, validation_nll
 from lamu.scores import Estimate
@@ -603,6 +604,13 @@ def test_simulations_have_targets_and_seeds_of_their_own(monkeypatch: Any) -> No
         assert (call.model, call.algorithm) == (MODEL, algorithm)
         assert call.options["steps"] == 4
     assert found.ranks.shape == (10, 4)
+    # What the keys of the first run's steps would simulate is no run's targets.
+    for run in range(10):
+        prior_key, target_key, _ = jax.random.split(jax.random.fold_in(keys_of(3).step, run), 3)
+        params, state = MODEL.init(jax.random.key(0), lamu.data.Batch.of(jnp.asarray(X), jnp.zeros(N)))
+        theta = {"network": MODEL.prior.sample(prior_key, params["network"]), "likelihood": {}}
+        shared = MODEL.likelihood.sample(target_key, {}, MODEL.outputs(theta, state, jnp.asarray(X))[0])
+        assert not np.allclose(targets[run], shared)
     again = lamu.simulation_based_calibration(MODEL, algorithm, X, runs=10, samples=9, seed=4, steps=4)
     assert not np.array_equal(again.ranks, found.ranks)
     np.testing.assert_array_equal(inner.calls[10].data[0], X)

@@ -25,6 +25,7 @@ from lamu.typing import Array, Belief, Inputs, Params, RandomKey
 __all__ = ["Ranks", "simulation_based_calibration"]
 
 _BINS = 10  # of the ranks; not tuned
+_OWN = 1_000  # the key of a seed from which truths and ranks are drawn; runs take those from zero on
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ def simulation_based_calibration(
     if runs < 10:
         raise ValueError(f"runs={runs!r} cannot show a distribution; give at least ten")
     x = jnp.asarray(x, jnp.result_type(float))
-    key = jax.random.key(seed)
+    # The first run's fit has this seed too, and takes the first keys of it: with them the truth would be a draw of the
+    # run that is judged by it.
+    key = jax.random.fold_in(jax.random.key(seed), _OWN)
     example = Batch.of(x, _placeholder(model, x.shape[0]))
     params, state = model.init(jax.random.fold_in(key, 0), example)
 
