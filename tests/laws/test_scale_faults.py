@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.laws import recipes  # noqa: F401  (its rows are tried too)
 from tests.laws.harness import LAWS, ROWS, Row
 from tests.laws.stochastic import APART, BELIEVED, FAULTS, SHARP, SOUND, Fault, ends_of, prefetch
 
@@ -52,6 +53,11 @@ def verdicts(row: Row) -> dict[str, str]:
 def same(row: Row, fault: Fault) -> bool:
     ends = [ends_of(changed(row, planted=which), SETTING, RUNS) for which in (SOUND, fault)]
     return all(np.array_equal(one, other) for one, other in zip(*ends, strict=True))
+
+
+def test_rows_of_recipes_are_tried() -> None:
+    """Where this file is collected alone, too."""
+    assert "variational_head" in {row.name for row in SUBJECTS}
 
 
 def fields() -> list[Any]:
