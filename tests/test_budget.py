@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (100_277, 74_000),
+    "lines": (100_309, 74_000),
     "files": (408, 330),
-    "lines of code": (48_711, 36_000),
-    "lines of code, core": (32_766, 25_000),
+    "lines of code": (48_735, 36_000),
+    "lines of code, core": (32_790, 25_000),
     "lines of code, graphs": (7_557, 6_000),
     "lines of code, tables": (8_388, 5_000),
     "lines of code, outside of the library": (0, 0),

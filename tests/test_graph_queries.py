@@ -16,8 +16,10 @@ import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Point, Wishart
 from lamu.graphs import models
+from lamu.likelihoods import Gaussian
 from lamu.posterior import Posterior
-from lamu.predictives.graph import GraphRule
+from lamu.predictives import Predictive
+from lamu.predictives.graph import DrawnVariable, GraphRule
 from tests.for_each import for_each
 
 RANDOM, NAN = np.random.default_rng(0), np.nan
@@ -465,3 +467,16 @@ def test_a_gaussian_belief_draws_what_is_missing() -> None:
     np.testing.assert_allclose(drawn[:, 0], 0.3, rtol=1e-6)
     np.testing.assert_allclose((drawn.mean(0) - mean)[1:] / wide[1:], 0.0, atol=0.14)
     np.testing.assert_allclose((drawn.std(0) / wide)[1:], 1.0, atol=0.1)
+
+
+def test_quantiles_are_searched_at_the_missing_entries_alone() -> None:
+    """Each search is dozens of passes over all draws of an entry."""
+    rng = np.random.default_rng(0)
+    f, observed = jnp.asarray(rng.normal(size=(8, 5, 3, 1))), rng.random((5, 3)) < 0.6
+    scales = {"log_scale": jnp.asarray(rng.normal(size=(8, 5, 3, 1)) / 4)}
+    part = DrawnVariable(jnp.asarray(rng.normal(size=(5, 3))), jnp.asarray(observed), Gaussian(), f, scales)
+    assert part._missing is not None
+    assert part._missing.f.shape == (8, (~observed).sum(), 1, 1)
+    for ours, theirs in zip(part.interval(0.8), Predictive.interval(part, 0.8), strict=True):
+        np.testing.assert_allclose(ours, np.where(observed, part.value, theirs), atol=1e-5)
+    np.testing.assert_allclose(part.quantile(0.3), Predictive.quantile(part, 0.3), atol=1e-5)

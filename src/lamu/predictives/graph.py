@@ -9,10 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp, xlogy
 
-from lamu.compile_once import row_keys
+from lamu.compile_once import is_traced, row_keys
 from lamu.convergence import sound_average
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
@@ -93,6 +94,37 @@ class DrawnVariable(Predictive):
         # Returns P(Y ≤ y) of each entry; of one that is observed whether it is at most y.
         found = self._average(self._each(self.law.cdf, self._flat(y)))
         return self._shown(found, jnp.asarray(self.value <= jnp.asarray(y), found.dtype))
+
+    def quantile(self, probability: Number) -> Array:
+        only = self._missing
+        return super().quantile(probability) if only is None else self._placed(only.quantile(probability))
+
+    def interval(self, level: Number = 0.9) -> tuple[Array, Array]:
+        only = self._missing
+        if only is None:
+            return super().interval(level)
+        lower, upper = only.interval(level)
+        return self._placed(lower), self._placed(upper)
+
+    @cached_property
+    def _missing(self) -> DrawnVariable | None:
+        """The missing entries as rows of one entry each; None where all or none are missing, or nobody knows."""
+        # Quantiles are searched entry by entry, each in dozens of passes over the draws; what is known needs none.
+        if is_traced() or not self.support.ordered:
+            return None
+        row, entry = np.nonzero(~np.reshape(np.asarray(self.observed), (len(self.value), -1)))
+        if len(row) in (0, np.size(self.value)):
+            return None
+        picked = lambda leaf: np.asarray(leaf)[:, row, entry][:, :, None]
+        f, dispersions = picked(self.f), jax.tree.map(picked, self.dispersions)
+        none = np.zeros((len(row), 1), f.dtype)
+        return by_programs(DrawnVariable(none, none > 0, self.law, f, dispersions))
+
+    def _placed(self, found: Array) -> Array:
+        """Returns the values that are known, with those found at the missing entries."""
+        values = np.array(self.value, found.dtype)
+        values[~np.asarray(self.observed)] = np.ravel(found)
+        return jax.device_put(values)
 
     def sample(self, key: RandomKey, n: int, first: object = 0) -> Array:
         # Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it.
