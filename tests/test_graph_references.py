@@ -14,7 +14,7 @@ import pytest
 
 import lamu
 from lamu import graphs
-from lamu.families import Dirichlet, NormalGamma
+from lamu.families import Dirichlet, Gamma, NormalGamma
 from lamu.objective import Objective
 
 FOLDER = Path(os.environ.get("LAMU_DATA", "no data"))
@@ -27,8 +27,14 @@ pytestmark = [
 def test_the_variances_of_the_nile() -> None:
     """Durbin & Koopman (2012), section 2.2.5, print 15,099 and 1,469; theirs is the limit of a wide first state."""
     flow = np.loadtxt(FOLDER / "rdatasets" / "nile.csv", delimiter=",", skiprows=1)[:, 1]
-    graph = graphs.models.StateSpace(len(flow))
-    posterior = lamu.fit(graph, {"y": flow[None]}, lamu.algorithms.em(tolerance=0.0), steps=3_000).posterior
+
+    def level(m) -> None:
+        step, noise = m.sample("step", Gamma(1.0, 0.1)), m.sample("noise", Gamma(1.0, 0.1))
+        with m.rows():
+            x = m.sample("x", graphs.GaussianChain(len(flow), jnp.eye(1), precision=step))
+            m.sample("y", graphs.Normal(x @ jnp.ones(1), precision=noise))
+
+    posterior = lamu.fit(lamu.Graph(level), {"y": flow[None]}, lamu.algorithms.em(tolerance=0.0), steps=3_000).posterior
     theta = posterior.mean["network"]
     np.testing.assert_allclose(1 / theta["noise"], 15_099, rtol=0.01)
     np.testing.assert_allclose(1 / theta["step"], 1_469, rtol=0.01)

@@ -19,6 +19,7 @@ from lamu.graphs.expressions import StickBreaking
 from lamu.graphs.factor import Factor
 from lamu.graphs.graph import Graph
 from lamu.graphs.normal_factors import MultivariateNormal, Normal
+from lamu.graphs.positive_factors import Gamma as GammaFactor
 from lamu.graphs.probability_factors import Bernoulli, BernoulliLogits, Categorical
 from lamu.graphs.probability_factors import Dirichlet as RowDirichlet
 from lamu.graphs.program import Program
@@ -387,7 +388,8 @@ def HierarchicalRegression(groups: int, inputs: int) -> Graph:
 def HiddenMarkov(states: int, steps: int) -> Graph:
     r"""Returns a hidden Markov model with Gaussian emissions, \(y_t \mid z_t \sim N(m_{z_t}, 1/\tau_{z_t})\).
 
-    Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end.
+    Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end. The priors are for numbers of unit
+    scale: standardise all series together.
 
     Args:
         states: how many.
@@ -416,8 +418,13 @@ def HiddenMarkov(states: int, steps: int) -> Graph:
 def StateSpace(steps: int) -> Graph:
     r"""Returns the local level model, \(x_{t+1} \sim N(x_t, 1/q)\), \(y_t \sim N(x_t, 1/r)\).
 
+    \[ u \sim \mathrm{Gamma}(10^{-3}, 10^{-9}), \qquad q, r \mid u \sim \mathrm{Gamma}(\tfrac12, u), \qquad
+       x_1 \sim N(0, 10^{12}) \]
+
+    u is learned, so that series may be in any unit.
+
     Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end. Each series may have a level of its
-    own: rows are centred within, exactly. The priors of q and r, Gamma(1, 0.1), are for steps and noise near one.
+    own, of a few millions at most: rows are centred within, exactly.
 
     Args:
         steps: the length of the longest series.
@@ -427,13 +434,15 @@ def StateSpace(steps: int) -> Graph:
     Examples:
         >>> from lamu.graphs import models
         >>> [site.name for site in models.StateSpace(10).sites]
-        ['step', 'noise', 'x', 'y']
+        ['unit', 'step', 'noise', 'x', 'y']
     """
 
     def program(m: Program) -> None:
-        step, noise = m.sample("step", Gamma(1.0, 0.1)), m.sample("noise", Gamma(1.0, 0.1))
+        unit = m.sample("unit", Gamma(1e-3, 1e-9))
+        step, noise = (m.sample(name, GammaFactor(0.5, unit)) for name in ("step", "noise"))
         with m.rows():
-            x = m.sample("x", GaussianChain(steps, jnp.eye(1), precision=step, first_mean=-m.data("origin")))
+            start = {"first_mean": -m.data("origin"), "first_precision": 1e-12}
+            x = m.sample("x", GaussianChain(steps, jnp.eye(1), precision=step, **start))
             m.sample("y", Normal(x @ jnp.ones(1), precision=noise))
 
     return CentredGraph(program)
