@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu import graphs
 from lamu.convergence import Convergence
+from lamu.families import Dirichlet, Gamma
 from lamu.graphs import models
 from lamu.graphs.documents import groups
 from lamu.graphs.exemplars import spread
@@ -71,6 +73,48 @@ def test_every_seed_ends_at_the_best_bound(graph: lamu.Graph, data: dict[str, An
 
     bounds = np.array([float(bound(seed)) for seed in range(SEEDS)])
     assert int(np.sum(bounds < bounds.max() - SHORT)) == 0, np.sort(bounds.max() - bounds).round(1)
+
+
+@pytest.mark.stress
+def test_states_that_share_symbols_are_told_apart() -> None:
+    """Of eight seeds five ended 15 nats below the best where a time started alone in all ascents, and now none."""
+    random = np.random.default_rng(604)
+    transition = 0.2 * random.dirichlet(np.ones(4), 4) + 0.8 * np.eye(4)
+    first, emission = random.dirichlet(np.ones(4)), random.dirichlet(np.full(12, 0.4), 4)
+    y = np.zeros((20, 100))
+    for row in y:
+        z = random.choice(4, p=first)
+        for t in range(100):
+            row[t], z = random.choice(12, p=emission[z]), random.choice(4, p=transition[z])
+
+    def program(m: Any) -> None:
+        start = m.sample("start", Dirichlet(jnp.ones(4)))
+        step = m.sample("step", Dirichlet(jnp.ones(4)), plate=4)
+        symbol = m.sample("symbol", Dirichlet(jnp.ones(12)), plate=4)
+        with m.rows():
+            z = m.sample("z", graphs.Markov(100, start, step))
+            m.sample("y", graphs.Categorical(symbol[z]))
+
+    graph = lamu.Graph(program)
+    fits = [lamu.fit(graph, {"y": y}, lamu.algorithms.vmp(), seed=seed) for seed in range(8)]
+    bounds = [float(fit.posterior.evidence) for fit in fits]
+    assert sum(bound > max(bounds) - SHORT for bound in bounds) >= 7
+
+
+def test_em_goes_on_while_further_steps_have_much_to_gain() -> None:
+    """Where the last step alone told, it stopped 0.1 nats below the mode: variances of slow walks change slowly."""
+    y = np.cumsum(0.1 * np.random.default_rng(4).normal(size=(1, 100)), axis=1)
+    y = 10 * (y + np.random.default_rng(13).normal(size=y.shape))
+
+    def program(m: Any) -> None:
+        step, noise = m.sample("step", Gamma(1.0, 0.1)), m.sample("noise", Gamma(1.0, 0.1))
+        with m.rows():
+            x = m.sample("x", graphs.GaussianChain(100, jnp.eye(1), precision=step))
+            m.sample("y", graphs.Normal(x @ jnp.ones(1), precision=noise))
+
+    plain = lamu.fit(lamu.Graph(program), {"y": y}, lamu.algorithms.em())
+    longer = lamu.fit(lamu.Graph(program), {"y": y}, lamu.algorithms.em(tolerance=0.0), steps=1_000)
+    assert plain.history["loss"][-1] < longer.history["loss"][-1] + 0.05
 
 
 def test_the_states_of_the_first_seed_are_where_they_are() -> None:

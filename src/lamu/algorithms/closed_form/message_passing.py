@@ -234,7 +234,7 @@ _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
 
 
 def _distance(residual: Array, before: Array) -> Array:
-    """Returns the distance from the fixed point, as the shrinking of the steps tells it: a geometric series."""
+    """Returns how far the last step and all further ones go, as their shrinking tells it: a geometric series."""
     ratio = jnp.where(before > 0, residual / jnp.where(before > 0, before, 1.0), 0.0)
     return residual / (1.0 - jnp.minimum(ratio, 0.999))
 
@@ -392,6 +392,7 @@ class EmState:
     theta: dict[str, Params]  # the shared variables by name
     log_density: Array  # of data and point before the last step, over T, in nats
     rise: Array  # of the last step, in nats
+    left: Array  # the rise of all further steps, in nats
     settled: Array  # whether it has ceased to rise
 
 
@@ -410,13 +411,13 @@ class Em(CoordinateAscent):
         beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
         theta = jax.vmap(lambda every: {name: belief.mean for name, belief in every.items()})(beliefs)
         none = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
-        return EmState(theta, none, -none, jnp.zeros(self.restarts, bool))
+        return EmState(theta, none, -none, -none, jnp.zeros(self.restarts, bool))
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
         # Returns the state after one expectation and one maximisation; of restarts that have settled the same.
         new = in_each(state, lambda one: self._improved(one, batch, objective))
         best = jnp.argmax(new.log_density)
-        residual = jnp.sqrt(2 * jnp.maximum(new.rise[best], 0.0))
+        residual = jnp.sqrt(2 * jnp.maximum(new.left[best], 0.0))
         return new, Info(-new.log_density[best] / objective.concentration, residual)
 
     def _improved(self, state: EmState, batch: Batch, objective: Objective) -> EmState:
@@ -431,16 +432,19 @@ class Em(CoordinateAscent):
                 **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
             }
         rise = value - state.log_density
-        return EmState(theta, value, rise, rise <= self.least(value, batch))
+        settled = rise <= self.least(value, batch)
+        # Steps of EM shrink slowly where little is known of the latents. What is below rounding tells no ratio.
+        left = jnp.where(settled | ~jnp.isfinite(state.rise), rise, _distance(rise, state.rise))
+        return EmState(theta, value, rise, left, settled)
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the point θ of the best restart.
         best = jnp.argmax(state.log_density)
         state = jax.tree.map(lambda leaf: leaf[best], state)
         measured = None
-        if not isinstance(state.rise, Tracer) and bool(jnp.isfinite(state.rise)):
+        if not isinstance(state.left, Tracer) and bool(jnp.isfinite(state.left)):
             # The loss that a Newton step would still gain is half the square of a residual.
-            residual = float(jnp.sqrt(2 * jnp.maximum(state.rise, 0.0)))
+            residual = float(jnp.sqrt(2 * jnp.maximum(state.left, 0.0)))
             size = max(tree.dimension(state.theta), 1)
             measured = Convergence(residual=residual, dimension=size, remedy="take more steps, with steps=")
         return Posterior(
