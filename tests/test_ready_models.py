@@ -235,3 +235,17 @@ def test_new_documents_are_those_of_scikit_learn() -> None:
     assert finite(posterior.predict(2, samples=SAMPLES).mean).shape == (2, V)
     with pytest.raises(TypeError, match="how many words a document has is no part"):
         lamu.latent.generate(posterior, 2, jax.random.key(0))
+
+
+def test_rows_far_from_unit_scale_are_warned_of_where_priors_are_of_it() -> None:
+    for graph, data in (
+        (models.GaussianMixture(2, 3), {"y": 70.0 + Y}),
+        (models.HiddenMarkov(2, 8), {"y": SERIES / 100}),
+        (models.NaiveBayes(2, 3), {"x": Y * [1.0, 50.0, 1.0], "c": GROUP.astype(float)}),
+        (models.LinearRegression(2), {"x": X, "y": 1000.0 * T}),
+    ):
+        with pytest.warns(lamu.data.UnscaledRows, match="is not standardised, and the priors of this model"):
+            graph.read(data)
+        graph.rows(data)  # which asks and does not learn
+    models.GaussianMixture(2, 3).read({"y": BITS})  # columns of zeros and ones have no scale
+    models.GaussianMixture(2, 3).read({"y": np.where(RANDOM.random(Y.shape) < 0.3, NAN, Y)})

@@ -21,7 +21,7 @@ from lamu.data.wording import listed, nearest
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 
-__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledWeights", "folds_of", "split", "warn_of_scale"]
+__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledRows", "UnscaledWeights", "folds_of", "split", "warn_of_scale"]
 
 
 @record
@@ -63,6 +63,10 @@ _FEW, _MANY = 0.5, 2.0  # times the number of rows; fewer and more are probably 
 
 class UnscaledWeights(UserWarning):
     """Row weights whose sum is far from the number of rows, so that the posterior is that of fewer or more rows."""
+
+
+class UnscaledRows(UserWarning):
+    """Rows far from zero mean and unit deviation, for which the priors of a model are."""
 
 
 class FewRows(UserWarning):

@@ -25,6 +25,7 @@ from lamu.graphs.probability_factors import Dirichlet as RowDirichlet
 from lamu.graphs.program import Program
 from lamu.graphs.rotation import Rotation
 from lamu.graphs.series_factors import GaussianChain, Markov
+from lamu.graphs.unit_scale import UnitScaleGraph
 from lamu.graphs.words import Words
 from lamu.sizes import sized
 
@@ -186,7 +187,7 @@ def GaussianMixture(
 
     \[ z \sim \mathrm{Cat}(\pi), \qquad y \mid z \sim N(m_z, S_z) \]
 
-    Data: `{"y": [N, dimension]}`, NaN where missing.
+    Data: `{"y": [N, dimension]}`, NaN where missing. Rows that are far from standardised are warned of.
 
     Args:
         components: how many at most; a small concentration lets those die that the data do not need.
@@ -235,7 +236,7 @@ def GaussianMixture(
             z = m.sample("z", Categorical(share))
             m.sample("y", given(z))
 
-    return Graph(program)
+    return UnitScaleGraph(program)
 
 
 @sized
@@ -323,7 +324,7 @@ def NaiveBayes(classes: int, dimension: int) -> Graph:
             c = m.sample("c", Categorical(weight))
             m.sample("x", Normal(part[c]))
 
-    return Graph(program)
+    return UnitScaleGraph(program)
 
 
 @sized
@@ -350,7 +351,7 @@ def LinearRegression(inputs: int) -> Graph:
         with m.rows():
             m.sample("y", Normal(m.data("x") @ w, precision=noise))
 
-    return Graph(program)
+    return UnitScaleGraph(program)
 
 
 @sized
@@ -389,7 +390,7 @@ def HiddenMarkov(states: int, steps: int) -> Graph:
     r"""Returns a hidden Markov model with Gaussian emissions, \(y_t \mid z_t \sim N(m_{z_t}, 1/\tau_{z_t})\).
 
     Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end. The priors are for numbers of unit
-    scale: standardise all series together.
+    scale: standardise all series together. Series that are far from it are warned of.
 
     Args:
         states: how many.
@@ -411,7 +412,7 @@ def HiddenMarkov(states: int, steps: int) -> Graph:
             z = m.sample("z", Markov(steps, start, step))
             m.sample("y", Normal(part[z]))
 
-    return Graph(program)
+    return UnitScaleGraph(program)
 
 
 @sized
