@@ -108,6 +108,18 @@ def pytest_runtest_logfinish(nodeid: str, location: tuple[str, int | None, str])
         jax.clear_caches()
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves to the night all cases but the first and the last of a test that is marked `sampled`."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for of_test in cases.values():
+        for item in of_test[1:-1]:
+            item.add_marker(pytest.mark.stress)
+
+
 GENERATORS: dict[str, list[tuple[np.random.Generator, dict]]] = {}
 
 
