@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (100_333, 74_000),
-    "files": (408, 330),
-    "lines of code": (48_746, 36_000),
+    "lines": (100_390, 74_000),
+    "files": (409, 330),
+    "lines of code": (48_774, 36_000),
     "lines of code, core": (32_793, 25_000),
-    "lines of code, graphs": (7_565, 6_000),
-    "lines of code, tables": (8_388, 5_000),
+    "lines of code, graphs": (7_592, 6_000),
+    "lines of code, tables": (8_389, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.505, 0.5),
     "import lines a line of code": (0.176, 0.15),
