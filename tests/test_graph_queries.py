@@ -245,7 +245,7 @@ ON_INPUTS: dict[str, Any] = {
     ),
     "hierarchical": (
         models.HierarchicalRegression(3, 2),
-        {"w": np.array([1.0, -2.0]), "spread": np.ones(2), "own": OWN, "noise": 3.0},
+        {"w": np.zeros(2), "spread": np.ones(2), "coefficients": [1.0, -2.0] + OWN, "noise": 3.0},
         {"x": X, "group": np.array([2, 0, 1])},
         X @ [1.0, -2.0] + np.sum(X * OWN[[2, 0, 1]], axis=1),
     ),

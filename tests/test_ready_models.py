@@ -195,7 +195,7 @@ def test_members_that_inputs_pick_predict_by_their_means() -> None:
     groups, matrix = fitted("hierarchical"), fitted("matrix")
     own, factors = groups.mean["network"], matrix.mean["network"]
     np.testing.assert_allclose(
-        groups.predict(READY["hierarchical"][2]).mean, np.sum(X[:3] * (own["w"][None] + own["own"]), axis=1), rtol=1e-4
+        groups.predict(READY["hierarchical"][2]).mean, np.sum(X[:3] * own["coefficients"], axis=1), rtol=1e-4
     )
     np.testing.assert_allclose(
         matrix.predict(READY["matrix"][2]).mean, np.sum(factors["u"][:3] * factors["v"][:3], axis=1), rtol=1e-4
@@ -249,3 +249,15 @@ def test_rows_far_from_unit_scale_are_warned_of_where_priors_are_of_it() -> None
         graph.rows(data)  # which asks and does not learn
     models.GaussianMixture(2, 3).read({"y": BITS})  # columns of zeros and ones have no scale
     models.GaussianMixture(2, 3).read({"y": np.where(RANDOM.random(Y.shape) < 0.3, NAN, Y)})
+
+
+def test_common_coefficients_of_groups_have_the_error_that_the_groups_leave() -> None:
+    """Of 30 groups that 20 rows tell: the deviation of their coefficients over the root of 30, within a quarter."""
+    random, group = np.random.default_rng(5), np.repeat(np.arange(30), 20)
+    x = np.column_stack([np.ones(600), random.normal(size=600)])
+    coefficients = [0.5, -1.0] + 0.5 * random.normal(size=(30, 2))
+    y = np.sum(x * coefficients[group], axis=1) + random.normal(size=600)
+    fit = lamu.fit(models.HierarchicalRegression(30, 2), {"x": x, "group": group, "y": y}, lamu.algorithms.vmp())
+    belief = fit.posterior.belief.factors["network"].factors["w"]
+    deviation = 1 / np.sqrt(np.asarray(belief.precision.values))
+    np.testing.assert_allclose(deviation, coefficients.std(axis=0, ddof=1) / np.sqrt(30), rtol=0.25)

@@ -356,10 +356,16 @@ def LinearRegression(inputs: int) -> Graph:
 
 @sized
 def HierarchicalRegression(groups: int, inputs: int) -> Graph:
-    r"""Returns a regression whose coefficients vary by group, \(y \sim N(x^\top (w + b_g), 1/\tau)\).
+    r"""Returns a regression whose coefficients vary by group about common ones.
+
+    \[ b_g \sim N(w, \mathrm{diag}(s)^{-1}), \qquad y \sim N(x^\top b_g, 1/\tau) \]
 
     Data: `{"x": [N, inputs], "group": [N], "y": [N]}`; groups are whole numbers from 0. Give x a column of ones for an
-    intercept.
+    intercept. The variables are `w`, `spread` (s), `coefficients` (b) and `noise` (τ).
+
+    `vmp` believes w and b apart, and its deviation of w is too small by a factor of about \(\sqrt{1 + s / (n \tau)}\)
+    for groups of n rows: near one where the rows of a group tell its coefficients. Where they do not, take
+    `lamu.mcmc.nuts()`.
 
     Args:
         groups: how many.
@@ -376,11 +382,12 @@ def HierarchicalRegression(groups: int, inputs: int) -> Graph:
     def program(m: Program) -> None:
         w = m.sample("w", Normal(jnp.zeros(inputs), precision=1e-2))
         spread = m.sample("spread", Gamma(1.0, 0.1), plate=inputs)
-        own = m.sample("own", Normal(jnp.zeros(inputs), precision=spread), plate=groups)
+        # About w and not about zero: with deviations from w the error of w would be that of one group of all rows, a
+        # twentieth of the right one for 8 groups of 50.
+        b = m.sample("coefficients", Normal(w, precision=spread), plate=groups)
         noise = m.sample("noise", Gamma(1.0, 0.1))
         with m.rows():
-            x = m.data("x")
-            m.sample("y", Normal(x @ w + x @ own[m.data("group")], precision=noise))
+            m.sample("y", Normal(m.data("x") @ b[m.data("group")], precision=noise))
 
     return Graph(program)
 
