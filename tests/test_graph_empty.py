@@ -67,6 +67,7 @@ def test_a_point_is_told_how_many_rows_there_are() -> None:
     assert empty_components(STICKS, sticks, 1.0, 10) == {"break": (1, 3)}
 
 
+@pytest.mark.filterwarnings("ignore::lamu.data.UnscaledRows")  # four rows, of which two components have none
 def test_em_says_which_component_fell_below_one_row() -> None:
     y = np.array([[-3.0], [-3.1], [-2.9], [-3.05]])
     fit = lamu.fit(GaussianMixture(3, 1, concentration=1.0), {"y": y}, lamu.algorithms.em(), steps=60)

@@ -579,8 +579,12 @@ def test_regression_hands_on_prior_likelihood_algorithm_and_seed(monkeypatch: An
     np.testing.assert_allclose(float(call.model.likelihood.shift), Y.mean())
     np.testing.assert_allclose(float(call.model.likelihood.scale), Y.std())
     np.testing.assert_allclose(call.model.network.scale, X.std(axis=0))
-    np.testing.assert_array_equal(call.data[0], X)
-    np.testing.assert_array_equal(call.data[1], Y)
+    np.testing.assert_array_equal(call.data["x"], X)
+    np.testing.assert_array_equal(call.data["y"], Y)
+    assert set(call.data) == {"x", "y"}
+    lamu.regression(X, Y, Gaussian(0.3), weight=np.full(N, 2.0), offset=np.full(N, 0.5))
+    np.testing.assert_array_equal(inner.calls[-1].data["weight"], np.full(N, 2.0))
+    np.testing.assert_array_equal(inner.calls[-1].data["offset"], np.full(N, 0.5))
     lamu.regression(X, (Y > 1).astype(int), "logit", seed=14)
     call = inner.calls[-1]
     assert call.options["seed"] == 14

@@ -176,11 +176,11 @@ def test_a_row_is_a_race_of_sides_that_compute_the_same() -> None:
     assert all(turn.units > 1 for side in turns for turn in side)
 
 
-def test_peers_import_neither_jax_nor_lamu() -> None:
+def test_peers_of_torch_import_neither_jax_nor_lamu() -> None:
     folder = Path(environments.__file__).parent / "peers"
     for path in folder.glob("*.py"):
         text = path.read_text(encoding="utf-8")
-        assert "import jax" not in text, path
+        assert "import jax" not in text or "import torch" not in text, path  # in one process they stall
         assert "import lamu" not in text, path
 
 

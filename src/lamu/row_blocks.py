@@ -58,7 +58,7 @@ def filled(leaf: np.ndarray, missing: int, axis: int = 0) -> np.ndarray:
     return np.concatenate([leaf, np.repeat(np.take(leaf, [-1], axis), missing, axis)], axis) if missing else leaf
 
 
-def joined_blocks(leaves: tuple[Array, ...], count: int, axis: int) -> Array:
+def joined_blocks(leaves: tuple[Array | np.ndarray, ...], count: int, axis: int) -> Array:
     """Returns what blocks answer as one array, without the rows that fill the last."""
     host = [np.asarray(leaf) for leaf in leaves]
     whole = host[0] if len(host) == 1 else np.concatenate(host, axis=axis)

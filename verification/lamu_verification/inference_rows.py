@@ -92,7 +92,7 @@ def _em() -> Check:
     graph = iris_mixture(1.0, NormalWishart(jnp.zeros(D), 1e-12, float(D), 1e-13 * jnp.eye(D)))
     part = {"mean": jnp.asarray(means), "precision": jnp.stack([jnp.eye(D)] * K)}
     none, theta = jnp.full(1, -jnp.inf), {"weight": jnp.full(K, 1.0 / K), "part": part}
-    state = EmState(jax.tree.map(lambda leaf: leaf[None], theta), none, none, jnp.zeros(1, bool))
+    state = EmState(jax.tree.map(lambda leaf: leaf[None], theta), none, none, none, jnp.zeros(1, bool))
     step, batch, deviation = jax.jit(em().step), graph.read({"y": x}).full(), 0.0
     for iteration in range(1, 4):
         state, _ = step(jax.random.key(0), state, batch, Objective(graph, len(x)))

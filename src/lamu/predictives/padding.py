@@ -235,7 +235,7 @@ def compiled_answers(**row_fields: int) -> Callable[[_Class], _Class]:
             plain: Any = inspect.getattr_static(cls, name)
             setattr(cls, name, property(_answered(plain.fget, name)))
         for name, axis in _OF_TARGETS.items():
-            if not hasattr(cls, name) or (name == "log_prob" and hasattr(cls, "averaged")):
+            if not hasattr(cls, name) or (name == "log_prob" and "averaged" in dir(cls)):
                 continue  # `log_prob` looks at what the program averaged
             setattr(cls, name, _of_targets(getattr(cls, name), name, axis))
         for name in _OF_NUMBERS:
