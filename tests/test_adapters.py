@@ -99,6 +99,7 @@ def test_every_run_has_weights_of_its_own(name: str) -> None:
     assert not same(*(member.mean["network"] for member in ensemble.belief.members))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", READ)
 def test_every_leaf_is_read_exactly(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Sums of squared gradients of single rows beside the rows' own; none by its own pass."""
@@ -139,6 +140,7 @@ def test_the_same_steps_as_of_the_built_in_network(name: str) -> None:
     np.testing.assert_allclose(theirs.posterior.predict(X).mean, expected.posterior.predict(X).mean, atol=1e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize("algorithm", [adam(0.01), ivon(0.1, samples=2)], ids=["adam", "ivon"])
 def test_statistics_are_learned_and_predict(name: str, algorithm: Any) -> None:
@@ -216,6 +218,7 @@ def test_a_sampler_takes_them(name: str) -> None:
     assert posterior.predict(X).mean.shape == (10, 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MIXED)
 def test_held_statistics_give_each_row_a_gradient_of_its_own(name: str) -> None:
     with pytest.raises(TypeError, match=r"lamu\.networks\.Evaluated"):
@@ -368,6 +371,7 @@ class Words(nn.Module):
         return nn.Dense(3)(nn.tanh(table.attend(table(words).mean(axis=1))))
 
 
+@pytest.mark.stress
 def test_tokens_are_looked_up_by_their_numbers() -> None:
     words = RNG.integers(0, 12, size=(10, 5))
     network = Tokens(Linen(Words(), head="Dense_0/*"))

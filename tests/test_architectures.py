@@ -98,6 +98,7 @@ def turned(key: Any, x: Any) -> Any:
     return jnp.where(jax.random.bernoulli(key, 0.5, (len(x), 1, 1)), x[:, :, ::-1], x)
 
 
+@pytest.mark.stress
 def test_changed_inputs_go_through_training_and_a_file(tmp_path) -> None:
     network = InputNoise(Augmented(GRU((3,)), turned), 0.1)
     model = lamu.Model(network, Categorical(3))

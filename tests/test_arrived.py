@@ -144,6 +144,7 @@ def test_a_large_head_is_factored_whatever_its_layout(classes: int, name: str) -
     assert bool(jnp.isfinite(posterior.predict(ROWS).mean).all())
 
 
+@pytest.mark.stress
 def test_classes_of_trained_weights_are_predicted_by_the_probit() -> None:
     from lamu.predictives import Linearised, Probit
 

@@ -114,6 +114,7 @@ def test_a_linear_network_keeps_the_curvature_at_its_mode() -> None:
     jax.tree.map(np.testing.assert_array_equal, default.belief, plain.belief)
 
 
+@pytest.mark.stress
 def test_a_network_that_tells_its_rows_apart_predicts_new_ones_better() -> None:
     x, y = lamu.data.load("wine")
     train, test = lamu.data.split(y, test_size=0.5, seed=0, stratify=True)
@@ -127,6 +128,7 @@ def test_a_network_that_tells_its_rows_apart_predicts_new_ones_better() -> None:
     assert default.evidence == pytest.approx(plain.evidence)
 
 
+@pytest.mark.stress
 def test_a_precision_that_rounding_makes_singular_keeps_the_curvature_at_its_mode(caplog) -> None:
     x, y = lamu.data.load("wine")
     with jax.enable_x64(False):

@@ -171,6 +171,7 @@ def closest_precisions(matrix: np.ndarray, alpha: float) -> np.ndarray:
     return psi
 
 
+@pytest.mark.stress
 def test_divergences_vanish_where_they_should() -> None:
     """Two correlated weights: the inclusive divergence at the target's own variances, Rényi's at the closed form.
 
@@ -254,6 +255,7 @@ def assert_same_mean_lower_variance(network: Any, x: Any, y: Any, count: int, ra
             assert measured < ratio, f"{type(estimator).__name__} {measured}"
 
 
+@pytest.mark.stress
 def test_rows_with_draws_of_their_own_have_the_same_mean_and_less_variance() -> None:
     """A perceptron on 24 rows: with draws of their own a third of the variance or less, with signs a half."""
     generator = np.random.default_rng(1)

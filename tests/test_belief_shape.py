@@ -68,6 +68,7 @@ def posterior_off(kind: str, rows: int, temperature: float, ratio: float, shift:
     return found, Objective(model, rows, temperature), data
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["program", "graph"])
 @pytest.mark.parametrize(
     ("rows", "temperature", "ratio", "shift"),
@@ -120,6 +121,7 @@ def schools() -> None:
         numpyro.sample("y", dist.Normal(theta, S8), obs=Y8)
 
 
+@pytest.mark.stress
 def test_a_gaussian_of_a_funnel_says_so_once_and_names_the_scale():
     """The deviation of tau is .6 by the best Gaussian, and 2.8 by NUTS."""
     with pytest.warns(Unconverged) as said:
@@ -134,6 +136,7 @@ def test_a_gaussian_of_a_funnel_says_so_once_and_names_the_scale():
     assert fit.convergence.describe()["pareto_k"] == pytest.approx(fit.convergence.pareto_k)
 
 
+@pytest.mark.stress
 def test_many_rows_of_a_logistic_regression_are_gaussian_and_conjugate_graphs_are_not_asked():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 3))
@@ -157,6 +160,7 @@ def test_many_rows_of_a_logistic_regression_are_gaussian_and_conjugate_graphs_ar
     assert exact.convergence.divergence is None
 
 
+@pytest.mark.stress
 def test_separate_beliefs_about_variables_that_depend_on_each_other_are_not_the_posterior():
     """Two copies of one input: the deviations of both are those given the other, .17 of their own."""
     rng = np.random.default_rng(1)

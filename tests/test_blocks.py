@@ -27,6 +27,7 @@ def fitted(algorithm, **options):
     return lamu.fit(MODEL, (X, Y), algorithm, **({"steps": 30, "batch_size": 16} | options))
 
 
+@pytest.mark.stress
 def test_one_block_is_the_algorithm_itself() -> None:
     alone, within = fitted(ivon(learning_rate=0.1)), fitted(blocks({"*": ivon(learning_rate=0.1)}))
     for one, other in zip(leaves(alone.posterior.belief), leaves(within.posterior.belief), strict=True):
@@ -41,6 +42,7 @@ def test_two_blocks_of_gradient_descent_are_one() -> None:
         np.testing.assert_allclose(first, second, rtol=1e-9)
 
 
+@pytest.mark.stress
 def test_each_block_keeps_what_its_algorithm_knows(tmp_path) -> None:
     algorithm = blocks({"layers/1/*": ivon(learning_rate=0.1), "*": adam(1e-2)})
     fit = fitted(algorithm, steps=100, validation=0.25)
@@ -54,6 +56,7 @@ def test_each_block_keeps_what_its_algorithm_knows(tmp_path) -> None:
     np.testing.assert_array_equal(lamu.load(folder).predict(X[:4]).mean, fit.posterior.predict(X[:4]).mean)
 
 
+@pytest.mark.stress
 def test_a_run_of_blocks_resumes(tmp_path) -> None:
     algorithm = blocks({"layers/1/*": ivon(learning_rate=0.1), "*": adam(1e-2)})
     whole = fitted(algorithm, steps=20).posterior
@@ -70,6 +73,7 @@ def sparse(m) -> None:
         m.sample("y", lamu.likelihoods.Gaussian(scale=0.5)(m.data("x") @ w))
 
 
+@pytest.mark.stress
 def test_exact_scales_beside_gradients_are_where_messages_alone_end() -> None:
     """The mean field of weights and scales: von's diagonal Gaussian beside Gamma beliefs, against its fixed point."""
     x = RANDOM.normal(size=(60, 5))

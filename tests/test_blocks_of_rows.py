@@ -86,6 +86,7 @@ def test_every_prediction_that_draws_is_here() -> None:
     assert {each for each in own if each.__module__.startswith("lamu.")} == set(MADE) | NONE | OF_COMPLETIONS
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
 def test_a_block_draws_what_its_rows_draw_among_all(kind: type) -> None:
     draw = lambda rows, first: MADE[kind](rows).sample(jax.random.key(3), DRAWS, first)

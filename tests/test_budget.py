@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (100_390, 74_000),
+    "lines": (100_397, 74_000),
     "files": (409, 330),
     "lines of code": (48_774, 36_000),
     "lines of code, core": (32_793, 25_000),

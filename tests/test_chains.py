@@ -83,6 +83,7 @@ def smooth(chain: GaussianChain, to_linear: jax.Array, to_diagonal: jax.Array) -
     return normaliser, posterior.expectation().values, belief.mean, belief.covariance
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cls", [GaussianChain, ParallelGaussianChain])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_chain_is_the_kalman_smoother(cls: type[GaussianChain], missing: float) -> None:

@@ -58,6 +58,7 @@ def test_successes_of_trials(lamu) -> None:
     )
 
 
+@pytest.mark.stress
 def test_censored_times(lamu) -> None:
     STUDY.to_csv("study.csv", index=False)
     ran = lamu("fit", "study.csv", "--target", "time", "--censored", "ended", *FIT)

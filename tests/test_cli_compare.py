@@ -217,6 +217,7 @@ def test_processes_answer(lamu, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["iris.csv"]
 
 
+@pytest.mark.stress
 def test_the_default_is_what_fit_runs_unless_it_is_told(lamu, tmp_path):
     csv_of("iris", rows=60).to_csv("table.csv", index=False)
     data = ("table.csv", "--target", "target", "--epochs", "2")

@@ -82,6 +82,7 @@ def test_fit_leaves_nothing_else_behind(fitted):
     assert {path.name for path in fitted.iterdir()} == expected
 
 
+@pytest.mark.stress
 def test_fit_prints_a_document_and_nothing_else(lamu, tmp_path):
     ran = lamu("fit", "iris", "--out", "run", "--json", "--test-size", "0.3", "--seed", "7", "--samples", "5", *QUICK)
     assert ran.code == 0, ran.err
@@ -96,6 +97,7 @@ def test_fit_prints_a_document_and_nothing_else(lamu, tmp_path):
     assert ran.code == 0, ran.err
 
 
+@pytest.mark.stress
 def test_fit_prints_what_it_decided(lamu):
     ran = lamu("fit", "iris", "--out", "run", "--task", "regression", "--batch-size", "500", *QUICK)
     assert ran.code == 0, ran.err
@@ -106,6 +108,7 @@ def test_fit_prints_what_it_decided(lamu):
     assert "note: the target 'target' has 3 whole values, taken as classes; --task regression overrides" in ran.out
 
 
+@pytest.mark.stress
 @pytest.mark.measured
 def test_fit_says_how_far_it_is_from_its_fixed_point_and_at_what_temperature(lamu, tmp_path, monkeypatch):
     monkeypatch.setattr(validation_choice, "_FEWEST", 1)  # a fifth alone judges
@@ -125,6 +128,7 @@ def test_fit_says_how_far_it_is_from_its_fixed_point_and_at_what_temperature(lam
     assert posterior_of(tmp_path / "half" / "posterior").temperature == 0.5
 
 
+@pytest.mark.stress
 def test_the_bound_is_the_evidence_of_the_training_rows_where_the_belief_is_exact(lamu, tmp_path):
     """Of a mean field it is below, in the target's units; a point has none. The error is that of 32 draws."""
     table, bounds = csv_of("diabetes").astype(np.float64), {}
@@ -144,6 +148,7 @@ def test_the_bound_is_the_evidence_of_the_training_rows_where_the_belief_is_exac
     assert point.document["metrics"]["elbo"] is None
 
 
+@pytest.mark.stress
 def test_the_defaults_learn_a_regression(lamu):
     ran = lamu("fit", "diabetes", "--out", "run", "--epochs", "20", "--json")
     assert ran.code == 0, ran.err
@@ -328,6 +333,7 @@ def test_swapping_with_nothing_is_an_error(tmp_path):
         exchange(tmp_path / "one", tmp_path / "none")
 
 
+@pytest.mark.stress
 def test_angles_have_a_density_and_no_intervals(lamu, tmp_path):
     """No calibration picture and no report either, both of which are about intervals; `predict` reads the run."""
     random = np.random.default_rng(0)

@@ -26,6 +26,7 @@ def fitted(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.stress
 def test_fit_writes_the_folder(fitted) -> None:
     run = fitted / "run"
     config, metrics = (json.loads((run / name).read_text()) for name in ("config.json", "metrics.json"))
@@ -36,6 +37,7 @@ def test_fit_writes_the_folder(fitted) -> None:
     assert posterior_of(run / "posterior").local({"y": BITS[:2].reshape(2, 64)})["z"].mean.shape == (2, 3)
 
 
+@pytest.mark.stress
 def test_holes_are_filled_block_by_block(fitted, lamu, tmp_path, monkeypatch) -> None:
     holes = BITS[:7].copy()
     holes[1:, 4:] = np.nan

@@ -125,6 +125,7 @@ def test_a_file_that_cannot_be_read(lamu, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.stress
 def test_arrays_that_do_not_match(lamu, tmp_path):
     np.savez(tmp_path / "lengths.npz", X=np.ones((8, 2)), y=np.arange(7))
     assert_refused(lamu("fit", "lengths.npz", "--out", "run"), "(8, 2)", "(7,)", "one target a row")
@@ -241,6 +242,7 @@ def test_a_disk_that_fills_up_costs_no_training(lamu, tmp_path, monkeypatch, fit
     assert (tmp_path / "run.unfinished" / "posterior").is_dir() == (file != "posterior")
 
 
+@pytest.mark.stress
 def test_a_file_that_may_not_grow_costs_no_training(lamu, tmp_path, monkeypatch, fit_once):
     """The operating system itself refuses, by a limit on the size of files."""
     resource = pytest.importorskip("resource")

@@ -90,6 +90,7 @@ def test_fit_and_predict_with_parts_of_a_module_in_the_current_folder(lamu, tmp_
     assert predicted.document["rows"] == 40
 
 
+@pytest.mark.stress
 def test_an_algorithm_that_is_made_already(lamu) -> None:
     ran = lamu("fit", *DATA, *QUICK, "--algorithm", "mine.parts:fixed", "--out", "run")
     assert ran.code == 0, ran.err

@@ -181,6 +181,7 @@ def test_a_damaged_configuration_is_refused(copy, fitted, lamu):
     assert_refused(lamu("predict", copy, fitted / "classes.csv"), "has the format 99 and this version reads 2")
 
 
+@pytest.mark.stress
 def test_predict_notes_what_it_never_saw(lamu, tmp_path):
     rows = np.arange(40)
     table = pd.DataFrame({"size": rows % 7, "colour": np.array(["red", "blue"])[rows % 2], "y": 0.5 * rows})

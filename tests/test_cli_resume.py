@@ -67,6 +67,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, part, words
     pd.testing.assert_frame_equal(one, other, check_exact=True)
 
 
+@pytest.mark.stress
 def test_an_interrupted_run_is_neither_overwritten_nor_taken_for_another(lamu, tmp_path):
     (tmp_path / "run.unfinished").mkdir()
     words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--epochs", "1", "--temperature", "1", "--no-report")
@@ -92,6 +93,7 @@ class Stop(Exception):
     pass
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fitting", [library.fit_folds, library.fit_prior_scale, library.fit_temperature])
 def test_fits_of_several_runs_go_on_from_the_run_that_was_cut_short(tmp_path, fitting):
     x, y = library.data.load("iris")

@@ -44,6 +44,7 @@ def fitted(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.stress
 def test_fit_writes_the_folder(fitted) -> None:
     run = fitted / "run"
     names = ["config.json", "latents.csv", "latents.png", "metrics.json", "posterior", "report.html"]
@@ -75,6 +76,7 @@ def test_new_rows_have_latents_and_densities_and_the_odd_one_comes_first(fitted,
     np.testing.assert_allclose(table["log_prob"][same], again["log_prob"][same], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.stress
 def test_holes_are_filled_with_intervals_and_what_is_there_stays(fitted, lamu) -> None:
     table = numbers().iloc[:6]
     holes = table.copy()

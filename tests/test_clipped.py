@@ -49,6 +49,7 @@ def norm_of(gradient: object) -> float:
     return float(optax.tree.norm(gradient))
 
 
+@pytest.mark.stress
 @for_each(
     "curvature", [NoCurvature(), Price(), SquaredGradients(), GaussNewton(), SquaredGradient(), RootScaledGradient()]
 )

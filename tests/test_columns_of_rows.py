@@ -119,6 +119,7 @@ def test_what_cannot_be() -> None:
         Columns(columns.encoding, ("word",) * 5, columns.centres, columns.scales, columns.frequencies)
 
 
+@pytest.mark.stress
 def test_it_equals_factor_analysis_on_numbers() -> None:
     """A linear decoder of Gaussian columns is factor analysis, of which scikit-learn has the largest likelihood."""
     from sklearn.decomposition import FactorAnalysis
@@ -161,6 +162,7 @@ def test_holes_of_every_kind_are_filled_by_what_the_others_say() -> None:
     assert error < 0.75 * np.abs(true["warmth"] - table["warmth"].mean()).mean()
 
 
+@pytest.mark.stress
 def test_knowing_less_never_narrows() -> None:
     """Of a row of which less is known, the belief about its latents is no narrower."""
     table = planted()[["warmth", "income", "visits"]]

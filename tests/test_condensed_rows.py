@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import lamu
 from lamu import graphs
@@ -15,6 +16,7 @@ from lamu.networks import MLP
 RANDOM = np.random.default_rng(8)
 
 
+@pytest.mark.stress
 def test_condensed_rows_have_the_bound_and_messages_of_all() -> None:
     graph = graphs.models.FactorAnalysis(2, 3)
     y, weight = 2.0 + RANDOM.normal(size=(50, 3)) @ RANDOM.normal(size=(3, 3)), RANDOM.uniform(0.5, 2.0, 50)

@@ -164,6 +164,7 @@ def test_natural_parameters_there_and_back() -> None:
     np.testing.assert_allclose(Beta(1.0, 1.0).with_natural(Beta(2.0, 3.0).to_natural()).log_partition(), expected)
 
 
+@pytest.mark.stress
 def test_the_density_of_rows_is_that_of_the_prediction() -> None:
     """Exact under the family itself; an average over 1,000 draws is off by 0.05 less than once in a thousand runs."""
     model = lamu.ConjugateModel(lamu.observations.Poisson(), lamu.families.Gamma(2.0, 1.0))

@@ -82,6 +82,7 @@ def test_the_distances_of_a_gaussian_are_those_that_it_was_moved_by(algorithm, t
     assert "median factor of" in wide.complaint
 
 
+@pytest.mark.stress
 def test_noise_of_the_draws_is_no_distance():
     """Two draws of a pair move the gradient of a logistic regression by a posterior deviation; eight pairs do not."""
     x, y = lamu.data.load("breast_cancer")

@@ -98,6 +98,7 @@ def test_they_obey_the_laws_and_survive_disk_and_float32(prior: Prior) -> None:
     assert prior.sample(jax.random.key(0), single)["kernel"].dtype == jnp.float32
 
 
+@pytest.mark.stress
 def test_gates_have_means_and_scales_of_their_own() -> None:
     """Three blocks of columns, in order; and the laws of priors."""
     prior = Gates((0.5, 1.0, 2.0), locs=(0.0, 1.0, -1.0))
@@ -115,6 +116,7 @@ def test_gates_have_means_and_scales_of_their_own() -> None:
         Gates((1.0, 1.0), locs=(0.0,))
 
 
+@pytest.mark.stress
 def test_conjugate_laplace_and_ivon_take_the_covariance() -> None:
     """Linear regression: closed form in NumPy; Laplace's is the same, IVON's diagonal is the mean field of it."""
     x, noise = rng.normal(size=(40, 3)), 0.5
@@ -206,6 +208,7 @@ def test_fan_in_and_the_ntk_form_give_functions_of_one_distribution() -> None:
         assert stats.ks_2samp(a, b).pvalue > 1e-4
 
 
+@pytest.mark.stress
 def test_a_convolutional_network_is_fitted_under_smooth_filters() -> None:
     images = rng.normal(size=(12, 6, 6, 1)).astype(np.float32)
     prior = ByPath({"convolutions/*": FilterGroups(0.5, 2.0), "*": Normal(1.0)})

@@ -279,6 +279,7 @@ def near(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * float(jnp.max(jnp.abs(b)) + 1e-30))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_every_leaf_is_exact(name: str, caplog: pytest.LogCaptureFixture) -> None:
     loss, params, examples, fallen = CASES[name]

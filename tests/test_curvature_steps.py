@@ -42,6 +42,7 @@ def learned(x: np.ndarray, y: np.ndarray, noise: float = NOISE, batch_size: int 
     return np.asarray(fit.state.curvature["largest"])
 
 
+@pytest.mark.stress
 def test_the_estimate_is_the_largest_eigenvalue_of_the_hessian() -> None:
     exact = np.linalg.eigvalsh(precision(X) / ROWS).max()
     np.testing.assert_allclose(learned(X, Y), exact, rtol=0.03)  # the next eigenvalue is near
@@ -60,6 +61,7 @@ def test_steps_are_a_hundredth_where_the_loss_is_ten_times_as_steep() -> None:
     np.testing.assert_allclose(sizes[0] / sizes[2], 100.0, rtol=0.02)
 
 
+@pytest.mark.stress
 def test_the_metric_of_a_preconditioner_is_in_the_estimate() -> None:
     fit = lamu.fit(model(), (X, Y), psgld(**SHORT), batch_size=ROWS)
     root = jax.vmap(psgld().preconditioner.root)(fit.state.scale)
@@ -139,6 +141,7 @@ def test_default_samplers_draw_from_the_posterior(make: Any) -> None:
     assert np.all(np.abs(np.log(draws.std(0) / sd)) < np.log(1.15))
 
 
+@pytest.mark.stress
 def test_other_data_and_temperatures_do_not_compile() -> None:
     given: dict[str, Any] = {"chains": 2, "warmup": 12, "draws": 6, "thinning": 2}
     lamu.fit(model(), (X, Y), sgld(**given), batch_size=64)
@@ -170,6 +173,7 @@ def test_a_random_walk_keeps_one_draw_in_ten() -> None:
     np.testing.assert_array_equal(np.asarray(whole)[:, 9::10], tenth)
 
 
+@pytest.mark.stress
 def test_every_pytree_and_float_goes_through() -> None:
     """A network with two kinds of leaves in float32, under a jitted scan over keys."""
     network = lamu.Model(lamu.networks.MLP((3,), "tanh"), lamu.likelihoods.Gaussian(), Normal(1.0))

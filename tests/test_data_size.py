@@ -62,6 +62,7 @@ def repeated(data: Any) -> Any:
     return tuple(np.concatenate([part] * TIMES) for part in data)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_data_size_is_rows_repeated(name: str) -> None:
     """Belief and evidence: N = 4 n is every row four times, at any temperature."""

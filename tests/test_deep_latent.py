@@ -120,6 +120,7 @@ def test_missing_entries_do_not_count() -> None:
         graph.read({"y": np.full((2, D), np.nan)})
 
 
+@pytest.mark.stress
 def test_linear_autoencoders_are_principal_components() -> None:
     """Within 0.01 nats a row of the largest likelihood, and less than a degree from its subspace."""
     spectrum, axes = np.linalg.eigh(Y.T @ Y / N)
@@ -137,6 +138,7 @@ def test_linear_autoencoders_are_principal_components() -> None:
     assert averaged.error == pytest.approx(np.std(log_p, ddof=1) / np.sqrt(50), rel=1e-9)
 
 
+@pytest.mark.stress
 def test_importance_sampling_is_of_the_density_and_not_of_the_bound() -> None:
     graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)
     posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
@@ -154,6 +156,7 @@ def trained(graph, data, steps=60):
     return lamu.fit(graph, data, lamu.algorithms.adam(1e-2), steps=steps, batch_size=64).posterior
 
 
+@pytest.mark.stress
 def test_a_flowed_autoencoder_trains_and_answers(tmp_path) -> None:
     flows = latent.Flows((latent.Coupling((8,)),), context=4)
     graph = models.VAE(3, 64, MLP((16,)), MLP((16,)), family=flows, bound=latent.DoublyReparameterised(2))
@@ -167,6 +170,7 @@ def test_a_flowed_autoencoder_trains_and_answers(tmp_path) -> None:
     np.testing.assert_array_equal(posterior.local({"y": BITS[:3]})["z"].mean, found["z"].mean)
 
 
+@pytest.mark.stress
 def test_a_deep_row_is_its_formula() -> None:
     """Two layers of independent latents: the bound is the mean log importance weight of both."""
     graph = models.DeepLatentGaussian((3, 2), 64, (4,))
@@ -193,6 +197,7 @@ def test_layers_are_independent_before_the_data() -> None:
     np.testing.assert_allclose(np.cov(z.T), np.eye(6), atol=5 * np.sqrt(2 / 2000))
 
 
+@pytest.mark.stress
 def test_images_go_to_convolutions_as_they_are() -> None:
     images = BITS.reshape(-1, 8, 8)
     posterior = trained(models.VAE(2, 64, MLP((16,)), ConvNet((4,), (16,))), {"y": images[:100]}, steps=20)
@@ -233,6 +238,7 @@ def test_few_labels_count_as_much_as_many() -> None:
         models.SemiSupervised(2, 3, 64, labelled=0.0)
 
 
+@pytest.mark.stress
 def test_a_category_is_summed_exactly() -> None:
     """At a uniform classifier the bound is the average of the classes' bounds and log K, and their log sum is above."""
     graph = models.SemiSupervised(3, 2, 64, (8,))
@@ -251,6 +257,7 @@ def test_a_category_is_summed_exactly() -> None:
     assert np.any(np.asarray(classifier) != 0)
 
 
+@pytest.mark.stress
 def test_holes_are_filled_by_what_is_there() -> None:
     """Linear-Gaussian rows: means and deviations of the exact conditional, within 5 standard errors of 500 sweeps."""
     graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=True)
@@ -267,6 +274,7 @@ def test_holes_are_filled_by_what_is_there() -> None:
     np.testing.assert_allclose(draws[:, :, 1].var(0), variance, rtol=0.3)
 
 
+@pytest.mark.stress
 def test_every_entry_has_a_noise_of_its_own() -> None:
     """A Gaussian likelihood of several entries learns a deviation of each, the squares of which are known noise."""
     graph = models.VAE(2, 3, MLP((4,)), MLP((4,)), likelihood=lamu.likelihoods.Gaussian())
@@ -377,6 +385,7 @@ def test_what_cannot_be() -> None:
         models.VAE(0, 64)
 
 
+@pytest.mark.stress
 def test_a_divergence_warms_up_by_the_training_step() -> None:
     """At step 5 of 10 it counts one half; in evaluation it counts whole; Adam counts its steps, and a row does not."""
     graph, params, state, batch = at_loadings(

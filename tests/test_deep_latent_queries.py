@@ -65,6 +65,7 @@ def conditional() -> tuple[np.ndarray, np.ndarray]:
     return Y[:, REST] @ weights, COVARIANCE[np.ix_(MISSING, MISSING)] - COVARIANCE[np.ix_(MISSING, REST)] @ weights
 
 
+@pytest.mark.stress
 def test_a_row_with_holes_is_predicted_by_its_conditional() -> None:
     """Linear-Gaussian rows by 2,000 draws, of which at least 400 count: exact within 5 standard errors."""
     pred = linear().predict({"y": HOLES}, samples=2000)
@@ -152,6 +153,7 @@ def alone_rows(data) -> dict[str, np.ndarray]:
     return {name: np.where(part.observed, part.value, np.nan) for name, part in data.items()}
 
 
+@pytest.mark.stress
 def test_a_chain_stays_finite_where_its_encoder_does_not() -> None:
     """An untrained linear encoder makes a deviation of the exponential of a large entry: such draws are refused."""
     graph = models.VAE(2, 4, MLP((4,)), Linear(), likelihood=lamu.likelihoods.Gaussian(scale=1.0))
@@ -282,6 +284,7 @@ def test_annealing_takes_the_row_of_a_posterior() -> None:
         latent.row_joint(point(labelled, params), {"y": np.eye(3)[:1]})
 
 
+@pytest.mark.stress
 def test_a_code_is_made_of_a_posterior() -> None:
     """Lossless, and within 3 % of the bound on 60 rows: each has bins of 12 bits a latent to round."""
     bits = (RANDOM.uniform(size=(60, 12)) > 0.3).astype(float)

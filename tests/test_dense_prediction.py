@@ -39,6 +39,7 @@ def shaken(params: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf + 0.1 * jnp.asarray(rng.normal(size=leaf.shape)), params)
 
 
+@pytest.mark.stress
 def test_a_u_net_is_its_layers() -> None:
     network = UNet((2, 3, 4))
     params, state = network.init(key(), IMAGES, 8 * 4 * 5)

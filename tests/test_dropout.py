@@ -74,6 +74,7 @@ def test_a_rate_taken_for_the_share_that_is_kept_is_seen() -> None:
     assert deviation(Swapped())[1] > 50.0
 
 
+@pytest.mark.stress
 def test_draws_are_indexed_by_draw_and_never_by_chunk() -> None:
     subject = posterior(Dropout(RATE))
     whole, two = subject.predict(X, samples=8).f, subject.predict(X[2:], samples=8).f

@@ -205,6 +205,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_inverse_fisher_matrix_undoes_the_fisher_matrix(name) -> None:
     """On directions from one belief to another, member by member, matrices in their symmetric coordinates."""

@@ -61,6 +61,7 @@ def counts():
     return lamu.fit(model, (x, np.floor(y / 50)), lamu.algorithms.adam(), steps=3).posterior, x[:5]
 
 
+@pytest.mark.stress
 def test_a_process_without_lamu_predicts_the_same_numbers(tmp_path):
     made = {"regression": regression(), "classes": classes(), "counts": counts()}
     for name, (posterior, x) in made.items():

@@ -347,6 +347,7 @@ def test_mixture_is_a_minimal_conditional_exponential_family() -> None:
     np.testing.assert_allclose(in_natural.components.values[0][0, 0], first, rtol=1e-8)
 
 
+@pytest.mark.stress
 def test_matrices_of_few_degrees_of_freedom_are_positive_in_single_precision() -> None:
     """As many as the dimension, as a component that no row needs has: 60 of these means were NaN."""
     one, eye = jnp.ones(2, jnp.float32), jnp.tile(jnp.eye(4, dtype=jnp.float32), (2, 1, 1))

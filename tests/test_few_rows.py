@@ -78,6 +78,7 @@ def test_two_outputs_share_what_is_not_known_of_their_noises() -> None:
     )  # half of twelve observations less six weights, and what is a prior
 
 
+@pytest.mark.stress
 def test_a_noise_of_many_rows_stays_a_point_and_one_of_few_rows_is_drawn() -> None:
     x, y = table(400)
     model = lamu.Model(Linear(), Gaussian(), Normal(1.0))

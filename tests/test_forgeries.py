@@ -34,6 +34,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.
     return root, expected
 
 
+@pytest.mark.stress
 def test_a_thousand_forgeries_are_read_as_what_they_say_or_refused(saved: Any, tmp_path: Path) -> None:
     root, expected = saved
     names, refused, kinds = list(expected), 0, set()

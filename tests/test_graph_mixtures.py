@@ -85,6 +85,7 @@ def switched():
     return lamu.fit(lamu.Graph(switching), {"x": X, "y": HOLES}, lamu.algorithms.vmp())
 
 
+@pytest.mark.stress
 def test_a_switching_regression_finds_both_noises_with_targets_missing(switched):
     theta = point(switched.posterior)
     order = np.argsort(-theta["slope"][:, 0])
@@ -97,6 +98,7 @@ def test_a_switching_regression_finds_both_noises_with_targets_missing(switched)
     assert 0.0 <= fewer.evidence - switched.posterior.evidence < 0.2
 
 
+@pytest.mark.stress
 def test_what_is_missing_is_the_mixture_of_the_regimes(switched):
     posterior = switched.posterior
     belief = posterior.belief.factors["network"].factors
@@ -152,6 +154,7 @@ def vectors(m):
         m.sample("y", graphs.MultivariateNormal(mean[k], precision=precision[k]))
 
 
+@pytest.mark.stress
 def test_vectors_with_means_and_matrices_of_their_own_miss_entries_exactly():
     y = VECTORS.copy()
     y[2, 1], y[5, [0, 2]], y[8] = np.nan, np.nan, np.nan
@@ -176,6 +179,7 @@ def test_vectors_with_means_and_matrices_of_their_own_miss_entries_exactly():
     assert np.all(np.isfinite(fit.posterior.predict({"y": y}).std))
 
 
+@pytest.mark.stress
 def test_regimes_of_a_series_may_have_means_and_noises_of_their_own():
     def program(m):
         start, move = m.sample("start", Dirichlet(jnp.ones(2))), m.sample("move", Dirichlet(jnp.ones(2)), plate=2)
@@ -206,6 +210,7 @@ def test_regimes_of_a_series_may_have_means_and_noises_of_their_own():
     assert np.all(np.diff(fit.history["loss"]) <= 1e-9)
 
 
+@pytest.mark.stress
 def test_counts_may_have_a_regression_in_every_class():
     def program(m):
         weight = m.sample("weight", Dirichlet(jnp.ones(2)))

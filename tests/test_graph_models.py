@@ -77,6 +77,7 @@ def test_probabilities_of_a_stick_sum_to_one() -> None:
         graphs.StickBreaking(graphs.Program().sample("w", Dirichlet(jnp.ones(3))))
 
 
+@pytest.mark.stress
 def test_em_keeps_the_best_of_its_restarts() -> None:
     """Three starts side by side end where each ends alone, and the posterior is the one of the largest density."""
     graph = graphs.models.GaussianMixture(2 * K, 2, 1.0, covariance="diagonal")
@@ -189,6 +190,7 @@ def circuit_theta(graph) -> dict:
     }
 
 
+@pytest.mark.stress
 def test_a_circuit_sums_to_one_and_its_holes_are_marginals() -> None:
     D = 5
     graph = graphs.models.SumProduct(2, D)

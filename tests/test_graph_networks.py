@@ -202,6 +202,7 @@ class Enumerated(graphs.Local):
         return jax.nn.logsumexp(bounds), {**averaged, name: Categories(bounds)}
 
 
+@pytest.mark.stress
 def test_locals_nest() -> None:
     deep = lamu.Graph(
         two_levels, local={"z": Encoded(lamu.networks.MLP((8,))), "top": Encoded(lamu.networks.MLP((8,)))}
@@ -282,6 +283,7 @@ def test_message_passing_through_a_likelihood_ends_at_its_best_gaussian() -> Non
         lamu.algorithms.ncvmp(1.5)
 
 
+@pytest.mark.stress
 def test_the_default_rate_of_svi_forgets_where_the_parts_began() -> None:
     """Intercept and slopes in two parts: with 1 / t the intercept is several posterior deviations off, for long."""
 

@@ -189,6 +189,7 @@ CASES: dict[str, Any] = {
 LOOSE = {"logistic components": 0.08, "level": 5e-4}
 
 
+@pytest.mark.stress
 @for_each("name", CASES)
 def test_rows_with_holes_are_those_of_their_law(name: str) -> None:
     graph, theta, y, law, latent = CASES[name]
@@ -259,6 +260,7 @@ ON_INPUTS: dict[str, Any] = {
 }
 
 
+@pytest.mark.stress
 @for_each("name", ON_INPUTS)
 def test_new_inputs_are_enough_to_ask(name: str) -> None:
     graph, theta, inputs, mean = ON_INPUTS[name]
@@ -349,6 +351,7 @@ def test_beliefs_tell_deviations_and_intervals() -> None:
     np.testing.assert_allclose([low["network"]["mean"], high["network"]["mean"]], normal_law.interval(0.8), rtol=1e-5)
 
 
+@pytest.mark.stress
 @for_each(
     "belief",
     [
@@ -370,6 +373,7 @@ def test_deviations_are_those_of_draws(belief: Any) -> None:
         np.testing.assert_allclose(mine, np.std(draws, axis=0), rtol=0.08)
 
 
+@pytest.mark.stress
 def test_vectors_with_holes_are_learned_from_exactly() -> None:
     """With a known precision the posterior of the mean is normal, and rows without any entry change nothing."""
     y = np.vstack([HOLES, RANDOM.normal(size=(3, 3))])
@@ -408,6 +412,7 @@ def test_vectors_with_holes_are_learned_from_exactly() -> None:
     np.testing.assert_allclose(predicted.log_prob(asked)[0], law.logpdf([0.1, 0.1]), atol=0.02)
 
 
+@pytest.mark.stress
 def test_a_mixture_learns_from_rows_with_holes() -> None:
     """An EM step of a mixture of normal vectors with holes beside that of Ghahramani & Jordan by hand."""
     y = RANDOM.normal(size=(40, 3)) @ np.linalg.cholesky(SPD).T
@@ -441,6 +446,7 @@ def test_a_mixture_learns_from_rows_with_holes() -> None:
     np.testing.assert_allclose(found["precision"], P, rtol=5e-3)
 
 
+@pytest.mark.stress
 def test_a_level_starts_near_its_data_in_single_precision() -> None:
     """Draws of a diffuse start are about a thousand, and the squares of their steps have no digits left."""
     y = np.cumsum(RANDOM.normal(size=(3, 30)) * 0.5, axis=1) + RANDOM.normal(size=(3, 30))

@@ -36,6 +36,7 @@ UNIT = lamu.Graph(unit, expansion=ROTATION)
 COLUMNS = graphs.models.FactorAnalysis(K, D, isotropic=True)
 
 
+@pytest.mark.stress
 def test_principal_components_with_holes_in_eighteen_sweeps() -> None:
     """BayesPy's figure for ten components of 100 rows of ten numbers, to a relative change of 1e-6."""
     fit = lamu.fit(COLUMNS, {"y": HOLES}, lamu.algorithms.vmp(tolerance=0.0), steps=40)

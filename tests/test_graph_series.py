@@ -64,6 +64,7 @@ def test_a_chain_is_kalmans_filter_and_its_gradient_the_smoother(holes: float) -
         np.testing.assert_allclose(means[row], smoothed, atol=1e-8)
 
 
+@pytest.mark.stress
 def test_associative_scans_are_the_same_series() -> None:
     """Bounds, messages and latents of both, with holes, and that the scan has log₂ T rounds: no loop over times."""
     T, start = 9, jnp.array([0.3, 0.7])
@@ -130,6 +131,7 @@ def test_hidden_categories_are_summed_over_all_series() -> None:
         np.testing.assert_allclose(local[row], expected, atol=1e-10)
 
 
+@pytest.mark.stress
 def test_a_hidden_markov_model_learns_by_vmp() -> None:
     T = 40
     z = (np.arange(T) // 10) % 2
@@ -174,6 +176,7 @@ def test_em_finds_the_variances_of_a_level() -> None:
         assert abs(float(slope)) < 1e-4
 
 
+@pytest.mark.stress
 def test_a_diffuse_start_that_nothing_observes_is_wide_in_single_precision() -> None:
     """The precision of its start is far below the last digit of what the natural parameters hold."""
     with jax.enable_x64(False):

@@ -218,6 +218,7 @@ DOCUMENTS = {"words": (np.array([[0, 1], [4, 2]]), np.array([[3, 1], [1, 0]]))}
 EVENTS = {"y": np.array([[1, 0, 0, 1], [0, 0, 1, 1]])}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("graph", "data", "entropies"),
     [

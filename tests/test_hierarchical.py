@@ -73,6 +73,7 @@ def test_the_input_of_a_convolution_is_its_channel_and_a_bias_has_one_group() ->
     assert {name: value.shape for name, value in groups.items()} == {"conv/bias": (1,), "conv/kernel": (1, 1, 2, 1)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
 def test_the_form_that_is_not_centred(prior: Hierarchy) -> None:
     """It starts as the network itself, obeys the laws of priors, and is saved with its model."""

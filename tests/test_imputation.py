@@ -343,6 +343,7 @@ def test_an_altered_joint_is_refused(joint):
         type(joint).of({**described, "quantiles": described["quantiles"][:2]})
 
 
+@pytest.mark.stress
 def test_draws_predict_better_than_medians_and_know_what_they_lack(tmp_path):
     """With a linear model, on rows of which three in ten numbers are missing."""
     x, y = pair(2000)

@@ -85,6 +85,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.stress
 def test_intervals_of_the_command_line_are_as_wide_as_what_is_not_known(tables, capsys):
     """One file with the same rows again and again, of which less and less is known."""
     _, known, new = tables
@@ -113,6 +114,7 @@ def test_a_row_far_outside_is_not_predicted_more_narrowly(tables, capsys):
     assert np.all(coverage[1:] >= 0.85)
 
 
+@pytest.mark.stress
 def test_predictions_do_not_depend_on_blocks(tables, monkeypatch, capsys):
     from lamu.cli import predicting
     from lamu.predictives import input_mixture
@@ -164,6 +166,7 @@ def test_an_estimator_covers_rows_that_lack_numbers(holes):
     assert (mean[0], std[0]) == pytest.approx((y.mean(), y.std()), abs=0.35)
 
 
+@pytest.mark.stress
 def test_a_classifier_is_as_sure_as_it_is_right_where_a_number_is_missing():
     random = np.random.default_rng(2)
     draw = lambda count: (x := random.normal(size=(count, 3)), (x @ [1.0, -2.0, 0.5] > 0).astype(int))
@@ -300,6 +303,7 @@ def test_the_next_of_few_words_is_covered(known):
 # Graphs
 
 
+@pytest.mark.stress
 def test_a_graph_knows_less_of_a_row_that_lacks_an_entry():
     random = np.random.default_rng(0)
     z = random.normal(size=(60, 1))

@@ -71,6 +71,7 @@ def test_a_decoder_of_whole_rows_is_as_wide_as_they_are() -> None:
     assert read({"y": Y}, graph.in_rows, ()).count == 20
 
 
+@pytest.mark.stress
 def test_one_noise_is_shared_by_entries_of_which_some_are_missing() -> None:
     """Of the observed entries alone, which have the density of the base at one scale."""
     likelihood = lamu.likelihoods.PerPosition(lamu.likelihoods.Gaussian(), (3,))

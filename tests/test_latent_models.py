@@ -236,6 +236,7 @@ def objective_of_m2(params, y, c, alpha: float, share: float, entropy: float = 1
     return total
 
 
+@pytest.mark.stress
 def test_the_gradient_of_m2_is_the_papers() -> None:
     """Of 5,000 keys on average, within 5 standard errors an entry; a dropped entropy and another α are refused."""
     alpha, share = 0.5, 0.25

@@ -70,6 +70,7 @@ def test_a_ladder_with_a_layers_likelihood_is_exact() -> None:
         latent.Ladder(Linear(), latent.Flows((latent.Planar(),)))
 
 
+@pytest.mark.stress
 def test_a_ladder_trains() -> None:
     graph = models.LadderVAE((4, 2), 64, (16,))
     fit = lamu.fit(graph, {"y": BITS[:200]}, lamu.algorithms.adam(1e-2), steps=60, batch_size=64)
@@ -140,6 +141,7 @@ def test_a_smoother_holds_the_exact_posterior() -> None:
         np.testing.assert_allclose(found, exact, rtol=1e-9)
 
 
+@pytest.mark.stress
 def test_a_recurrent_encoder_trains_and_new_series_have_the_models_covariance() -> None:
     graph, known, covariance = series(noise=0.5)
     y = RANDOM.multivariate_normal(np.zeros(12), covariance, size=100).reshape(100, 4, 3)
@@ -194,6 +196,7 @@ def test_an_enlargement_is_jaxs_transposed_convolution() -> None:
         DeconvNet((4, 4), ())
 
 
+@pytest.mark.stress
 def test_a_convolutional_autoencoder_trains() -> None:
     graph = models.VAE(4, 64, DeconvNet((8, 8), (8, 4), widths=(16,)), ConvNet((4,), (16,)))
     images = BITS.reshape(-1, 8, 8)

@@ -95,6 +95,7 @@ def test_an_encoder_that_tells_nothing_is_its_own_prior() -> None:
     np.testing.assert_allclose(weighed(graph, params, jax.random.key(1)), expected, rtol=1e-6)
 
 
+@pytest.mark.stress
 def test_a_prior_trains_draws_rows_and_comes_back(tmp_path) -> None:
     graph = models.VAE(2, 6, MLP((4,)), MLP((4,)), prior=latent.VampPrior(2, latent.Amortised(MLP((4,))), Y[:3]))
     posterior = lamu.fit(graph, {"y": Y}, lamu.algorithms.adam(0.01), steps=5, batch_size=10).posterior

@@ -48,6 +48,7 @@ def test_rows_are_judged_by_models_that_have_not_seen_them() -> None:
     np.testing.assert_allclose(found[7], expected, rtol=0.2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("encoding", "y", "kind", "chosen"),
     [
@@ -75,6 +76,7 @@ def test_the_right_likelihood_is_chosen(encoding, y, kind, chosen) -> None:
         assert ("--likelihood overrides" in found.why) == (chosen is not None)
 
 
+@pytest.mark.stress
 def test_fit_says_which_likelihood_and_why(lamu_at, tmp_path) -> None:
     table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "visits": RANDOM.poisson(MEAN)})
     table.to_csv(tmp_path / "visits.csv", index=False)

@@ -367,6 +367,7 @@ def test_links_return(link, means: list[float]) -> None:
         )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "likelihood",
     [

@@ -79,6 +79,7 @@ def test_depth_and_the_order_of_bias_and_gain() -> None:
     np.testing.assert_allclose(NNGP(1, "erf", GAIN, BIAS).kernel(x), [[arcsine]], rtol=1e-12)
 
 
+@pytest.mark.stress
 def test_the_kernel_is_positive_and_its_diagonal_is_the_variance() -> None:
     for dtype, tolerance in ((jnp.float64, 1e-9), (jnp.float32, 1e-5)):
         x = X.astype(dtype)
@@ -128,6 +129,7 @@ def share(network: MLP, prior: Any, seed: int) -> float:
     return float(parts.max() / parts.sum())
 
 
+@pytest.mark.stress
 def test_no_unit_stands_out_under_normal_weights_and_some_do_under_cauchy_weights() -> None:
     """Medians of 20 networks. Of H normal weights the largest square is about 2 log H of a sum of H, here some 1 %;
     that of Cauchy weights keeps its law, of which 20 draws have a median below a quarter once in 1e5 seeds.

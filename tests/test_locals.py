@@ -67,6 +67,7 @@ def at_message(exact: bool):
     return graph, graph.unconstrained({**params, "network": network}), state, batch
 
 
+@pytest.mark.stress
 def test_under_an_exact_message_a_row_has_its_log_density() -> None:
     """Whatever the key, as a bound and as an importance weight."""
     graph, params, state, batch = at_message(exact=True)
@@ -87,6 +88,7 @@ def test_the_message_to_the_parts_is_that_of_the_conjugate_model() -> None:
         assert abs(slope[k, d] - expected) < 1e-5 * (1 + abs(expected))
 
 
+@pytest.mark.stress
 def test_a_message_off_the_likelihood_makes_a_bound() -> None:
     """Of 400 keys, below the log density by ten standard errors, and importance weights average to it within 4."""
     graph, params, state, batch = at_message(exact=False)
@@ -105,6 +107,7 @@ def test_a_message_off_the_likelihood_makes_a_bound() -> None:
     assert abs(found.mean() - exact) < 0.1 * (exact - bounds.mean())
 
 
+@pytest.mark.stress
 def test_the_networks_follow_the_bound() -> None:
     """The gradient of one key in the networks' weights, by differences in float64."""
     graph, params, state, batch = at_message(exact=False)
@@ -131,6 +134,7 @@ def test_the_networks_follow_the_bound() -> None:
         np.testing.assert_allclose(np.sum(np.asarray(at) * direction), expected, rtol=1e-5)
 
 
+@pytest.mark.stress
 def test_a_temperature_divides_densities_and_no_entropy() -> None:
     """So high that all densities vanish, what is left is the entropy of q: z uniform, and x under the message alone."""
     graph, params, _, batch = at_message(exact=True)
@@ -175,6 +179,7 @@ def test_parts_with_exact_beliefs_train_beside_networks() -> None:
     assert np.all(np.linalg.eigvalsh(latents["x"].precision) > 0)
 
 
+@pytest.mark.stress
 def test_a_series_under_exact_messages_has_the_filters_density() -> None:
     """A linear emission: the log density of the stacked series, whatever the key, and the smoother's means."""
     T, A, Q = 5, np.array([[0.9, 0.2], [-0.1, 0.8]]), np.array([2.0, 1.0])

@@ -101,6 +101,7 @@ def columns(vectors: Any) -> np.ndarray:
     return np.asarray(jax.vmap(lambda v: tree.ravel(v)[0])(vectors))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_directions_are_those_of_the_rows(name: str, caplog: pytest.LogCaptureFixture) -> None:
     loss, params, x = CASES[name]

@@ -41,6 +41,7 @@ def test_outputs_are_first_the_bases_and_then_those_of_the_corrected_weights(row
     np.testing.assert_allclose(network.merged(params, rows)["layers"][1]["kernel"], by_hand["layers"][1]["kernel"])
 
 
+@pytest.mark.stress
 @pytest.mark.filterwarnings("ignore::lamu.Unconverged")
 def test_adapters_of_a_trained_network_are_looked_at_where_they_are(rows):
     """No step was taken: half of the factors are random, and were taken for weights that had moved, and polished."""

@@ -298,6 +298,7 @@ def test_of_a_pool_every_draw_is_of_the_member_that_was_drawn() -> None:
         assert abs(np.mean(np.abs(away) < 2.5) - share) < 0.15  # six standard errors: fails once in 5e8
 
 
+@pytest.mark.stress
 def test_scores_and_decisions_keep_to_the_limit() -> None:
     pred, y = predictions()["normal"], jnp.asarray(np.random.default_rng(2).normal(size=40))
     away = lambda targets: jnp.stack([-((targets - 0.3) ** 2), -jnp.abs(targets), targets])

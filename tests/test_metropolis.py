@@ -211,6 +211,7 @@ def test_a_bad_run_is_said_to_be_one() -> None:
     assert np.isinf(split_r_hat(none + np.arange(4)[:, None]))
 
 
+@pytest.mark.stress
 def test_fit_warns_of_a_step_that_refuses_everything_and_names_a_bad_gradient() -> None:
     with pytest.warns(UnreliableChains, match=r"chains 0 and 1 refuse nearly every proposal.*smaller step_size"):
         lamu.fit(LINE, None, lamu.mcmc.hmc(chains=2, warmup=0, draws=128, step_size=1e4))

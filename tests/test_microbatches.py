@@ -93,6 +93,7 @@ CURVATURES = [
 ]
 
 
+@pytest.mark.stress
 @for_each("curvature, structure", CURVATURES)
 def test_evaluations_are_the_whole_batchs(curvature: object, structure: object) -> None:
     """Value, gradient and curvature with masked rows, weights and a last microbatch that is not full.
@@ -107,6 +108,7 @@ def test_evaluations_are_the_whole_batchs(curvature: object, structure: object) 
         )
 
 
+@pytest.mark.stress
 @for_each("curvature", [SquaredGradients(), GaussNewton(), SquaredGradient()])
 def test_size_and_temperature_enter_once(curvature: object) -> None:
     """At two N and two T the sums are those of the whole batch, whose scale has laws of its own."""
@@ -239,6 +241,7 @@ def test_refusals(make: object, sentence: str) -> None:
         make()
 
 
+@pytest.mark.stress
 def test_a_network_of_convolutions() -> None:
     images = jax.random.normal(jax.random.key(2), (9, 6, 6))
     model = lamu.Model(ConvNet((3,)), lamu.likelihoods.Categorical(2))

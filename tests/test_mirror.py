@@ -69,6 +69,7 @@ def stepped(mirror_map: Any, start: np.ndarray, gradient: np.ndarray, steps: int
     return np.asarray(state.params["network"])
 
 
+@pytest.mark.stress
 def test_each_map_has_its_classic() -> None:
     gradient, start = np.array([0.5, -1.0, 2.0]), np.array([0.2, 0.5, 0.3])
     factors = start * np.exp(-2 * gradient)

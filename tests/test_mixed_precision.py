@@ -41,6 +41,7 @@ def model_of(network: object, compute: bool = True) -> lamu.Model:
     return lamu.Model(MixedPrecision(network) if compute else network, lamu.likelihoods.Gaussian(scale=0.5))
 
 
+@pytest.mark.stress
 @for_each(
     "network, x",
     [
@@ -90,6 +91,7 @@ def _equations(jaxpr: object) -> list[object]:
     return found
 
 
+@pytest.mark.stress
 @for_each(
     "curvature, structure",
     [
@@ -142,6 +144,7 @@ def test_states_stay_wide(algorithm: object) -> None:
     assert bool(jnp.all(jnp.isfinite(fit.posterior.predict(X).mean)))
 
 
+@pytest.mark.stress
 @for_each("size, temperature", [(40.0, 1.0), (400.0, 1.0), (40.0, 0.25), (400.0, 0.25)])
 def test_precision_has_size_and_temperature_once(size: float, temperature: float) -> None:
     """The precision of a belief is that of full precision at every N and T."""
@@ -158,6 +161,7 @@ def test_precision_has_size_and_temperature_once(size: float, temperature: float
     assert abs(total[True] / total[False] - 1) < 0.05, total
 
 
+@pytest.mark.stress
 def test_posterior_is_saved_with_it(tmp_path: object) -> None:
     """A saved posterior is printed, loaded and predicts in the same precision; the base predicts in full."""
     posterior = lamu.fit(model_of(PLAIN), (X, Y), lamu.algorithms.ivon(), epochs=2).posterior

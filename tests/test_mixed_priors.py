@@ -73,6 +73,7 @@ def weights(of: Any) -> Any:
     return of.init(jax.random.key(0), lamu.data.Batch.of(jnp.asarray(X), jnp.asarray(Y)))[0]["network"]
 
 
+@pytest.mark.stress
 def test_a_prior_answers_for_the_leaves_that_are_gaussian() -> None:
     params = weights(model(MIXED))
     known = MIXED.gaussian(params)
@@ -186,6 +187,7 @@ def test_a_prior_of_signs_is_what_a_belief_of_signs_takes_in() -> None:
     assert float(Discrete(0.5).log_prob({"w": jnp.array([0.3])})) == -np.inf
 
 
+@pytest.mark.stress
 @for_each(
     "algorithm, prior",
     [

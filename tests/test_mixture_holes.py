@@ -63,6 +63,7 @@ def test_a_row_has_the_density_of_what_is_there(fitted):
     np.testing.assert_allclose(np.bincount(components, minlength=2) / 500, fitted.weights_, atol=0.1)
 
 
+@pytest.mark.stress
 def test_rows_without_anything_change_nothing_but_shares():
     some = HOLES[~np.isnan(HOLES).all(axis=1)]
     longer = np.concatenate([some, np.full((4, 3), np.nan)])

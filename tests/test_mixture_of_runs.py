@@ -36,6 +36,7 @@ def parts(belief) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(mean), np.asarray(precision)
 
 
+@pytest.mark.stress
 def test_the_runs_are_those_of_an_ensemble_and_the_belief_is_their_mixture() -> None:
     state = state_of(mixture(ivon(), 3))
     for one, other in zip(*map(jax.tree.leaves, (state, state_of(deep_ensemble(ivon(), 3)))), strict=True):

@@ -54,6 +54,7 @@ def test_the_mean_is_the_mode_whatever_the_optimiser_left(structure: Any) -> Non
     assert posterior.evidence is not None
 
 
+@pytest.mark.stress
 def test_the_evidence_of_a_line_is_exact_and_preferred_to_a_network() -> None:
     """Two epochs leave Adam some hundred nats away."""
     x = np.linspace(-1, 1, 60)[:, None]
@@ -112,6 +113,7 @@ def test_a_learned_noise_leaves_room_for_the_weights_that_follow_it() -> None:
     np.testing.assert_allclose(squares / noise**2, 16 - determined + np.log(noise) / 9, rtol=0.02)
 
 
+@pytest.mark.stress
 def test_a_noise_beside_features_that_were_fitted_leaves_room_for_them() -> None:
     """Of 40 rows and 41 weights: γ is that of all weights, not of the head's nine."""
     x, y, run = X[:40], Y[:40], {"epochs": 800, "batch_size": 40}
@@ -178,6 +180,7 @@ def test_the_evidence_elsewhere_than_at_a_mode_is_warned_of() -> None:
         evidence(point, (X, BINARY))
 
 
+@pytest.mark.stress
 def test_many_weights_have_kronecker_factors_and_few_layers_a_low_rank(caplog: pytest.LogCaptureFixture) -> None:
     x, y = rng.normal(size=(20, 60)), rng.integers(0, 3, 20)
     with caplog.at_level("INFO", "lamu"):
@@ -286,6 +289,7 @@ def test_newton_on_a_network_ends_where_bfgs_does_with_laplaces_posterior(algori
             assert np.linalg.norm(precision - expected) < 0.01 * np.linalg.norm(expected)
 
 
+@pytest.mark.stress
 def test_newton_on_relu_names_the_gauss_newton_matrix_whose_posterior_is_laplaces() -> None:
     model, data, loss, outputs = iris_network("relu")
     with pytest.raises(ValueError, match=r"at a kink.*newton\(curvature=GaussNewton\(\)\)"):

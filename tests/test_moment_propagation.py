@@ -180,6 +180,7 @@ def test_a_prior_factor_gives_the_moments_of_quadrature() -> None:
     np.testing.assert_allclose(removed, (a, b), rtol=1e-9)
 
 
+@pytest.mark.stress
 def test_rows_count_as_often_as_they_weigh() -> None:
     """Padding and a weight of zero are nothing; a temperature of two is a weight of a half; a batch is its rows."""
     state, batch, objective = start()
@@ -197,6 +198,7 @@ def test_rows_count_as_often_as_they_weigh() -> None:
     np.testing.assert_allclose(flat(step(state, shifted, objective).mean), flat(whole.mean), rtol=1e-9)
 
 
+@pytest.mark.stress
 def test_a_row_counts_once_however_many_passes_are_made() -> None:
     """Known hidden units and noise: the last layer ends at the regression's means, no narrower than a mean field.
 

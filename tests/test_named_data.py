@@ -67,6 +67,7 @@ def test_what_a_row_brings_beside_its_value_reaches_the_likelihood() -> None:
     assert np.abs(found - naive).max() > 0.1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "algorithm",
     [
@@ -179,6 +180,7 @@ class Estimated(Means):
         return values + jax.random.normal(key, values.shape, values.dtype) - 0.5, state
 
 
+@pytest.mark.stress
 def test_a_target_that_estimates_its_density_gets_keys_in_evaluation() -> None:
     """The bound falls by ½ a row, and its draws are independent: of 40 rows √40, of 200 draws .45."""
     data = holes()

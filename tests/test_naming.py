@@ -50,6 +50,7 @@ def test_a_frame_in_another_order_is_learned_from_by_name():
     np.testing.assert_array_equal(model.standardised(TURNED, Y).network.base.scale, model.network.scale)
 
 
+@pytest.mark.stress
 def test_other_ways_in_match_by_name_too():
     plain, named = (MODEL.standardised(x, Y) for x in (FRAME.to_numpy(), FRAME))
     adam = lamu.algorithms.adam(1e-2)

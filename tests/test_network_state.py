@@ -49,6 +49,7 @@ def flat(tree: Any) -> np.ndarray:
     return np.asarray(lamu.tree.ravel(tree)[0])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "network"), CASES)
 def test_statistics_arrive_and_are_what_predicts(name, network, tmp_path) -> None:
     """They moved; a prediction of a row is that of the row alone, which its batch would not give; they are saved."""

@@ -241,6 +241,7 @@ def test_what_is_no_code_is_the_unknown_category() -> None:
     np.testing.assert_allclose(f[:1], network.base.apply(params["base"], {}, inputs[None], None, False)[0], rtol=1e-12)
 
 
+@pytest.mark.stress
 def test_the_unknown_category_keeps_its_prior() -> None:
     """A point stays at zero; Laplace's precision there is the prior's, and the prediction is wider."""
     x = np.column_stack([rng.normal(size=40), 1 + np.arange(40) % 3])

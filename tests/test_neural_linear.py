@@ -106,6 +106,7 @@ def test_draws_of_the_belief_predict_the_same() -> None:
     np.testing.assert_allclose(drawn.log_prob(y), exact.log_prob(y), atol=0.02)
 
 
+@pytest.mark.stress
 def test_rows_that_come_later_give_the_answer_of_one_batch() -> None:
     """Half the rows in the pass, the others absorbed in two parts, against all rows in the pass; two outputs."""
     found = fitted(y=TWO)

@@ -102,6 +102,7 @@ LAWS: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LAWS)
 def test_moments_entropy_and_distribution_function_are_scipys(name: str) -> None:
     likelihood, law_of = LAWS[name]
@@ -232,6 +233,7 @@ def sites(numbers: Any, pairs: Any, bits: Any) -> None:
         sample("bits", dist.Bernoulli(probs=chance), obs=bits)
 
 
+@pytest.mark.stress
 def test_sites_of_a_program_have_their_conjugate_posteriors() -> None:
     """The slope of the log joint by the statistics is the natural parameter; those not in the pairs written by hand."""
     with jax.enable_x64(True):
@@ -256,6 +258,7 @@ def two_parts(y: Any) -> None:
         sample("y", dist.Normal(mean[z], 1.0), obs=y)
 
 
+@pytest.mark.stress
 def test_probabilities_of_a_latent_category_are_read_as_probabilities() -> None:
     y = np.array([0.2, 0.9, -0.5])
     target = lamu.from_numpyro(two_parts, {"y": y}, rows="rows")

@@ -186,6 +186,7 @@ def target_of(name: str) -> Any:
     return lamu.from_numpyro(program, data, rows=rows)
 
 
+@pytest.mark.stress
 @for_each("name", [name for name in EXAMPLES if name not in ("mixture", "minibatch")])
 def test_the_density_is_numpyros(name: str) -> None:
     program, data, _ = EXAMPLES[name]
@@ -212,6 +213,7 @@ def require_density_of_numpyro(program: Callable[..., None], data: dict[str, Any
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slopes))  # all that nuts and cvi need
 
 
+@pytest.mark.stress
 def test_the_page_tells_what_runs_under_which_algorithm() -> None:
     """A program is taken by nuts and cvi if it is read at all, and by vmp if every site is conjugate."""
     page = (Path(__file__).parents[1] / "docs" / "coming_from.md").read_text(encoding="utf-8")

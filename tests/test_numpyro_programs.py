@@ -115,6 +115,7 @@ VERDICTS: dict[Callable[[], None], dict[str, tuple[str, bool]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", VERDICTS, ids=lambda program: program.__name__)
 def test_no_verdict_is_wrong(program: Callable[[], None]) -> None:
     target = lamu.from_numpyro(program, {})
@@ -150,6 +151,7 @@ def test_the_density_is_numpyros(rows: str | None) -> None:
     np.testing.assert_allclose(found, reference, rtol=1e-5)
 
 
+@pytest.mark.stress
 def test_what_a_target_is_made_of() -> None:
     target = lamu.from_numpyro(regression, DATA, rows="rows")
     made = (target, target.joint, target.prior, target.given_rows, target.verdicts[0])
@@ -181,6 +183,7 @@ def mixture(y: Any) -> None:
         sample("y", dist.Normal(mean[z], 1.0), obs=y)
 
 
+@pytest.mark.stress
 def test_categories_of_rows_are_summed_out() -> None:
     target = lamu.from_numpyro(mixture, {"y": DATA["y"]}, rows="rows")
     theta = {"weight": jnp.array(0.3), "mean": jnp.array([-1.0, 2.0])}
@@ -242,6 +245,7 @@ def test_what_cannot_be_read_is_said(program: Any, data: Any, rows: str | None, 
         lamu.from_numpyro(program, data, rows=rows)
 
 
+@pytest.mark.stress
 def test_cvi_is_coordinate_ascent_where_all_sites_are_conjugate() -> None:
     posterior = lamu.fit(lamu.from_numpyro(normal_gamma, {}), None, lamu.algorithms.cvi(pairs=16), steps=400).posterior
     parts = posterior.belief.factors["network"].parts.factors

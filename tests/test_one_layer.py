@@ -92,6 +92,7 @@ def test_mistakes_are_told_in_one_sentence() -> None:
             lamu.regression(*arguments)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "y"),
     [

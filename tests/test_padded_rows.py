@@ -97,6 +97,7 @@ def test_the_ladder_has_few_sizes_and_little_room() -> None:
             assert -(-count // size) * size <= 1.5 * count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_padded_rows_are_answered_as_they_are(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one block, in several, and with NaN in the rows that fill a block, which no other row may see."""
@@ -243,6 +244,7 @@ def asked(posterior: lamu.Posterior, count: int) -> dict[str, Any]:
     return found | {"new": np.asarray(new.sample(jax.random.key(0), 3))[0], "new mean": new.mean}
 
 
+@pytest.mark.stress
 def test_rows_of_a_graph_are_answered_as_among_more(mixture: lamu.Posterior, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever stands in the rows that fill a block, in one block and in several."""
     whole = asked(mixture, 21)
@@ -261,6 +263,7 @@ def test_no_number_of_rows_compiles_what_a_graph_has_compiled(mixture: lamu.Post
     assert programs == [0]
 
 
+@pytest.mark.stress
 def test_no_number_of_rows_compiles_what_a_latent_model_has_compiled() -> None:
     """New rows, holes and reconstructions: functions of rows, and not of the call."""
     y = (RNG.random((20, 4)) < 0.5) * 1.0

@@ -65,6 +65,7 @@ def test_curvature_and_many_chains_go_through() -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), same, found)
 
 
+@pytest.mark.stress
 def test_single_precision_stays() -> None:
     params, whole, cut = targets(5, np.float32)
     gradient = jax.grad(cut)(params)
@@ -80,6 +81,7 @@ def test_nothing_is_computed_twice() -> None:
     assert text.count("dot_general") == whole.count("dot_general") > 0
 
 
+@pytest.mark.stress
 def test_less_is_held() -> None:
     generator = np.random.default_rng(1)
     x = generator.normal(size=(4096, 8, 8, 1)).astype(np.float32)
@@ -166,6 +168,7 @@ def loss_of(network, rows: int = 23):
     ]
 
 
+@pytest.mark.stress
 def test_a_training_step_is_the_same_in_parts(monkeypatch) -> None:
     """Value, gradient, the dispersion's, and the squares of single rows' gradients, at any number of parts."""
     with jax.enable_x64(True):

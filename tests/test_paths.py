@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import lamu
@@ -64,6 +65,7 @@ def test_laplace_of_a_trained_module_passes_few_files() -> None:
     assert returns(rooms) <= MOST_RETURNS, (returns(rooms), rooms)
 
 
+@pytest.mark.stress
 def test_a_fit_of_four_steps_passes_few_files() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, 3)).astype(np.float32)

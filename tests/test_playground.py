@@ -33,6 +33,7 @@ def run_of(target: str, algorithm: str, step_size: float | None = None, temperat
     return Run(of, offer, step_size or offer.first_step_size(of), temperature, **options)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", offers())
 def test_every_algorithm_moves(name) -> None:
     target = "gaussian" if offers()[name].suits(play_targets()["gaussian"]) else "line"

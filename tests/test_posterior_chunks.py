@@ -97,6 +97,7 @@ def questions(pred: Any, y: Any) -> dict[str, Any]:
     return asked | {"interval": pred.interval(0.8), "quantile": pred.quantile(0.3)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_deferred_is_direct(case: str, request: pytest.FixtureRequest) -> None:
     posterior, kind = CASES[case]

@@ -334,6 +334,7 @@ dense = lambda weights: Dense(9.0 * jnp.eye(dimension(weights)) + 1.0)
 diagonal = lambda weights: Diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, 9.0), weights))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("network", "precision", "drawn"),
     [

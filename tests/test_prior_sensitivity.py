@@ -48,6 +48,7 @@ def test_distances_of_classes_are_total_variation(likelihood, labels: int) -> No
     assert 0 < found.distances["narrow"].max() <= 1
 
 
+@pytest.mark.stress
 def test_a_prior_with_scales_is_fitted_by_its_conjugate_messages() -> None:
     """Named beside others and without an algorithm: its run holds a belief about the scales."""
     model = lamu.Model(Linear(), Gaussian(0.3))
@@ -75,6 +76,7 @@ def test_what_leaves_nothing_to_compare_is_one_sentence() -> None:
         lamu.prior_sensitivity(model, (X, Y), two, offset=Y)
 
 
+@pytest.mark.stress
 def test_the_plot_of_a_prior_shows_its_draws_and_the_band_of_targets() -> None:
     """The band of a linear network: ±1.645 √(s² (x² + 1) + σ²), 400 draws within a fifth of it (five errors)."""
     grid = np.linspace(-2, 2, 21)[:, None]

@@ -34,6 +34,7 @@ def precise() -> None:
     numpyro.sample("y", dist.Normal(slope * POINTS, precision**-0.5), obs=_doubled())
 
 
+@pytest.mark.stress
 @pytest.mark.filterwarnings("ignore::lamu.Unconverged")
 def test_programs_share_an_array_of_their_module() -> None:
     """JAX keeps what it made of the array in one precision while a compiled step lives that holds it."""

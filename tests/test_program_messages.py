@@ -160,6 +160,7 @@ def test_the_function_of_a_program_is_that_of_the_graph_written_by_hand(program:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), *found)
 
 
+@pytest.mark.stress
 def test_vmp_ends_where_the_graph_written_by_hand_ends() -> None:
     with jax.enable_x64(True):
         algorithm = lamu.algorithms.vmp(tolerance=0.0)
@@ -225,6 +226,7 @@ def test_categories_of_rows_are_at_their_best() -> None:
     assert posterior.log_prob({"y": np.array([-4.0, 20.0], np.float32)})[1] < -30.0
 
 
+@pytest.mark.stress
 def test_variances_and_categories_together() -> None:
     """F of an inverse Gamma below a category, at T(θ): the log density itself."""
     with jax.enable_x64(True):

@@ -349,6 +349,7 @@ def test_other_questions_are_refused() -> None:
         posterior_of(line, {"X": X, "y": Y}, None).log_prob(None)
 
 
+@pytest.mark.stress
 def test_rows_set_aside_judge_a_program() -> None:
     held = {"X": X[8:], "y": Y[8:]}
     target = lamu.from_numpyro(line, {"X": X[:8], "y": Y[:8]}, rows="rows")

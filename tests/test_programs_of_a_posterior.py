@@ -184,6 +184,7 @@ ASKED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore::lamu.scores.UnreliableWeights")
 @pytest.mark.parametrize("question", ASKED)
 def test_what_is_asked_twice_is_compiled_once(question: str) -> None:

@@ -74,6 +74,7 @@ def priors() -> None:
 OF_EQUAL_STEPS, OTHERS = [folds, temperatures, evidences], [folds_and_scales, prior_scales, climbed_evidence, priors]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("choose", [*OF_EQUAL_STEPS, *OTHERS], ids=lambda choose: choose.__name__)
 def test_the_fraction_of_several_runs_rises_to_one(choose, seen) -> None:
     choose()

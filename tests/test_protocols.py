@@ -61,6 +61,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return x, x @ np.array([1.0, -2.0, 0.5]) + 0.1 * random.normal(size=40)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["adam", "ivon", "laplace", "vogn", "last_layer", "deep_ensemble", "swag"])
 def test_a_class_with_init_and_apply_is_a_network(name: str) -> None:
     x, y = data()

@@ -141,6 +141,7 @@ def answers_every_question(name: str) -> None:
 QUICK = ("circuit", "topics")
 
 
+@pytest.mark.stress
 @for_each("name", QUICK)
 def test_a_fitted_model_answers_every_question(name: str) -> None:
     answers_every_question(name)
@@ -163,6 +164,7 @@ ALL_ROWS = {
 }
 
 
+@pytest.mark.stress
 @for_each("name", ALL_ROWS)
 def test_probabilities_of_all_rows_sum_to_one(name: str) -> None:
     total = np.exp(fitted(name).log_prob(ALL_ROWS[name], samples=SAMPLES)).sum()
@@ -191,6 +193,7 @@ def test_a_line_has_the_variance_of_its_coefficients_and_of_the_noise() -> None:
     np.testing.assert_allclose(predicted.variance, expected, rtol=1e-4)
 
 
+@pytest.mark.stress
 def test_members_that_inputs_pick_predict_by_their_means() -> None:
     groups, matrix = fitted("hierarchical"), fitted("matrix")
     own, factors = groups.mean["network"], matrix.mean["network"]
@@ -202,6 +205,7 @@ def test_members_that_inputs_pick_predict_by_their_means() -> None:
     )
 
 
+@pytest.mark.stress
 def test_new_documents_are_those_of_scikit_learn() -> None:
     """Shares, bound and the next word at the same topics, of documents that the fit has not seen."""
     posterior = fitted("topics")

@@ -31,6 +31,7 @@ def loss_of(network: object, x: jax.Array) -> tuple[object, object]:
     return lambda p: objective.negative_log_likelihood(p, batch, state, jax.random.key(3), train=True), params
 
 
+@pytest.mark.stress
 @for_each("segments", [None, 1, 3, 40])
 def test_gradients_and_states_are_the_same(segments: object) -> None:
     for network, x in (
@@ -75,6 +76,7 @@ def test_every_reader_of_gradients_takes_it(algorithm: object) -> None:
     np.testing.assert_allclose(*ends, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.stress
 def test_a_posterior_is_saved_with_it(tmp_path: object) -> None:
     posterior = lamu.fit(model_of(Rematerialised(DEEP, 3)), (X, Y), lamu.algorithms.adam(), epochs=1).posterior
     posterior.save(tmp_path / "saved")

@@ -50,6 +50,7 @@ def test_strided_patches_are_the_compilers_convolution(size: int, kernel: int) -
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.stress
 def test_a_residual_network_is_its_layers() -> None:
     assert STATE == {}
     found = NETWORK.apply(PARAMS, STATE, IMAGES, None, True)[0]

@@ -96,6 +96,7 @@ def narrow(share: float) -> Any:
     return posterior_of(lamu.latent.models.VAE(2, 5, DECODER, encoder, lamu.likelihoods.Gaussian(NOISE)), 5)
 
 
+@pytest.mark.stress
 def test_log_prob_is_right_where_the_encoder_is_too_narrow():
     """Its weights have k = 1 - 0.1²: a sum that is finite, and 128 draws that miss most of it."""
     rng = np.random.default_rng(3)
@@ -189,6 +190,7 @@ class _Odd:
         return jax.tree.map(odd, self.belief.draws(key, count))
 
 
+@pytest.mark.stress
 def test_draws_of_a_graph_that_are_no_numbers_are_counted_and_left_out() -> None:
     y = np.concatenate([np.random.default_rng(0).normal(size=(30, 2)), np.full((1, 2), 5.0)])
     graph = lamu.graphs.models.GaussianMixture(2, 2)

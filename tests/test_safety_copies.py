@@ -237,6 +237,7 @@ def learned() -> Any:
     return Learned(posterior=library.fit(model, (x, y), library.algorithms.laplace(), steps=2).posterior)
 
 
+@pytest.mark.stress
 def test_what_fails_after_the_training_does_not_cost_it(
     lamu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: Any
 ) -> None:

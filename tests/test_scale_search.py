@@ -73,6 +73,7 @@ def test_the_scale_is_that_of_whole_posteriors(case: str, validated: bool, monke
     assert abs(np.log(theirs.model.prior.scale)) < 6.8  # inside the range, where there is something to choose
 
 
+@pytest.mark.stress
 @pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore:the prior's scale")
 def test_unseen_rows_choose_a_temperature_with_the_scale() -> None:
     """The network has learned 50 rows by heart: its logits are too large, and the scale is the widest that pays."""

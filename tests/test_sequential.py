@@ -157,6 +157,7 @@ def test_a_dense_belief_is_a_prior_and_a_diagonal_one_the_same_as_its_weights() 
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(diagonal.gaussian(single)))
 
 
+@pytest.mark.stress
 def test_a_gaussian_prior_enters_rules_exactly_and_runs_start_at_its_mean() -> None:
     first = lamu.fit(LOGISTIC, (X[:12], CLASSES[:12]), ivon(0.1), steps=30).posterior
     model = LOGISTIC.with_prior(first)
@@ -185,6 +186,7 @@ def test_learned_dispersions_and_frozen_weights_carry_over() -> None:
         learned.with_prior(posterior)
 
 
+@pytest.mark.stress
 def test_what_is_no_prior_is_refused_in_one_sentence(tmp_path: Any) -> None:
     logistic = lamu.fit(LOGISTIC, (X, CLASSES), ivon(0.1), steps=2).posterior
     point = lamu.fit(LOGISTIC, (X, CLASSES), adam(0.1), steps=2).posterior
@@ -375,6 +377,7 @@ def test_a_dense_prior_enters_the_rule_exactly(temperature: float) -> None:
     np.testing.assert_allclose(slope + pull, np.zeros(4), atol=1e-5)
 
 
+@pytest.mark.stress
 def test_a_dense_prior_enters_mean_field_with_its_diagonal_and_its_whole_pull() -> None:
     """The closest independent Gaussian to N(m, S⁻¹) has the mean m and the precisions S_jj: of all rows, in parts."""
     from lamu.algorithms import noisy_kfac, slang, vogn, von
@@ -417,6 +420,7 @@ def test_extended_kalman_filter_takes_up_where_it_ended() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.stress
 def test_extended_kalman_filter_forgets_what_drifts() -> None:
     """With a drift the last rows count more: here they have the opposite sign."""
     y = np.concatenate([Y[:12], -Y[12:]])

@@ -33,6 +33,7 @@ def learned(graph, y, wide, steps=100):
         return mean, np.asarray(predicted.mean), np.asarray(predicted.std), low, high, shares, float(posterior.evidence)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("level", "scale"), [(0.0, 1.0), (300.0, 1.0), (3000.0, 1.0), (1e5, 1.0), (-7.0, 1e-3), (40.0, 1e3)]
 )
@@ -65,6 +66,7 @@ def test_steps_far_below_the_noise_stay_finite_in_single_precision():
     assert all(np.all(np.isfinite(part)) for part in jax.tree.leaves(found))
 
 
+@pytest.mark.stress
 def test_new_series_start_where_the_prior_does():
     posterior = lamu.fit(models.StateSpace(20), {"y": 300.0 + WALK}, lamu.algorithms.vmp(), steps=3).posterior
     drawn = posterior.predict(4).sample(jax.random.key(0), 50)

@@ -92,6 +92,7 @@ def port(arrays):
         yield port
 
 
+@pytest.mark.stress
 def test_a_table_is_answered_as_predict_answers(fitted, lamu, tmp_path):
     for task in ("regression", "classes"):
         frame = pd.read_csv(fitted / f"{task}.csv").drop(columns="target").head(3)
@@ -135,6 +136,7 @@ def answers_of(port: int) -> dict[str, Any]:
     return {status: about["content"]["application/json"]["schema"] for status, about in responses.items()}
 
 
+@pytest.mark.stress
 def test_dates_and_trials_are_answered_as_predict_answers(lamu, tmp_path):
     """A count of successes in trials, from dates, numbers and words; what is wrong with them is one sentence."""
     rng = np.random.default_rng(0)
@@ -195,6 +197,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.stress
 def test_bad_requests_get_a_sentence(port, arrays):
     for answer, (body, status, phrase) in zip(ask(port, *(body for body, *_ in REFUSALS)), REFUSALS, strict=True):
         assert answer.status == status, (body, answer.document)

@@ -142,6 +142,7 @@ def test_the_energy_at_the_mode_counts_an_offset_once(recipe: Any, structure: An
     np.testing.assert_allclose(found.likelihood, -jnp.sum(rows), rtol=1e-5)
 
 
+@pytest.mark.stress
 def test_a_precision_that_is_singular_to_rounding_is_refused() -> None:
     """A constant added to all logits changes nothing, so that a wide prior alone pins that direction down."""
     x, y = lamu.data.load("digits")
@@ -151,6 +152,7 @@ def test_a_precision_that_is_singular_to_rounding_is_refused() -> None:
         lamu.fit(model, (x, y[:300]), lamu.algorithms.last_layer(), epochs=2, progress=False)
 
 
+@pytest.mark.stress
 def test_the_width_is_judged_by_the_rule_that_predicts() -> None:
     """Probit shrinks by the part that all logits share, too, so that it asks for a narrower prior than draws do."""
     x, y = lamu.data.load("digits")

@@ -49,6 +49,7 @@ def alike(one: lamu.Posterior, other: lamu.Posterior, tolerance: float = 1e-9) -
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_sites_add_up_to_the_posterior(case: str, temperature: float) -> None:

@@ -54,6 +54,7 @@ CHECKS = (
 )
 
 
+@pytest.mark.stress
 def test_a_linear_classifier_passes_what_tells_mistakes_apart():
     left = set(CHECKS)
     for estimator, check in estimator_checks_generator(linear(BayesianClassifier)):
@@ -76,6 +77,7 @@ def test_the_default_passes_every_check_of_scikit_learn(kind):
     check_estimator(kind(), on_skip=None)
 
 
+@pytest.mark.stress
 def test_the_default_is_the_mixture_of_a_table_and_any_choice_is_not():
     x, y = table(40)
     x, y, weight = distinct(x, y, np.where(x[:, 0] > 0, 2.0, 1.0))
@@ -100,6 +102,7 @@ def test_rows_that_repeat_are_one_row_with_the_sum_of_their_weights():
     assert weight.tolist() == [2.5, 1.0]
 
 
+@pytest.mark.stress
 def test_missing_numbers_are_drawn_given_the_rest_of_the_row(tmp_path):
     rng = np.random.default_rng(1)
     x, _ = table(400)
@@ -124,6 +127,7 @@ def test_missing_numbers_are_drawn_given_the_rest_of_the_row(tmp_path):
         linear(BayesianRegressor).fit(np.where([True, False], x[:10], np.nan), y[:10])
 
 
+@pytest.mark.stress
 def test_intervals_and_draws_agree_with_the_noise_that_made_the_data():
     x, y = table()
     regressor = linear(BayesianRegressor).fit(x, y)
@@ -140,6 +144,7 @@ def test_intervals_and_draws_agree_with_the_noise_that_made_the_data():
     assert abs((draws - mean[:, None]).std() / std.mean() - 1) < 5 / np.sqrt(2 * draws.size)
 
 
+@pytest.mark.stress
 def test_the_precision_is_that_of_the_data():
     x, y = table(40)
     before = jnp.result_type(float)
@@ -182,6 +187,7 @@ def test_what_was_learned_comes_back_bit_for_bit(tmp_path):
         load(classifier.posterior_.save(tmp_path / "posterior"))
 
 
+@pytest.mark.stress
 def test_counts_have_their_own_likelihood():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 1))
@@ -196,6 +202,7 @@ def test_counts_have_their_own_likelihood():
         linear(BayesianRegressor, likelihood="ordinal").fit(x, y)
 
 
+@pytest.mark.stress
 def test_ordered_classes_have_their_own_likelihood():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 1))

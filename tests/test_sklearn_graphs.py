@@ -90,6 +90,7 @@ def test_a_tied_covariance_is_that_within_the_groups() -> None:
     np.testing.assert_allclose(rows.mean(0), X.mean(0), rtol=0.1)
 
 
+@pytest.mark.stress
 def test_a_density_is_one_of_the_rows_in_their_own_units(mixture) -> None:
     # The predictive density of 150 rows is near that of the truth; its mean over the rows too, by a few hundredths.
     log = []
@@ -115,6 +116,7 @@ def test_draws_are_of_the_mixture(mixture) -> None:
         mixture.sample(0)
 
 
+@pytest.mark.stress
 def test_a_mixture_takes_missing_entries() -> None:
     holes = np.where(np.random.default_rng(1).uniform(size=X.shape) < 0.15, np.nan, X)
     diagonal = GaussianMixture(2, covariance_type="diag", weight_concentration_prior=0.5, random_state=1)
@@ -130,6 +132,7 @@ def test_a_mixture_takes_missing_entries() -> None:
         GaussianMixture(2, covariance_type="spherical").fit(X)
 
 
+@pytest.mark.stress
 def test_factors_are_scikit_learns_where_rows_say_much() -> None:
     random = np.random.default_rng(2)
     loadings = random.normal(size=(5, 2)) * [[3.0], [20.0], [0.4], [1.0], [7.0]]
@@ -197,6 +200,7 @@ def test_topics_are_scikit_learns_with_the_same_priors() -> None:
     assert 0.95 < ours.perplexity(counts) / theirs.perplexity(counts) < 1.01
 
 
+@pytest.mark.stress
 def test_counts_of_words_may_be_sparse_or_weights() -> None:
     counts = documents(20) / 2.0
     dense, thin = (TopicModel(2, max_iter=20, random_state=0).fit(each) for each in (counts, sparse.csr_matrix(counts)))

@@ -155,6 +155,7 @@ def test_no_seed_loses_a_factor(factors: int, y: Any, least: float | None, kept:
         assert int(np.sum(np.asarray(posterior.mean["network"]["relevance"]) < 300)) == kept
 
 
+@pytest.mark.stress
 def test_further_starts_of_factors_are_others_and_the_first_is_the_same() -> None:
     graph = models.FactorAnalysis(3, 10)
     batch = graph.read({"y": standardised(lamu.data.load("diabetes")[0])}).full()

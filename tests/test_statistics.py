@@ -112,6 +112,7 @@ def test_of_a_stream_the_first_rows_are_taken() -> None:
     assert Recomputed().of(posterior, None) is posterior
 
 
+@pytest.mark.stress
 def test_every_draw_has_its_own_state(tmp_path: Path) -> None:
     """A draw's outputs are those of the network in training mode on the same rows, where averages have settled."""
     posterior = after(RecomputedPerDraw())

@@ -100,6 +100,7 @@ def test_the_loop_keeps_every_draw_that_it_should_and_no_other(traits: dict[str,
 LINEAR: dict[str, Any] = {"chains": 2, "warmup": 24, "draws": 60, "thinning": 3}
 
 
+@pytest.mark.stress
 def test_thinned_draws_are_those_of_the_same_chain() -> None:
     every, third = (
         flat(
@@ -159,6 +160,7 @@ def test_a_run_on_disk_that_was_cut_short_ends_with_the_same_bits(
     assert kernel.shape == (60, 2, 2, 1)
 
 
+@pytest.mark.stress
 def test_a_longer_run_keeps_its_draws_on_disk(tmp_path: Path) -> None:
     given: dict[str, Any] = {"chains": 2, "warmup": 8, "thinning": 1}
     short = lamu.fit(MODEL, (X, Y), sgld(0.02, draws=8, **given), batch_size=8, checkpoint=tmp_path / "run")
@@ -173,6 +175,7 @@ def test_a_longer_run_keeps_its_draws_on_disk(tmp_path: Path) -> None:
         lamu.fit(MODEL, (X, Y), sgld(0.02, draws=20, **given), batch_size=8, checkpoint=tmp_path / "run", resume=True)
 
 
+@pytest.mark.stress
 def test_cycles_of_another_length_are_another_run(tmp_path: Path) -> None:
     given: dict[str, Any] = {"chains": 2, "warmup": 8, "thinning": 1}
     start = lambda draws: sgld(Cyclical(0.02, cycles=2), draws=draws, **given)

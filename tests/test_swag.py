@@ -61,6 +61,7 @@ def by_hand(iterates: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray, np
     return mean, diagonal, (np.diag(diagonal) + columns @ columns.T / (rank - 1)) / 2
 
 
+@pytest.mark.stress
 def test_moments_are_those_by_hand_on_the_same_iterates() -> None:
     """To 1e-10: six iterates, of which the last three have columns; and the diagonal by itself, twice as wide."""
     optimiser = sgd(0.1, momentum=0.5)
@@ -120,6 +121,7 @@ def test_fewer_iterates_than_columns() -> None:
     np.testing.assert_allclose(found, by_hand(thetas, 4)[2], rtol=1e-10)
 
 
+@pytest.mark.stress
 def test_several_at_once_are_each_alone_and_one_mixture(tmp_path) -> None:
     one = swag(sgd(0.1, momentum=0.5), LowRankDeviations(RANK), EVERY)
     together = walk(deep_ensemble(one, 2))[-1]

@@ -84,6 +84,7 @@ def test_columns_refuse_what_does_not_fit():
         COLUMNS.read(jnp.ones((2, 3)))
 
 
+@pytest.mark.stress
 def test_wide_tables_are_not_cut_into_pieces():
     x = np.random.default_rng(5).normal(size=(30, 300))
     assert Columns.of(x[:, :256]).piece_count == 4 * 256
@@ -221,6 +222,7 @@ def test_weights_of_an_ensemble_reach_predictions_and_draws():
     assert abs(int((one > 2).sum()) - 100) < 44  # five deviations of a binomial: failure rate 6e-7
 
 
+@pytest.mark.stress
 def test_stack_is_near_the_noise_of_a_line_and_saves(tmp_path):
     x = RANDOM.normal(size=(80, 2))
     y = x @ [1.0, -2.0] + 0.3 * RANDOM.normal(size=80) + 50.0
@@ -237,6 +239,7 @@ def test_stack_is_near_the_noise_of_a_line_and_saves(tmp_path):
     np.testing.assert_allclose(before.mean, x_new @ [1.0, -2.0] + 50.0, atol=0.5)
 
 
+@pytest.mark.stress
 def test_progress_names_the_fits_and_counts_their_steps(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
     monkeypatch.setenv("COLUMNS", "120")
@@ -252,6 +255,7 @@ def test_progress_names_the_fits_and_counts_their_steps(capsys, monkeypatch):
     assert "30/30" in shown
 
 
+@pytest.mark.stress
 def test_a_fit_and_its_scores_compile_few_programs():
     """One for the steps, the first weights and the encoding of an architecture each, and few beside.
 
@@ -269,6 +273,7 @@ def test_a_fit_and_its_scores_compile_few_programs():
     assert 2 <= scoring.programs <= 16
 
 
+@pytest.mark.stress
 def test_threads_learn_in_the_precision_of_who_asks():
     y = np.arange(60) % 2
     with jax.enable_x64(False):
@@ -278,6 +283,7 @@ def test_threads_learn_in_the_precision_of_who_asks():
         assert found.posterior.predict(X).mean.dtype == np.float32
 
 
+@pytest.mark.stress
 def test_an_interruption_ends_all_threads(monkeypatch):
     """The thread that is interrupted ends the others after its stretch; a fit would go on for 15,000 steps."""
     steps = []
@@ -316,6 +322,7 @@ def test_candidates_do_not_learn_from_each_other():
     assert not np.allclose(both.log_density[0], both.log_density[1])
 
 
+@pytest.mark.stress
 def test_the_plan_is_what_is_fitted():
     found = lamu.fit_table(X, np.arange(60.0), lamu.likelihoods.Gaussian(), folds=2, steps=15)
     plan = plan_of(lamu.likelihoods.Gaussian(), 300, folds=2)
@@ -324,6 +331,7 @@ def test_the_plan_is_what_is_fitted():
     assert plan_of(lamu.likelihoods.Bernoulli(), 300, folds=2).startswith("14 fits at most of 990 steps each: 4 linear")
 
 
+@pytest.mark.stress
 def test_held_rows_do_not_teach():
     # Targets that are noise: whoever learned from a row would predict it better than the noise allows.
     x, y = RANDOM.normal(size=(60, 3)), RANDOM.normal(size=60)
@@ -450,6 +458,7 @@ def test_targets_are_positive_as_far_as_rows_below_zero_were_to_be_expected():
     )
 
 
+@pytest.mark.stress
 def test_intervals_of_positive_targets_end_at_zero(tmp_path):
     x = np.random.default_rng(1).normal(size=(120, 2))
     y = np.exp(x[:, 0] + 0.5 * np.random.default_rng(2).normal(size=120))
@@ -533,6 +542,7 @@ def test_costly_candidates_go_on_where_the_first_fold_needs_them():
     assert choice(together(np.where(half > 0, better, -9.0)), half) == [2]
 
 
+@pytest.mark.stress
 def test_candidates_that_stop_early_have_no_weight_and_take_no_further_fold(monkeypatch):
     trained = []
     monkeypatch.setattr(stacked_fit, "train", lambda *of: trained.append(len(of[2].order)) or train(*of))
@@ -591,6 +601,7 @@ def test_a_row_that_counts_three_times_is_three_rows() -> None:
     np.testing.assert_allclose(once, of_rows, atol=1e-4)
 
 
+@pytest.mark.stress
 def test_a_stack_learns_by_the_weights_of_its_rows() -> None:
     # Two groups of rows, each with as many of both classes, which the weights make nine to one and one to nine.
     x = np.repeat(np.array([[-1.0], [1.0]]), 100, axis=0)
@@ -642,6 +653,7 @@ def test_settings_that_cannot_be_meant(options, message):
         lamu.fit_table(X, np.arange(60.0), lamu.likelihoods.Gaussian(), **options)
 
 
+@pytest.mark.stress
 def test_columns_of_two_values_alone_are_a_table() -> None:
     """Where no column is cut in pieces, the weights of the pieces are arrays without entries."""
     random = np.random.default_rng(0)
@@ -651,6 +663,7 @@ def test_columns_of_two_values_alone_are_a_table() -> None:
     assert lamu.scores.accuracy(found.posterior.predict(x), x[:, 0].astype(int)) == 1.0
 
 
+@pytest.mark.stress
 def test_programs_are_traced_one_after_the_other(monkeypatch):
     """Three threads train; JAX's memory of custom derivatives is lost where both trace at the same time."""
     inside, most, own = [0], [0], HeteroscedasticGaussian.log_prob
@@ -684,6 +697,7 @@ def _cut_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacked_fit, "train", train_until)
 
 
+@pytest.mark.stress
 def test_a_fit_that_is_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch) -> None:
     x, y = lamu.data.load("iris")
     fit = partial(lamu.fit_table, x, y, Categorical(3), folds=2, steps=30, progress=False)

@@ -205,6 +205,7 @@ def outputs(name: str, dtype: Any) -> Any:
     return jnp.asarray([[F, 0.4]] if name in ("heteroscedastic", "zero-inflated") else [[F]], dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_tails_and_their_slopes_are_those_of_scipy(name: str) -> None:
     """In both precisions; the slopes beside central differences of the reference."""
@@ -254,6 +255,7 @@ def test_row_nine_of_censored_rows() -> None:
         )
 
 
+@pytest.mark.stress
 def test_intervals_far_out_have_their_digits() -> None:
     """Of one hundredth of a unit, and of whole numbers, in the upper tail and in the lower one, in single precision."""
     f = jnp.zeros((2, 1), jnp.float32)

@@ -66,6 +66,7 @@ def loss_of(likelihood, x, y):
     )
 
 
+@pytest.mark.stress
 def test_a_row_counts_as_often_as_it_has_trials_in_every_curvature() -> None:
     (one, theta, rows), (many, _, tosses) = loss_of(Binomial(), X, BINOMIAL), loss_of(Bernoulli(), TOSSES_X, TOSSES)
     v = jax.tree.map(jnp.ones_like, theta)
@@ -171,6 +172,7 @@ def of_trials():
     return fitted(Binomial(), X, BINOMIAL, lamu.algorithms.laplace(), epochs=30)
 
 
+@pytest.mark.stress
 def test_a_prediction_is_of_the_trials_that_it_is_told(of_trials) -> None:
     """Beside quadrature over the probability, of which a prediction of one trial has the nodes."""
     pred, one = of_trials.predict({"x": X, "trials": TRIALS}), of_trials.predict(X)

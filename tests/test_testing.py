@@ -310,6 +310,7 @@ def test_a_slip_in_a_family_of_positive_numbers_breaks_its_law() -> None:
         check_family(Other(0.7, 2.0))
 
 
+@pytest.mark.stress
 def test_sound_families_pass() -> None:
     centre = jnp.array([1.0, -2.0])
     check_family(Slipped(centre))
@@ -427,6 +428,7 @@ VON = lamu.algorithms.von()
 ULA = lamu.mcmc.ula(chains=2, warmup=200, draws=400, step_size=0.1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("algorithm", "kind", "law", "said"),
     [
@@ -458,6 +460,7 @@ def test_a_forgotten_scale_breaks_its_law(algorithm: Any, kind: str, law: str, s
 CONJUGATE = lamu.algorithms.conjugate()
 
 
+@pytest.mark.stress
 def test_conjugate_and_its_calibration_pass() -> None:
     for law in ("likelihood_and_prior_are_weighed", "the_belief_has_its_temperature"):
         {each.__name__: each for each in ALGORITHM_LAWS}[law](CONJUGATE)
@@ -494,11 +497,13 @@ class Proposal(Langevin):
         return after, statistics
 
 
+@pytest.mark.stress
 def test_sound_kernels_pass() -> None:
     for kernel in (RandomWalk(), Proposal()):
         check_kernel(kernel)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kernel", "law"),
     [

@@ -96,6 +96,7 @@ def test_dropout_draws_with_a_key_and_keeps_the_mean():
     assert abs(float(draws.mean() - network.apply(params, state, x, None, True)[0][0, 0])) < 5 * draws.std() / 2000**0.5
 
 
+@pytest.mark.stress
 def test_every_kind_of_posterior_takes_a_trained_module():
     x, y = lamu.data.load("iris")
     torch.manual_seed(0)

@@ -120,6 +120,7 @@ def test_steps_are_those_of_the_built_in_network(twins: tuple[Any, Any], algorit
     np.testing.assert_allclose(theirs.history["loss"], ours.history["loss"], rtol=1e-3)
 
 
+@pytest.mark.stress
 def test_vogn_learns_a_module(twins: tuple[Any, Any]) -> None:
     """Its noise is drawn by leaf, so that no twin takes the same path."""
     fit = lamu.fit(twins[0], (X, Y), vogn(), epochs=30)

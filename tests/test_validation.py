@@ -156,6 +156,7 @@ def test_shares_of_streams_are_refused() -> None:
         lamu.fit(LINEAR, [(X, Y)], lamu.algorithms.adam(), data_size=60, validation=0.1, epochs=1)
 
 
+@pytest.mark.stress
 def test_a_sampler_reports_the_rows_set_aside_and_chooses_nothing():
     x, y = lamu.data.load("diabetes")
     x, y = x[:120], y[:120]

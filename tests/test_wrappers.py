@@ -73,6 +73,7 @@ WRAPPERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_a_wrapper_forwards_what_the_loop_asks(name: str) -> None:
     algorithm: Any = WRAPPERS[name]
