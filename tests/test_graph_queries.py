@@ -205,7 +205,9 @@ def test_rows_with_holes_are_those_of_their_law(name: str) -> None:
     found = np.asarray(belief.mean)[..., 1] if name == "hidden Markov" else np.asarray(belief.mean).reshape(len(y), -1)
     np.testing.assert_allclose(found, [part[0] for part in own], atol=max(tolerance, 1e-5))
     if len(own[0]) > 1:
-        np.testing.assert_allclose(np.reshape(belief.std, found.shape), np.sqrt([part[1] for part in own]), rtol=1e-5)
+        np.testing.assert_allclose(
+            np.reshape(belief.std, found.shape), np.sqrt([part[1] for part in own]), rtol=max(tolerance, 1e-5)
+        )
 
 
 def test_categories_that_are_missing_have_their_probabilities() -> None:

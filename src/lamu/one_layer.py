@@ -103,7 +103,9 @@ def regression(
     if algorithm is None and _learns_noise(model, y):
         rows = np.asarray(by_name(x, model.columns))
         read = {"x": x if rows.shape[1] else np.zeros((len(rows), 1)), "y": y, **beside}
-        warn_of_scale(model.read(read).weight)  # which refuses what is no data
+        model.read(read)  # which refuses what is no data
+        if weight is not None:
+            warn_of_scale(np.asarray(weight, float))
         _say_constant(np.asarray(y))
         return linear_posterior(model, rows, np.asarray(y), keys_of(seed)[3], **beside, learn_scale=prior is None)
     options: dict[str, Any] = {}
