@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,6 +13,8 @@ import pytest
 import lamu
 from lamu.data import Arrays
 from lamu.priors import Normal
+from lamu.running.conclusion import say_worse_than_mean
+from lamu.running.result import Fit
 from lamu.running.validation import Best, set_aside, validation_nll
 
 rng = np.random.default_rng(0)
@@ -177,3 +181,65 @@ def test_a_sampler_reports_the_rows_set_aside_and_chooses_nothing():
     assert fit.history["validation_step"].tolist() == [120]
     with pytest.raises(ValueError, match="stop=3 waits for a best state"):
         lamu.fit(model, rows, sampler, validation=0.25, stop=3)
+
+
+TRAINED = LINEAR.starting_at(lamu.fit(LINEAR, (X[:30], Y[:30]), lamu.algorithms.conjugate()).posterior.mean)
+WIDE = lamu.algorithms.von(1e-3)
+HOT: dict[str, Any] = {"steps": 40, "temperature": 300.0}  # wider than the posterior, about the same mean
+
+
+def _told(model: Any, algorithm: Any, **options: Any) -> tuple[lamu.Fit, list[str]]:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = lamu.fit(model, (X[:30], Y[:30]), algorithm, **options)
+    return found, [str(each.message) for each in said if each.category is lamu.WorseThanMean]
+
+
+def test_a_belief_that_predicts_worse_than_its_mean_is_told_with_the_figures() -> None:
+    """The figures are those of predictions by hand, of rows that count twice or not at all."""
+    weight = np.repeat([1.0, 2.0, 0.0], 10)
+    held = {"x": X[30:], "y": Y[30:], "weight": weight}
+    found, [text] = _told(TRAINED, WIDE, validation=held, **HOT)
+    theta, pred = found.posterior.mean["network"]["layers"][0], found.posterior.predict(X[30:])
+    mean = X[30:] @ np.asarray(theta["kernel"]) + np.asarray(theta["bias"])
+    of_mean = 0.5 * ((Y[30:] - mean[:, 0]) / 0.5) ** 2 + np.log(0.5) + 0.5 * np.log(2 * np.pi)
+    of_belief = -np.asarray(pred.log_prob(Y[30:]), float)
+    share = weight / weight.sum()
+    more = share @ (of_belief - of_mean)
+    error = np.sqrt(np.sum(share**2 * (of_belief - of_mean - more) ** 2))
+    for figure in (f"by {more:.3g} nats", f"({share @ of_belief:.3g} in", f"of {share @ of_mean:.3g},"):
+        assert figure in text
+    assert f"up to {max(2 * error, share @ share):.2g} may" in text
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        (WIDE, HOT),  # no rows judge
+        (WIDE, {**HOT, "validation": (X[30:48], Y[30:48])}),  # too few do
+        (lamu.algorithms.adam(0.05), {"steps": 5, "validation": (X[30:], Y[30:])}),  # a point
+        (lamu.algorithms.conjugate(), {"validation": (X[30:], Y[30:])}),  # the exact posterior
+        (lamu.algorithms.deep_ensemble(members=2), {"steps": 5, "validation": (X[30:], Y[30:])}),  # no single mean
+    ],
+)
+def test_of_no_other_belief_it_is_told(algorithm: Any, options: dict[str, Any]) -> None:
+    assert _told(TRAINED if algorithm is WIDE else LINEAR, algorithm, **options)[1] == []
+
+
+def test_what_to_do_is_a_longer_run_else_the_temperature_for_classes_and_the_scale_for_numbers() -> None:
+    for model, y, name in ((COIN, (Y > 0).astype(float), "fit_temperature"), (LINEAR, Y, "fit_prior_scale")):
+        mean = lamu.fit(model, (X, y), lamu.algorithms.adam(0.05), epochs=50).posterior
+        wide = lamu.fit(model.starting_at(mean.mean), (X, y), WIDE, **HOT).posterior
+        for far, words in ((0.0, name), (9.0, "train longer first")):
+            found = Fit(replace(wide, convergence=lamu.Convergence(residual=far)), {}, None)
+            with pytest.warns(lamu.WorseThanMean, match=words):
+                say_worse_than_mean(found, Arrays.of((X, y)))
+
+
+def test_a_search_of_the_scale_does_not_tell_it_of_runs_that_compare() -> None:
+    model = replace(TRAINED, prior=lamu.priors.LearnedNormal())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lamu.fit_prior_scale(model, (X, Y), WIDE, validation=0.5, **HOT)
+        lamu.fit_folds(TRAINED, (X, Y), WIDE, folds=2, **HOT)
+    assert not [each for each in said if each.category is lamu.WorseThanMean]

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lamu.algorithms.post_hoc.neural_linear import absorb
     from lamu.combine import add, merge, remove
     from lamu.conjugacy import ConjugateModel
-    from lamu.convergence import Convergence, Unconverged
+    from lamu.convergence import Convergence, Unconverged, WorseThanMean
     from lamu.density import LogDensity
     from lamu.evidence_choice import EvidenceFit, fit_evidence
     from lamu.folds import FoldedFit, fit_folds
@@ -94,6 +94,7 @@ __all__ = [
     "Target",
     "TemperatureFit",
     "Unconverged",
+    "WorseThanMean",
     "absorb",
     "acquire",
     "add",

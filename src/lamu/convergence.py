@@ -33,6 +33,7 @@ __all__ = [
     "RowLogProb",
     "Unconverged",
     "UnreliableWeights",
+    "WorseThanMean",
     "averaged_weights",
     "is_sound",
     "pareto_shape",
@@ -51,6 +52,10 @@ FARTHEST_SHAPE = 0.25  # nats of KL(q ‖ p): what a standard deviation of 0.55 
 
 class Unconverged(UserWarning):
     """A belief that is not the fixed point of the rule, or not the posterior: what is off, by how much, what to do."""
+
+
+class WorseThanMean(UserWarning):
+    """A belief that predicts the rows set aside worse than the point at its mean: by how much, what to do."""
 
 
 @record

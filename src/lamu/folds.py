@@ -10,6 +10,7 @@ density is an estimate of the members' error from all N rows. It also chooses th
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from lamu import memory
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.algorithms.optimisers import adam
 from lamu.choose import all_of, choose
+from lamu.convergence import WorseThanMean
 from lamu.data.arrays import Arrays, folds_of
 from lamu.loop import fit
 from lamu.model import Model
@@ -141,7 +143,9 @@ def fit_folds(
         learned = np.setdiff1d(np.arange(rows.count), held)
         place = of_part(checkpoint, f"{under}fold-{k}")
         options_of_k = {**options, "seed": (seed + k) % 2**32, "validation": rows.take(held), "checkpoint": place}
-        found = fit(model, rows.take(learned), algorithm, **options_of_k)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", WorseThanMean)  # it is the pool that predicts
+            found = fit(model, rows.take(learned), algorithm, **options_of_k)
         if found.interrupted:  # who stops a member means the ensemble, of which a part would be another answer
             raise KeyboardInterrupt
         return found

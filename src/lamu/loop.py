@@ -39,6 +39,7 @@ from lamu.running.conclusion import (
     say_probabilities,
     say_seen_rows,
     say_unconverged,
+    say_worse_than_mean,
 )
 from lamu.running.forecast import Forecast, check_memory, measured
 from lamu.running.history import History
@@ -103,7 +104,8 @@ def fit(
         seed: of everything that is random; the same seed gives the same bits on the same machine.
         validation: rows to validate on: a share of the data, which is set aside by the seed, or data of their own. The
             negative log predictive density there is taken at the end of every epoch (at most every 64 steps), and the
-            posterior is that of the best state. Algorithms that choose a prior's scale choose it there. Of a sampler it
+            posterior is that of the best state; a warning (`lamu.WorseThanMean`) tells of one that predicts them worse
+            than the point at its mean. Algorithms that choose a prior's scale choose it there. Of a sampler it
             is taken once, of all draws, and chooses nothing. For a network that arrives trained give rows that it has
             not learned from.
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
@@ -206,6 +208,7 @@ def fit(
         found = run.finish(held)
         say_unconverged(found, example, chosen_earlier=best.state is not None and not best.chosen_last)
         say_few_rows(found, rows)
+        say_worse_than_mean(found, held)
         return found
 
 

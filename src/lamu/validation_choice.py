@@ -25,7 +25,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.choose import Ask, choose, doublings, until_worse
-from lamu.convergence import Unconverged
+from lamu.convergence import Unconverged, WorseThanMean
 from lamu.data.arrays import Arrays, FewRows
 from lamu.families import Point
 from lamu.loop import fit
@@ -37,7 +37,7 @@ from lamu.running.checkpoints import of_part
 from lamu.running.progress import SeveralRuns
 from lamu.running.result import Diverged, Fit
 from lamu.running.schedule import Rounds
-from lamu.running.validation import row_losses, set_aside_in_turn, training_rows
+from lamu.running.validation import paired, row_losses, set_aside_in_turn, training_rows
 from lamu.target import require_target
 from lamu.typing import Data, Options
 
@@ -63,13 +63,11 @@ _TENTH, _FIFTH = 0.1, 0.2  # of the rows, which judge a scale and a temperature
 # Chosen with `ivon` on development splits 0 to 3 of iris, wine and breast_cancer, 120 to 455 rows (NLL less Adam's; one
 # standard error is .005 to .015):
 # - 24 rows of iris chose temperatures of which the NLL was -.058, five times 24 rows -.072. The others did not differ.
-# - With one standard error -.072, -.002, +.004, with two -.071, -.003, +.000, and warmer temperatures.
+# - With one standard error in `paired` -.072, -.002, +.004, with two -.071, -.003, +.000, and warmer temperatures.
 # - That a single row's nat is no reason to be colder changed these by .002 at most. It is meant for tails: where no row
 #   that judges is lost, colder is better by a little for all of them, and one lost row of the test undoes it.
 # - The scale of the prior chosen too -.039, +.000, +.065: few rows prefer wide priors that one other row refutes.
 _FEWEST = 128  # rows that judge at least, where there are as many
-_ERRORS = 2.0  # standard errors within which a warmer temperature is taken,
-_NATS = 1.0  # or nats, of the losses of all rows that judge together
 _MANY = 1000  # rows that judge, from which on they choose the scale of the prior with the temperature
 
 
@@ -113,6 +111,7 @@ class _Runs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
             warnings.simplefilter("ignore", FewRows)  # as above
+            warnings.simplefilter("ignore", WorseThanMean)
             found = replace(self, data=learned).run(under, place, **options)
         if found.interrupted:
             raise KeyboardInterrupt
@@ -430,10 +429,8 @@ class _Judges:
         return best
 
     def _as_good(self, candidate: Candidate, best: Candidate) -> bool:
-        share = self.weight / self.weight.sum()
-        more = self.rows[candidate] - self.rows[best]
-        mean = share @ more
-        return bool(mean <= max(_ERRORS * math.sqrt(share**2 @ (more - mean) ** 2), _NATS * share @ share))
+        mean, nothing = paired(self.rows[candidate] - self.rows[best], self.weight)
+        return mean <= nothing
 
     def model_of(self, candidate: Candidate) -> Model:
         """Returns the model under the prior that the rows chose, by the search or by the algorithm; else the model."""

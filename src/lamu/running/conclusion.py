@@ -15,7 +15,7 @@ import numpy as np
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics
 from lamu.compile_once import subkey
-from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged
+from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged, WorseThanMean
 from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
@@ -23,10 +23,13 @@ from lamu.families import Draws, Point, Product
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.predictives.sampled import OwnStatistics, is_certain
 from lamu.protocol import Algorithm, runnable
 from lamu.running.history import History
 from lamu.running.result import Fit
 from lamu.running.schedule import Rounds
+from lamu.running.validation import paired, row_losses
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, State
 
@@ -37,6 +40,7 @@ __all__ = [
     "say_probabilities",
     "say_seen_rows",
     "say_unconverged",
+    "say_worse_than_mean",
 ]
 
 
@@ -232,3 +236,36 @@ def say_unconverged(found: Fit, example: Batch | None, chosen_earlier: bool) -> 
     elif not measured.has_shape:
         remedy = f"{remedy}; where that does not help, a Gaussian is the wrong shape: {_OTHER_SHAPE}"
     warnings.warn(f"{said}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
+
+
+_WORTH = 0.01  # nats a row that are worth a word: draws of a prediction, of which there are 32, cost some thousandths
+
+
+def say_worse_than_mean(found: Fit, held: Arrays | None) -> None:
+    """Warns of a belief that predicts the rows set aside worse than the point at its mean."""
+    posterior = found.posterior
+    mean = getattr(posterior.belief, "mean", None)  # a belief with several modes has none
+    if held is None or mean is None or not isinstance(posterior.model, Model) or is_certain(posterior.belief):
+        return
+    weight = np.asarray(held.weight, float)
+    if np.sum(weight > 0) < _FEW_ROWS:
+        return
+    rule = posterior.rule if isinstance(posterior.rule, OwnStatistics) else Sampled()
+    of_mean = row_losses(replace(posterior, belief=Point(mean), rule=rule), held)
+    of_belief = row_losses(posterior, held)
+    more, nothing = paired(of_belief - of_mean, weight)
+    if not more > max(nothing, _WORTH):
+        return
+    if posterior.convergence is not None and not posterior.convergence.converged:
+        remedy = "it has not converged: train longer first"
+    elif posterior.model.has_classes:
+        remedy = "let lamu.fit_temperature(model, data, algorithm) choose its temperature, or take deep_ensemble(...)"
+    else:
+        remedy = "let lamu.fit_prior_scale choose the scale of a LearnedNormal prior, or take deep_ensemble(...)"
+    warnings.warn(
+        f"the belief predicts the {held.count:,} rows set aside worse than the point at its mean, by {more:.3g} nats a "
+        f"row ({np.average(of_belief, weights=weight):.3g} in the place of {np.average(of_mean, weights=weight):.3g}, "
+        f"where up to {nothing:.2g} may be chance); {remedy}",
+        WorseThanMean,
+        stacklevel=3,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from lamu.typing import Array, Data, PyTree, RandomKey, State
 
 __all__ = [
     "Best",
+    "paired",
     "posterior_nll",
     "room_for",
     "row_losses",
@@ -51,6 +53,8 @@ def room_for(data: Data, validation: object) -> int:
 
 
 _ROWS, _DRAWS = 4096, 32
+_ERRORS = 2.0  # standard errors within which losses are equal,
+_NATS = 1.0  # or nats, of the losses of all rows together
 
 
 def set_aside(rows: object, validation: object, model: Target, seed: int) -> tuple[Any, Arrays | None]:
@@ -125,6 +129,14 @@ def row_losses(posterior: Any, held: Arrays, samples: int = _DRAWS) -> np.ndarra
     if posterior.model.predicts_missing or posterior.model.simulates:
         return -np.asarray(posterior.log_prob(held, samples), float)
     return -np.asarray(posterior.predict(held.x, samples=samples, offset=held.offset).log_prob(held.y), float)
+
+
+def paired(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Returns the weighted mean of differences, and within what it shows nothing: two standard errors, or a nat in all."""
+    # A nat in all: one row, lost by a nat more.
+    share = weight / weight.sum()
+    mean = float(share @ more)
+    return mean, max(_ERRORS * math.sqrt(share**2 @ (more - mean) ** 2), _NATS * float(share @ share))
 
 
 @jax.jit
