@@ -15,6 +15,7 @@ from lamu.data import Arrays, Batch, Stream
 from lamu.data.batch import with_offset
 from lamu.expectations import Quadrature
 from lamu.families import Gaussian, Point, Product
+from lamu.likelihoods.table import LIKELIHOODS
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, Hessian, SquaredGradients
 from lamu.operators import Dense
@@ -213,3 +214,23 @@ def test_streams_carry_extras_of_mappings_and_batches() -> None:
     real = np.concatenate([np.asarray(piece.offset)[np.asarray(piece.mask) > 0] for piece in pieces])
     np.testing.assert_array_equal(real, OFFSET[[0, 2, 3, 4, 5, 6, 7, 8, 9]])
     assert stream.example(8).offset.shape == (8,)
+
+
+@pytest.mark.parametrize("name", ["zero_inflated_poisson", "heteroscedastic"])
+def test_one_number_a_row_is_added_where_the_target_lies(name: str) -> None:
+    """An exposure is no log odds of a zero, and a shift of the mean no log deviation; both were shifted by it."""
+    likelihood, second = LIKELIHOODS[name][1](0), 0.4
+    model = lamu.Model(lamu.networks.Linear(), likelihood)
+    offset = np.array([0.0, 1.0, 2.0])
+    x, y = np.zeros((3, 1)), np.array([0.0, 2.0, 5.0])
+    theta = {"network": weights(jnp.array([0.3, second]), jnp.zeros((1, 2))), "likelihood": {}}
+    both = np.column_stack([offset, np.zeros(3)])
+    of = lambda given: model.read({"x": x, "y": y, "offset": given}).full()
+    by_row, by_output = (model.log_likelihood(theta, {}, of(given))[0] for given in (offset, both))
+    np.testing.assert_allclose(by_row, by_output)
+    f = np.column_stack([0.3 + offset, np.full(3, second)])
+    np.testing.assert_allclose(by_row, likelihood.log_prob({}, jnp.asarray(f), jnp.asarray(y)), rtol=1e-6)
+    posterior = replace(lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), steps=1).posterior, belief=Point(theta))
+    pred, other = (posterior.predict(x, offset=given) for given in (offset, both))
+    np.testing.assert_allclose(pred.mean, other.mean)
+    np.testing.assert_allclose(pred.variance, other.variance)

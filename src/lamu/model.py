@@ -35,7 +35,7 @@ from lamu.supports import Support
 from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows, State, Targets
 
-__all__ = ["Model", "supervised"]
+__all__ = ["Model", "located", "supervised"]
 
 _SMALL = 1 << 20  # bytes of inputs that are looked through at once
 
@@ -268,13 +268,18 @@ class Model(Target):
                 self.likelihood.check(y)
             else:
                 self.likelihood.check_training(y)
+            return self._located(rows)
         return rows
 
     def rows(self, data: Data) -> Arrays:
         """Returns `(x, y)` or a mapping as rows to judge by, which may be of any range."""
         rows = Arrays.of(aligned(data, self.columns))
         self.likelihood.check(jax.tree.map(np.asarray, rows.y))
-        return rows
+        return self._located(rows)
+
+    def _located(self, rows: Arrays) -> Arrays:
+        offset = located(self.likelihood, rows.offset, self.likelihood.outputs(rows.y))
+        return rows if offset is rows.offset else replace(rows, offset=offset)
 
     def named(self, data: Data) -> Model:
         """Returns the model with the names of its inputs, where the data are a frame and it has none yet.
@@ -408,6 +413,15 @@ def supervised(target: Target) -> Model:
         f"this needs a network, and {target.name} has none; take what works on any density, for instance "
         "laplace(curvature=Hessian()), von() or nuts()"
     )
+
+
+def located(likelihood: Likelihood, offset: Any, width: int) -> Any:
+    """Returns an offset of one number a row as one an output, zero where an output is not where the target lies."""
+    # Exposure multiplies the mean of a count; it says nothing of the log odds of a zero, nor of a log deviation.
+    scales = likelihood.output_scales(width)
+    if offset is None or np.ndim(offset) != 1 or len(set(scales)) < 2:
+        return offset
+    return offset[:, None] * np.array([scale == scales[0] for scale in scales], offset.dtype)[None]
 
 
 def _is_finite(x: Any, kept: DTypeLike) -> bool:

@@ -21,7 +21,7 @@ from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
 from lamu.families.interface import independent_draws, told
 from lamu.likelihoods import Scaled
-from lamu.model import Model
+from lamu.model import Model, located
 from lamu.networks import MLP, Linear, Network, Standardised
 from lamu.objective import Objective
 from lamu.predictives import Predictive, PredictiveRule, Sampled
@@ -116,7 +116,8 @@ class Posterior:
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
             offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`; as in
-                the data that were fitted. `{"x": x, "offset": offset}` is the same.
+                the data that were fitted. `{"x": x, "offset": offset}` is the same. One number a row is not added to
+                outputs that are log odds of a zero or log deviations beside a mean.
 
         Raises:
             ValueError: for inputs of the wrong width, without rows, or not finite, a frame that lacks a column, an
@@ -135,6 +136,8 @@ class Posterior:
             x = self.model.inputs(x)
             if offset is not None and not self.model.simulates:
                 offset = _checked_offset(offset, x)
+                # Two kinds of outputs are two outputs; where they are more, one number a row is refused.
+                offset = located(self.model.likelihood, offset, 2) if self.model.has_outputs else offset
             ready = self._prepared(samples) if key is None else None
             if ready is not None:
                 pred = predictive(ready, x, offset)

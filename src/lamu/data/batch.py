@@ -30,7 +30,7 @@ class Batch:
         mask: one or zero for each row, floating. A row of mask zero may hold NaN.
         weight: the weight of each row, floating.
         offset: a known part of the linear predictor (the log of an exposure), added to f and in its units, `[batch]` or
-            `[batch, outputs]`; None where there is none. One number a row is added to every output.
+            `[batch, outputs]`; None where there is none. One number a row is added to every output of a batch.
 
     Examples:
         >>> import jax.numpy as jnp
