@@ -1,15 +1,27 @@
-"""`lamu fit --trials` and `--censored`: what rows of a table bring beside their target."""
+"""`lamu fit --trials`, `--censored`, `--weight` and `--exposure`: what rows of a table bring beside their target."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
+from lamu.algorithms import conjugate
+from lamu.cli import defaults, learning, reporting, training
+from lamu.cli.predicting import estimates, score_rows
+from lamu.cli.request import Request, learning_rows
+from lamu.data import Encoding, inputs
+from lamu.loop import fit
+from lamu.model import Model
+from lamu.networks import Columns
 from lamu.posterior import load as posterior_of
+from lamu.scores import calibration
+from lamu.tabular import stacked_fit
+from lamu.tabular.peers import peer
 from tests.command_line import assert_refused
 
 random = np.random.default_rng(0)
@@ -121,3 +133,230 @@ def test_censored_times(lamu) -> None:
 def test_bad_columns_are_told(lamu, table, words, message) -> None:
     table.to_csv("table.csv", index=False)
     assert_refused(lamu("fit", "table.csv", *words, *FIT), message)
+
+
+RATES = pd.DataFrame(X, columns=["wet", "warm"]).assign(
+    hours=np.exp(random.normal(size=80)), share=random.integers(0, 3, 80), kind=random.choice(["a", "b"], 80)
+)
+RATES["seen"] = random.poisson(RATES["hours"] * np.exp(1 + 0.5 * X[:, 0]))
+RATES["level"] = X[:, 0] + 0.3 * random.normal(size=80)
+WEIGHED = ("--target", "level", "--weight", "share")
+COUNTED = ("--target", "seen", "--exposure", "hours")
+QUICK = ("--algorithm", "adam", "--epochs", "2", "--temperature", "1", "--prior-scale", "1", "--no-report")
+
+
+class Hearing:
+    """Stands for a stage: hears what it is given, and answers as the stage does."""
+
+    def __init__(self, stage):
+        self.stage, self.heard = stage, []
+
+    def __call__(self, *given, **options):
+        self.heard.append((given, options))
+        return self.stage(*given, **options)
+
+
+@pytest.mark.parametrize("algorithm", [None, "adam"])
+def test_every_stage_hears_the_weights_and_the_offsets(lamu, monkeypatch, algorithm) -> None:
+    """Which rows, which weights, which offsets: of the choice, the scaling, the fit, the bound and the scores."""
+    RATES.assign(share=RATES["share"] + 1.0).to_csv("rates.csv", index=False)
+    stages = [
+        (learning, "candidates"), (learning, "compare_likelihoods"), (learning, "fit_table"),
+        (learning, "fit_prior_scale"), (defaults, "required_parts"), (Model, "standardised"),
+        (inputs, "learn_joint"), (calibration, "_statistic"), (training, "elbo"), (reporting, "peer"),
+    ]  # fmt: skip
+    heard = {name: Hearing(getattr(place, name)) for place, name in stages}
+    of_model = lambda model, *given: heard["standardised"](model, *given)
+    for place, name in stages:
+        monkeypatch.setattr(place, name, of_model if place is Model else heard[name])
+    monkeypatch.setattr(stacked_fit, "_steps_for", lambda count, folds: 15)
+    quick = () if algorithm is None else QUICK[:-1]
+    ran = lamu("fit", "rates.csv", *COUNTED, "--weight", "share", "--impute", "--out", "run", *quick)
+    assert ran.code == 0, ran.err
+    request = Request("rates.csv", "seen", weight="share", exposure="hours", impute=True)
+    _, train, test = learning_rows(request.read(), request, 0)
+    weight, offset = RATES["share"].to_numpy()[train] + 1.0, np.log(RATES["hours"].to_numpy()[train])
+    same = lambda one, other: np.testing.assert_allclose(np.asarray(one, float), other, rtol=1e-6)
+    same(heard["candidates"].heard[-1][0][3], weight)
+    chosen = heard["compare_likelihoods"].heard[0][1]
+    order = np.random.default_rng(0).permutation(len(train))
+    same(chosen["weight"], weight[order])
+    same(chosen["offset"], offset[order])
+    same(heard["required_parts"].heard[-1][0][5], weight)
+    same(heard["standardised"].heard[-1][0][3], weight)
+    same(heard["learn_joint"].heard[-1][0][4], weight)
+    if algorithm is None:
+        fitted = heard["fit_table"].heard[0][1]
+    else:
+        fitted = heard["fit_prior_scale"].heard[0][0][1]
+    same(fitted["weight"], weight)
+    same(fitted["offset"], offset)
+    same(heard["elbo"].heard[-1][0][1]["weight"], weight)
+    same(heard["elbo"].heard[-1][0][1]["offset"], offset)
+    judged = [given[2] for given, _ in heard["_statistic"].heard if len(given[1]) == len(test)]
+    assert len(judged) > 3
+    for each in judged:
+        same(each, RATES["share"].to_numpy()[test] + 1.0)
+    assert {given[0] for given, _ in heard["peer"].heard} == {"boosting", "linear", "constant"}
+    for given, _ in heard["peer"].heard:
+        same(given[7], weight)
+        same(given[8][0], np.exp(offset))
+        same(given[8][1], RATES["hours"].to_numpy()[test])
+    page = Path("run/report.html").read_text()
+    assert "Weight of a row" in page
+    assert "Exposure" in page
+    found = pd.read_csv("run/predictions.csv")
+    same(found["exposure"], RATES["hours"].iloc[found["row"]])
+    same(found["weight"], RATES["share"].iloc[found["row"]] + 1.0)
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["beside"] == [["weight", "share"], ["exposure", "hours"]]
+    assert config["columns"] == ["wet", "warm", "kind", "level"]
+
+
+def test_a_row_of_weight_zero_is_left_out(lamu) -> None:
+    """The same split, posterior and scores, to the last digit, as of a table without these rows."""
+    level = np.where(RATES["share"] == 0, 1e6, RATES["level"])
+    table = RATES.drop(columns="seen").assign(level=level)
+    table.loc[table["share"] == 0, "kind"] = "only here"
+    table.to_csv("all.csv", index=False)
+    kept = table[table["share"] > 0]
+    kept.to_csv("kept.csv", index=False)
+    for name in ("all", "kept"):
+        ran = lamu("fit", f"{name}.csv", *WEIGHED, *QUICK, "--out", name)
+        assert ran.code == 0, ran.err
+        assert ("rows of weight 0 are left out" in ran.out) == (name == "all")
+    one, other = (json.loads(Path(name, "metrics.json").read_text()) for name in ("all", "kept"))
+    for key in ("task", "rows", "scores", "standard_errors"):
+        assert one[key] == other[key]
+    mine, theirs = (pd.read_csv(Path(name, "predictions.csv")) for name in ("all", "kept"))
+    np.testing.assert_array_equal(mine["row"], kept.index[theirs["row"]])  # counted in the file
+    pd.testing.assert_frame_equal(mine.drop(columns="row"), theirs.drop(columns="row"))
+    # Predicted are all rows of a table, and the scores are of those that count.
+    again, plain = (lamu("predict", "all", f"{name}.csv", "--json").document for name in ("all", "kept"))
+    assert (again["rows"], plain["rows"]) == (80, len(kept))
+    assert again["scores"] == pytest.approx(plain["scores"])
+    assert [note for note in again["notes"] if "the table that was fitted" in note]
+
+
+def test_a_row_of_weight_two_is_the_row_twice() -> None:
+    """Wherever that is exact: columns, medians, choices, noise, posterior, baselines and scores."""
+    x, y = X.astype(np.float32), RATES["level"].to_numpy(np.float32)
+    weight = random.integers(1, 4, 80).astype(float)
+    rows = np.repeat(np.arange(80), weight.astype(int))
+    near = lambda one, other, tolerance=1e-5: np.testing.assert_allclose(one, other, rtol=tolerance, atol=1e-6)
+    heavy = np.column_stack([X, random.standard_cauchy(80), np.where(X[:, 0] > 0.5, X[:, 1], 0.0)])
+    jax.tree.map(near, Columns.of(heavy, weight=weight), Columns.of(heavy[rows]))
+    features = inputs.Features(("wet", "warm"), X, ((), ()))
+    near(inputs.learn(features, slice(None), True, y, 0, weight)["fills"], np.median(X[rows], axis=0))
+    near(learning._shape(x, y, weight), learning._shape(x[rows], y[rows], np.ones(len(rows))), 1e-4)
+    ordered = np.digitize(y, [-0.5, 0.5])
+    assert learning._rising(x, ordered, weight) == learning._rising(x[rows], ordered[rows], np.ones(len(rows)))
+    encoding = Encoding("level", "regression", (), ("wet", "warm"))
+    model, _ = defaults.model_for(encoding, x, y, None, "conjugate", None, weight)
+    other, _ = defaults.model_for(encoding, x[rows], y[rows], None, "conjugate")
+    near(model.likelihood.base.scale, other.likelihood.base.scale)
+    fits = [
+        fit(model, {"x": x, "y": y, "weight": weight}, conjugate()).posterior,
+        fit(other, (x[rows], y[rows]), conjugate()).posterior,
+    ]
+    preds = [posterior.predict(x) for posterior in fits]
+    near(preds[0].mean, preds[1].mean, 1e-3)
+    near(preds[0].std, preds[1].std, 1e-3)
+    near(fits[0].evidence, fits[1].evidence, 1e-4)
+    linear = peer("constant", "regression", x, y, x, (0, 0), weight=weight)
+    near(linear.mean, np.average(y, weights=weight))
+    label = (y > 0).astype(int)
+    two = Encoding("level", "binary", ("no", "yes"), ("wet", "warm"))
+    sure = peer("linear", "binary", x, label, x, (0, 0), 2)
+    for pred, target, of in ((preds[0], y, encoding), (sure, label, two)):
+        judged = score_rows(pred, target, of)
+        values = estimates(judged, weight)
+        repeated = estimates({name: np.asarray(part)[rows] for name, part in judged.items()})
+        for name, estimate in values.items():
+            near(estimate.value, repeated[name].value)
+        equal = estimates(judged, np.full(80, 3.0))  # of equal weights the error is that without weights
+        for name, estimate in estimates(judged).items():
+            near(equal[name].error, estimate.error)
+
+
+def test_a_doubled_exposure_doubles_the_mean(lamu) -> None:
+    RATES.to_csv("rates.csv", index=False)
+    ran = lamu("fit", "rates.csv", *COUNTED, *QUICK, "--likelihood", "zero_inflated_poisson", "--out", "run")
+    assert ran.code == 0, ran.err
+    RATES.drop(columns="seen").to_csv("new.csv", index=False)
+    RATES.drop(columns="seen").assign(hours=2 * RATES["hours"]).to_csv("longer.csv", index=False)
+    RATES.drop(columns="hours").to_csv("rate.csv", index=False)
+    documents = [lamu("predict", "run", f"{name}.csv", "--json").document for name in ("new", "longer", "rate")]
+    one, two, rate = (np.array([row["mean"] for row in each["predictions"]]) for each in documents)
+    np.testing.assert_allclose(two, 2 * one, rtol=1e-5)
+    np.testing.assert_allclose(one, rate * RATES["hours"], rtol=1e-5)
+    assert documents[2]["scores"] is None  # a count of an exposure that is not known cannot be judged
+    (note,) = (note for note in documents[2]["notes"] if "exposure" in note)
+    assert note.endswith("rates, counts at an exposure of 1, and are not scored")
+
+
+def test_an_interrupted_run_goes_on_with_the_same_columns_alone(lamu, monkeypatch) -> None:
+    RATES.to_csv("rates.csv", index=False)
+
+    def stop(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learning, "fit_prior_scale", stop)
+    assert lamu("fit", "rates.csv", *COUNTED, "--weight", "share", *QUICK, "--out", "run").code == 130
+    for words in ((*COUNTED,), (*COUNTED, "--weight", "hours"), ("--target", "seen", "--weight", "share")):
+        ran = lamu("fit", "rates.csv", *words, *QUICK, "--out", "run", "--resume")
+        assert ran.code == 2
+        assert "run.unfinished" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "option", "message"),
+    [
+        (
+            "share",
+            -0.5,
+            "--weight",
+            "the column 'share' has -0.5 in row 3 (the first is 0); weights are numbers",
+        ),
+        ("share", np.nan, "--weight", "the column 'share' has no value in row 3 (the first is 0); weights are"),
+        ("share", np.inf, "--weight", "the column 'share' has inf in row 3"),
+        (
+            "share",
+            None,
+            "--weight",
+            "the column 'share' of weights is 0 in all rows; give those that count more",
+        ),
+        ("share", "much", "--weight", "the column 'share' of weight holds no numbers; weights are numbers from 0"),
+        (
+            "hours",
+            -1.0,
+            "--exposure",
+            "the column 'hours' has -1.0 in row 3 (the first is 0); exposures are",
+        ),
+        ("hours", np.nan, "--exposure", "the column 'hours' has no value in row 3 (the first is 0); exposures are"),
+        (
+            "hours",
+            None,
+            "--exposure",
+            "the column 'hours' has 0.0 in row 0 (the first is 0); exposures are",
+        ),
+        ("seen", 0.5, "--exposure", "the column 'seen' has 0.5 in row 3 (the first is 0); counts of an exposure are"),
+    ],
+)
+def test_bad_weights_and_exposures_are_told(lamu, column, value, option, message) -> None:
+    rows = np.arange(80) == 3 if value != "much" else np.ones(80, bool)
+    frame = RATES.astype({column: object})
+    frame[column] = 0.0 if value is None else np.where(rows, value, RATES[column].astype(object))
+    frame.to_csv("rates.csv", index=False)
+    used = "share" if option == "--weight" else "hours"
+    assert_refused(lamu("fit", "rates.csv", "--target", "seen", option, used, *QUICK, "--out", "run"), message)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "poisson_square_root", "gamma", "binomial", "student_t"])
+def test_an_exposure_is_of_counts_with_a_log_link(lamu, name) -> None:
+    RATES.to_csv("rates.csv", index=False)
+    told = f"--likelihood {name} has no rate that an exposure multiplies, and --exposure is hours; give poisson,"
+    assert_refused(lamu("fit", "rates.csv", *COUNTED, "--likelihood", name, *QUICK, "--out", "run"), told)
+    assert_refused(lamu("compare", "rates.csv", *COUNTED, "--likelihood", name), told)
+    both = ("--trials", "hours", "--out", "run")
+    assert_refused(lamu("fit", "rates.csv", *COUNTED, *QUICK, *both), "--trials hours and --exposure hours are")

@@ -632,9 +632,9 @@ def test_the_likelihood_is_chosen_by_rows_with_their_own_targets(monkeypatch: An
     monkeypatch.setattr(learning, "_MOST_ROWS", 50)
     number = np.arange(80.0)
     counts = np.random.default_rng(0).poisson(2.0, 80) + 0.0
-    found = learning.choose(Encoding("y", "regression", (), ("a",)), number[:, None], counts, seed=21)
+    found = learning.choose(Encoding("y", "regression", (), ("a",)), {"x": number[:, None], "y": counts}, seed=21)
     ((x, y, names, options),) = asked
-    assert options == {"seed": 21}
+    assert options == {"seed": 21, "weight": None, "offset": None}
     numbers = x[:, 0].astype(int)
     assert len(np.unique(numbers)) == 50
     np.testing.assert_array_equal(y, counts[numbers])

@@ -282,7 +282,7 @@ def test_a_baseline_is_as_wide_as_its_errors_at_rows_that_it_has_not_seen(many: 
 # ------------------------------------------------------------------------------------------------------ command line
 
 UNITS = Encoding("y", "regression", (), ("a", "b"))
-BATCH = (X, NUMBER.copy())
+BATCH = {"x": X, "y": NUMBER.copy()}
 MODEL = lamu.Model(Linear(), Gaussian(0.5), LearnedNormal(0.5))
 IVON = lamu.algorithms.ivon()
 POINT = lamu.fit(lamu.Model(Linear(), Gaussian(0.5), Normal(1.0)), BATCH, lamu.algorithms.conjugate())
@@ -308,10 +308,12 @@ def test_the_command_line_hands_a_table_all_that_it_knows(monkeypatch: Any) -> N
     monkeypatch.setattr(learning, "fit_table", recorder)
     encoding = Encoding("y", "regression", (), ("a", "b"), levels=((), ("u", "v")))
     way = Candidates(Request("t.csv", folds=4), encoding, "student_t", 4, N)
-    learned = way.learn(*BATCH, 17, {"progress": False, "resume": True, "checkpoint": "place"})
+    data = {**BATCH, "weight": np.arange(N), "offset": np.ones(N)}
+    learned = way.learn(data, 17, {"progress": False, "resume": True, "checkpoint": "place"})
     (((x, y, likelihood), options),) = recorder.calls
-    assert (x is BATCH[0], y is BATCH[1]) == (True, True)
+    assert (x is BATCH["x"], y is BATCH["y"]) == (True, True)
     assert likelihood == lamu.likelihoods.StudentT()
+    assert (options.pop("weight") is data["weight"], options.pop("offset") is data["offset"]) == (True, True)
     expected = {"levels": encoding.cardinalities, "folds": 4, "seed": 17}
     assert options == expected | {"progress": False, "resume": True, "checkpoint": "place"}
     assert encoding.cardinalities[1] == 2
@@ -329,11 +331,11 @@ def test_runs_over_folds_are_at_the_temperature_that_was_asked(asked: float | No
     monkeypatch.setattr(learning, "fit_folds", recorder)
     loop = {"batch_size": 9, "epochs": 4, "stop": 2}
     runs = Runs(Request("t.csv", temperature=asked), MODEL, IVON, "ivon", N, 3, loop)
-    learned = runs.learn(*BATCH, 23, {"checkpoint": "place", "epochs": 5})
+    learned = runs.learn(BATCH, 23, {"checkpoint": "place", "epochs": 5})
     ((given, options),) = recorder.calls
     assert given[0] is MODEL
     assert given[2] is IVON
-    assert [part is whole for part, whole in zip(given[1], BATCH, strict=True)] == [True, True]
+    assert given[1] is BATCH
     expected = {"folds": 3, "seed": 23, "temperature": asked or 1.0, "batch_size": 9, "epochs": 5, "stop": 2}
     assert options == expected | {"checkpoint": "place"}
     assert learned.temperature == (asked or 1.0)
@@ -352,11 +354,11 @@ def test_a_single_run_is_at_the_temperature_that_rows_chose(asked: float | None,
     monkeypatch.setattr(learning, "fit_prior_scale", recorder)
     loop = {"batch_size": 9, "validation": 0.1}
     runs = Runs(Request("t.csv", temperature=asked), MODEL, IVON, "ivon", N, 0, loop)
-    learned = runs.learn(*BATCH, 23, {"checkpoint": "place", "max_memory": "1GB"})
+    learned = runs.learn(BATCH, 23, {"checkpoint": "place", "max_memory": "1GB"})
     assert (len(choose.calls), len(recorder.calls)) == ((1, 0) if asked is None else (0, 1))
     (((model, data, algorithm), options),) = choose.calls + recorder.calls
     assert (model is MODEL, algorithm is IVON) == (True, True)
-    assert [part is whole for part, whole in zip(data, BATCH, strict=True)] == [True, True]
+    assert data is BATCH
     handed = {"batch_size": 9, "checkpoint": "place", "max_memory": "1GB", "seed": 23}
     assert options == handed | ({} if asked is None else {"temperature": asked})
     assert learned.temperature == chosen
@@ -389,9 +391,9 @@ class Way:
         self.given.append(SimpleNamespace(runs=runs, encoding=encoding, likelihood=likelihood, default=default))
         return self
 
-    def learn(self, x: Any, y: Any, seed: int, options: Any) -> Learned:
+    def learn(self, data: Any, seed: int, options: Any) -> Learned:
         given = self.given[-1]
-        given.x, given.y, given.seed, given.options = np.asarray(x), np.asarray(y), seed, dict(options)
+        given.x, given.y, given.seed, given.options = np.asarray(data["x"]), np.asarray(data["y"]), seed, dict(options)
         model = lamu.Model(Linear(), Gaussian(0.6), Normal(1.0)).standardised(given.x, given.y)
         given.posterior = lamu.fit(model, (given.x, given.y), lamu.algorithms.conjugate()).posterior
         return Learned(
@@ -462,8 +464,8 @@ def test_a_contest_learns_from_the_rows_of_each_split(kept: bool, csv: Path, mon
     found = worker.contest(request, "ivon", (), 2, str(keep) if kept else None)
     assert [given.seed for given in way.given] == [4, 5]
     for s, (given, split, data) in enumerate(zip(way.given, found["splits"], asked, strict=True)):
-        np.testing.assert_array_equal(data[0], given.x)
-        np.testing.assert_array_equal(data[1], given.y)
+        np.testing.assert_array_equal(data["x"], given.x)
+        np.testing.assert_array_equal(data["y"], given.y)
         table, train, test = rows_by(csv, 4 + s)
         np.testing.assert_allclose(given.x, np.asarray(table.x)[train], rtol=1e-6)
         np.testing.assert_allclose(given.y, np.asarray(table.y)[train], rtol=1e-6)

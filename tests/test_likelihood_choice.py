@@ -68,7 +68,7 @@ def test_rows_are_judged_by_models_that_have_not_seen_them() -> None:
 )
 def test_the_right_likelihood_is_chosen(encoding, y, kind, chosen) -> None:
     assert candidates(encoding, X, y)[0] == kind
-    found = choose(encoding, X, y, seed=0)
+    found = choose(encoding, {"x": X, "y": y}, seed=0)
     if kind == "counts" and chosen is None:  # more zeros than any other has
         assert found.name in ("zero_inflated_poisson", "negative_binomial")
     else:

@@ -18,6 +18,7 @@ from lamu.composition import stacking_weights
 from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
+from lamu.likelihoods.table import LIKELIHOODS
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork, kernel_features
 from lamu.networks.kernel_features import LaplaceKernel, Matern
 from lamu.predictives import Sampled
@@ -731,3 +732,20 @@ def test_a_fit_that_is_killed_has_its_last_checkpoint(tmp_path, monkeypatch) -> 
         lamu.fit_table(x, y, Categorical(3), folds=2, steps=15, progress=False, checkpoint=place)
         assert len(written) // 15 in runs
         assert sorted(written) == sorted(list(range(1, 16)) * (len(written) // 15))
+
+
+def test_counts_with_an_exposure_have_rates() -> None:
+    """Every candidate is one of the log rate: without its offsets the mixture would predict mean counts."""
+    random = np.random.default_rng(0)
+    x, exposure = random.normal(size=(400, 1)), np.exp(1.5 * random.normal(size=400))
+    rate = np.exp(0.5 + 0.7 * x[:, 0])
+    y, offset = random.poisson(exposure * rate), np.log(exposure)
+    for name in ("poisson", "zero_inflated_poisson"):
+        found = lamu.fit_table(x, y, LIKELIHOODS[name][1](0), offset=offset, folds=2, steps=300)
+        rates = np.asarray(found.posterior.predict(x).mean)
+        assert np.sqrt(np.mean(np.log(rates / rate) ** 2)) < 0.1, name
+        for times in (1.0, 2.0):
+            mean = found.posterior.predict(x, offset=np.log(times * exposure)).mean
+            np.testing.assert_allclose(mean, times * exposure * rates, rtol=1e-4)
+    with pytest.raises(ValueError, match="the offset of Gaussian is not the log of an exposure"):
+        lamu.fit_table(x, x[:, 0], lamu.likelihoods.Gaussian(), offset=offset)

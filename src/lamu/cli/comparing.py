@@ -30,8 +30,8 @@ from lamu.data.table import Table
 from lamu.data.wording import nearest
 from lamu.families import Draws
 from lamu.posterior import Posterior, load
-from lamu.scores import Estimate, fidelity
-from lamu.scores.calibration import in_words
+from lamu.scores import Estimate, fidelity, nll
+from lamu.scores.calibration import estimate, in_words
 from lamu.tabular.peers import PEERS
 
 __all__ = ["FLOOR", "closeness", "compare", "folder_of", "halves", "lengths", "show_closeness"]
@@ -213,8 +213,9 @@ def compare(
 
 def _likelihood(request: Request, first: Table, train: np.ndarray) -> LikelihoodChoice:
     """Returns the likelihood of the first split, which its training rows choose where none is named."""
-    data = Arrays.of((first.x, first.y))
-    return request.likelihood_for(first.encoding, data.x[train], data.y[train], request.seed)
+    data = Arrays.of(first.data)
+    learned_from = {name: getattr(data, name)[train] for name in first.data}
+    return request.likelihood_for(first.encoding, learned_from, request.seed)
 
 
 def run(task: Document) -> Document:
@@ -319,12 +320,17 @@ def _summary(name: str, answer: Document, first: Document) -> Document:
     }
     if "failure" not in first:
         apart = [
-            np.asarray(split["nll"], float) - np.asarray(other["nll"], float)
+            estimate(nll, np.subtract(split["nll"], other["nll"], dtype=float), weight=_weight(split))
             for split, other in zip(splits, first["splits"], strict=True)
         ]
-        difference = _over(apart[0] if len(apart) == 1 else [float(np.mean(row)) for row in apart])
+        difference = apart[0] if len(apart) == 1 else _over([each.value for each in apart])
         row["nll_difference"] = {"value": difference.value, "standard_error": difference.error}
     return row
+
+
+def _weight(split: Document) -> np.ndarray | None:
+    """Returns what each test row of a split counts; None where all count the same."""
+    return None if split.get("weight") is None else np.asarray(split["weight"], float)
 
 
 def _over(values: Sequence[float | int | None] | np.ndarray) -> Estimate:

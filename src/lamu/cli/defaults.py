@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.data import Encoding
 from lamu.data.wording import nearest
@@ -13,6 +15,7 @@ from lamu.networks import MLP, Network
 from lamu.priors import LearnedNormal, Normal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
+from lamu.supports import Counts
 from lamu.typing import Inputs, Options, Targets
 
 __all__ = [
@@ -74,12 +77,13 @@ def model_for(
     likelihood: str | None = None,
     algorithm: str | None = None,
     prior_scale: float | None = None,
+    weight: np.ndarray | None = None,
 ) -> tuple[Model, str]:
     """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most."""
     prior = LearnedNormal(0.5) if prior_scale is None else Normal(prior_scale)
     model = Model(_network(encoding), likelihood_for(encoding, likelihood), prior)
-    model, told = required_parts(algorithm or "", model, encoding, x, y)
-    return model.standardised(x, y), told
+    model, told = required_parts(algorithm or "", model, encoding, x, y, weight)
+    return model.standardised(x, y, weight), told
 
 
 def _network(encoding: Encoding) -> Network:
@@ -101,6 +105,13 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
         raise ValueError(
             f"--likelihood {name} takes no trials, and --trials is {brought['trials']}; leave one of them out"
         )
+    if "exposure" in brought and not (
+        isinstance(likelihood.support, Counts) and likelihood.output_scales(1)[0] == "log means"
+    ):
+        raise ValueError(
+            f"--likelihood {name} has no rate that an exposure multiplies, and --exposure is {brought['exposure']}; "
+            "give poisson, negative_binomial or zero_inflated_poisson, or leave --exposure out"
+        )
     return likelihood
 
 
@@ -116,7 +127,7 @@ def _named(encoding: Encoding, name: str | None) -> Likelihood:
         return likelihood
     if name is not None and name not in LIKELIHOODS:
         raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
-    task, make = LIKELIHOODS[name or _DEFAULTS[encoding.task]]
+    task, make = LIKELIHOODS[name or ("negative_binomial" if encoding.exposure else _DEFAULTS[encoding.task])]
     if task != encoding.task:
         of = {"regression": "a regression", "binary": "two classes", "classes": "classes"}[task]
         raise ValueError(

@@ -18,6 +18,8 @@ from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
+from lamu.scores import nll
+from lamu.scores.calibration import estimate
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
 from lamu.tabular.truncated import Truncated
@@ -68,21 +70,26 @@ class LikelihoodChoice:
     tried: dict[str, float]  # the mean held-out log density of each candidate, in nats a row
 
 
-def candidates(encoding: Encoding, x: Inputs, y: Targets) -> tuple[str, tuple[str, ...]]:
+def candidates(
+    encoding: Encoding, x: Inputs, y: Targets, weight: np.ndarray | None = None
+) -> tuple[str, tuple[str, ...]]:
     """Returns what the target is, and the few likelihoods that suit it, the task's own first."""
     # Gates that cost little come first: a target whose residuals, by least squares, are as symmetric and as light in
     # their tails as normal ones keeps its Gaussian; so do numbers of which a forest leaves less than half of the
     # variance that least squares leaves, since their skew and their tails are mostly what a line misses; and
     # whole-numbered classes whose fitted means, by least squares of the numbers, do not rise with them have no order.
     x, y = np.asarray(x, float), np.asarray(y, float)
+    counts = np.ones(len(y)) if weight is None else np.asarray(weight, float)
+    if encoding.exposure is not None:  # the one of any dispersion, unless held-out rows tell
+        return "counts", ("negative_binomial", "poisson", *["zero_inflated_poisson"] * bool((y == 0).any()))
     if encoding.task == "classes":
         labels = encoding.labels
         whole = all(isinstance(label, int) for label in labels) and len(labels) >= _ORDERED
-        ordered = whole and _rising(x, y)
+        ordered = whole and _rising(x, y, counts)
         return ("whole-numbered classes", ("categorical", "ordinal")) if ordered else ("classes", ("categorical",))
     if encoding.task == "binary" or len(y) < _FEWEST_ROWS:
         return "two classes", ()
-    skew, excess = _shape(x, y)
+    skew, excess = _shape(x, y, counts)
     if np.all(np.isfinite(y) & (y >= 0) & (y == np.floor(y))):
         few = ("gaussian", "poisson", "negative_binomial")
         if y.min() >= _LARGE and skew < _SKEWED:
@@ -95,25 +102,27 @@ def candidates(encoding: Encoding, x: Inputs, y: Targets) -> tuple[str, tuple[st
         kind, few = "positive numbers", ("gaussian", "gamma", "weibull")
     elif excess > _HEAVY:
         kind, few = "numbers with heavy tails", ("gaussian", "student_t")
-    return ("numbers", ("gaussian",)) if len(few) > 1 and _bent(x, y) else (kind, few)
+    return ("numbers", ("gaussian",)) if len(few) > 1 and _bent(x, y, counts) else (kind, few)
 
 
-def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> LikelihoodChoice:
+def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> LikelihoodChoice:
     """Returns the likelihood whose generalised linear model gives rows held out the highest log density."""
     # The task's own gives way only to one that is better by a paired standard error or more. Training rows alone are
     # asked, 2,000 at most.
-    kind, names = candidates(encoding, x, y)
+    x, y, weight = data["x"], data["y"], data.get("weight")
+    kind, names = candidates(encoding, x, y, weight)
     if len(names) < 2:
         return LikelihoodChoice(None, "", {})
     order = np.random.default_rng(seed).permutation(len(y))[:_MOST_ROWS]
     inputs = _columns(np.asarray(x, float)[order], encoding)
-    densities = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed)
-    means = {name: float(np.mean(values)) for name, values in densities.items()}
+    counts, offset = (np.asarray(data[name])[order] if name in data else None for name in ("weight", "offset"))
+    densities = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed, weight=counts, offset=offset)
+    means = {name: float(np.average(values, weights=counts)) for name, values in densities.items()}
     own = names[0]
     # Of two that are as good the simpler one, which comes first.
     best = search.choose({name: -mean for name, mean in means.items()}.__getitem__, search.all_of, means).best
-    gain = densities[best] - densities[own]
-    name = best if np.mean(gain) >= np.std(gain, ddof=1) / np.sqrt(len(gain)) else own
+    gain = estimate(nll, densities[best] - densities[own], counts)
+    name = best if gain.value >= gain.error else own
     others = ", ".join(f"{other} {-mean:.3f}" for other, mean in means.items() if other != name)
     why = (
         f"likelihood {name}: {encoding.target!r} is of {kind}, and rows held out from linear models have nll "
@@ -124,7 +133,7 @@ def choose(encoding: Encoding, x: Inputs, y: Targets, seed: int) -> LikelihoodCh
 
 def told_beside(encoding: Encoding, y: Targets) -> LikelihoodChoice:
     """Returns the likelihood of a target of which a column tells more: successes in trials, or censored values."""
-    ((name, column),) = encoding.beside
+    ((name, column),) = encoding.of_target
     if name == "trials":
         return LikelihoodChoice(
             "binomial", f"likelihood binomial: {encoding.target!r} counts successes in {column!r} trials", {}
@@ -135,36 +144,42 @@ def told_beside(encoding: Encoding, y: Targets) -> LikelihoodChoice:
     return LikelihoodChoice(chosen, why, {})
 
 
-def _rising(x: np.ndarray, y: np.ndarray) -> bool:
+def _rising(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
     """Whether the mean that least squares fits to a class rises with its number."""
-    fitted = _fitted(x, y)
-    means = [fitted[y == label].mean() for label in np.unique(y) if (y == label).sum() >= _KNOWN]
+    fitted = _fitted(x, y, weight)
+    of = [y == label for label in np.unique(y)]
+    means = [np.average(fitted[rows], weights=weight[rows]) for rows in of if weight[rows].sum() >= _KNOWN]
     return bool(np.all(np.diff(means) > 0))
 
 
-def _fitted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    design = np.column_stack([np.ones(len(y)), x])
-    return design @ np.linalg.lstsq(design, y, rcond=None)[0]
+def _fitted(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    design, root = np.column_stack([np.ones(len(y)), x]), np.sqrt(weight)
+    return design @ np.linalg.lstsq(root[:, None] * design, root * y, rcond=None)[0]
 
 
-def _shape(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+def _shape(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     """Skewness and excess kurtosis of the residuals of least squares."""
-    residual = y - _fitted(x, y)
-    deviation = residual.std()
+    residual = y - _fitted(x, y, weight)
+    deviation = np.sqrt(_variance(residual, weight))
     if deviation <= 1e-9 * (1.0 + np.abs(y).max()):
         return 0.0, 0.0
     z = residual / deviation
-    return float(np.mean(z**3)), float(np.mean(z**4) - 3.0)
+    return float(np.average(z**3, weights=weight)), float(np.average(z**4, weights=weight) - 3.0)
 
 
-def _bent(x: np.ndarray, y: np.ndarray) -> bool:
+def _variance(values: np.ndarray, weight: np.ndarray) -> float:
+    return float(np.average((values - np.average(values, weights=weight)) ** 2, weights=weight))
+
+
+def _bent(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
     """Whether a forest explains, of rows that its trees have not seen, far more than a line."""
     from sklearn.ensemble import RandomForestRegressor
 
     rows = np.random.default_rng(0).permutation(len(y))[:_MOST_ROWS]
-    x, y = x[rows], y[rows]
-    forest = RandomForestRegressor(_TREES, min_samples_leaf=3, oob_score=True, random_state=0).fit(x, y)
-    return bool(np.var(y - forest.oob_prediction_) < _HALF * np.var(y - _fitted(x, y)))
+    x, y, weight = x[rows], y[rows], weight[rows]
+    forest = RandomForestRegressor(_TREES, min_samples_leaf=3, oob_score=True, random_state=0).fit(x, y, weight)
+    unseen = _variance(y - np.asarray(forest.oob_prediction_), weight)
+    return bool(unseen < _HALF * _variance(y - _fitted(x, y, weight), weight))
 
 
 def _columns(x: np.ndarray, encoding: Encoding) -> np.ndarray:
@@ -214,12 +229,14 @@ class Candidates:
         """The name of the method, printed after the fit."""
         return "candidates over folds"
 
-    def learn(self, x: Inputs, y: Targets, seed: int, options: Options) -> Learned:
+    def learn(self, data: Mapping[str, Any], seed: int, options: Options) -> Learned:
         """Returns the mixture."""
         stacked = fit_table(
-            x,
-            y,
+            data["x"],
+            data["y"],
             likelihood_for(self.encoding, self.likelihood),
+            weight=data.get("weight"),
+            offset=data.get("offset"),
             levels=self.encoding.cardinalities,
             folds=self.request.folds,
             seed=seed,
@@ -267,9 +284,9 @@ class Runs:
         """The name of the method, printed after the fit."""
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
-    def learn(self, x: Inputs, y: Targets, seed: int, options: Mapping[str, object]) -> Learned:
+    def learn(self, data: Mapping[str, Any], seed: int, options: Mapping[str, object]) -> Learned:
         """Returns the ensemble, or the result of the single run."""
-        data, loop = (x, y), {**self.loop, **options}
+        loop = {**self.loop, **options}
         if self.folds:
             temperature, tried = self.request.temperature or 1.0, {}
             result = fit_folds(
@@ -290,7 +307,7 @@ def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool
     # temperature, and no trials or censored rows.
     request = runs.request
     said = (request.epochs, request.batch_size, request.temperature, request.prior_scale)
-    if default and all(option is None for option in said) and request.folds != 0 and not encoding.beside:
+    if default and all(option is None for option in said) and request.folds != 0 and not encoding.of_target:
         return Candidates(request, encoding, likelihood, request.folds or folds_for(runs.rows), runs.rows)
     return runs
 

@@ -17,7 +17,7 @@ from lamu.cli.printing import show_document, show_line, show_notes, show_scores,
 from lamu.cli.request import Request
 from lamu.data import Arrays, Encoding
 from lamu.data.inputs import Selection
-from lamu.data.table import Table, match
+from lamu.data.table import Table, match, with_beside
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
 from lamu.running.progress import Progress
@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 
+_NOTHING: Mapping[str, np.ndarray] = {}
 LEVEL = 0.9  # the probability of the intervals that are written
 
 # The scores that a support names as its own, and their options.
@@ -59,12 +60,15 @@ MEANING = {
 }
 
 
-def columns(pred: Predictive, rows: np.ndarray, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
+def columns(
+    pred: Predictive, rows: np.ndarray, y: Targets, encoding: Encoding, beside: Mapping[str, np.ndarray] = _NOTHING
+) -> dict[str, np.ndarray]:
     """Returns a prediction as named columns, in the original units and labels."""
     table: dict[str, np.ndarray] = {"row": np.asarray(rows)}
     if y is not None:
         table["target"] = encoding.decode(value_of(y))
         table |= {name: np.asarray(column) for name, column in _brought(y).items()}
+    table |= {name: column for name, column in beside.items() if name in ("weight", "exposure")}
     if encoding.task == "regression":
         table["mean"] = encoding.decode(pred.mean)
         if pred.support.ordered:
@@ -95,12 +99,10 @@ def score_rows(pred: Predictive, y: Targets, encoding: Encoding) -> dict[str, np
 
 def predicted(posterior: Any, table: Table, rows: Selection, **options: Any) -> Predictive:
     """Returns the prediction of some rows of a table, averaged over draws of what they lack."""
-    beside = {name: np.asarray(column)[rows] for name, column in table.beside.items()}
+    beside = table.beside_of(rows)
 
     def predict(x: Inputs, row: np.ndarray) -> Predictive:
-        x = Arrays.of((x, np.zeros(len(x)))).x
-        trials = beside.get("trials")
-        return posterior.predict(x if trials is None else {"x": x, "trials": trials[row]}, **options)
+        return posterior.predict(with_beside(Arrays.of((x, np.zeros(len(x)))).x, beside, row), **options)
 
     return InputMixture.of(predict, table.completions(rows))
 
@@ -115,16 +117,16 @@ def _brought(y: Targets) -> dict[str, Rows]:
     return {name: part for name, part in y.items() if name != "value"} if isinstance(y, Mapping) else {}
 
 
-def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Returns the scores with their standard errors."""
+def estimates(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, Estimate]:
+    """Returns the scores with their standard errors, by what each row counts."""
     # `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
-    scores = {name: estimate(_ALL[name][0], values, **_ALL[name][1]) for name, values in rows.items()}
+    scores = {name: estimate(_ALL[name][0], values, weight, **_ALL[name][1]) for name, values in rows.items()}
     if "ece" in scores and len(rows["ece"]) < FEWEST_ROWS:
         scores["ece"] = Estimate(math.nan, math.nan)
     return scores
 
 
-def meanings(rows: Mapping[str, np.ndarray]) -> dict[str, str]:
+def meanings(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, str]:
     """Returns how each score is read, of the calibration error beside what right probabilities would have."""
     readings = {name: MEANING[name] for name in rows}
     if "ece" in rows:
@@ -132,8 +134,9 @@ def meanings(rows: Mapping[str, np.ndarray]) -> dict[str, str]:
         if count < FEWEST_ROWS:
             readings["ece"] = f"calibration error; {count} rows are too few to judge it"
         else:
-            right = calibrated_gap(rows["ece"][:, 0])
-            readings["ece"] = f"{MEANING['ece']}; {verdict(estimates({'ece': rows['ece']})['ece'], right, count)}"
+            right = calibrated_gap(rows["ece"][:, 0], weight=weight)
+            found = estimates({"ece": rows["ece"]}, weight)["ece"]
+            readings["ece"] = f"{MEANING['ece']}; {verdict(found, right, count)}"
     return readings
 
 
@@ -179,7 +182,8 @@ def predict(
             bar.update(int(predictions["row"][-1]) + 1)
     first = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
     row_scores = {name: np.concatenate([part[name] for part in scored]) for name in scored[0]}
-    scores = estimates(row_scores)
+    weight = table.beside.get("weight")
+    scores = estimates(row_scores, weight)
     if as_json:
         show_document(
             {
@@ -200,7 +204,7 @@ def predict(
         if rows > MOST_ROWS:
             show_line("--out FILE.csv writes all of them, --json prints them")
     if scores:
-        show_scores(f"{rows:,} rows", scores, meanings(row_scores))
+        show_scores(f"{rows:,} rows", scores, meanings(row_scores, weight))
     if out is not None:
         show_line(f"{rows:,} predictions written to {out}")
 
@@ -225,7 +229,7 @@ def _blocks(
         rows = slice(start, min(start + block, len(table.x)))
         targets = jax.tree.map(lambda leaf, rows=rows: leaf[rows], y)
         pred = predicted(posterior, table, rows, samples=samples)
-        predictions = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
+        predictions = columns(pred, table.numbers[rows], targets, encoding, table.beside_of(rows))
         yield predictions, {} if targets is None else score_rows(pred, targets, encoding)
 
 

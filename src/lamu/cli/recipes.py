@@ -171,7 +171,9 @@ _OF_GRAPHS = ("em", "vmp", "ncvmp", "svi", "cvi")
 _RATE = 0.1  # the share of units that are dropped, Gal & Ghahramani's smallest
 
 
-def required_parts(algorithm: str, model: Model, encoding: Encoding, x: Inputs, y: Targets) -> tuple[Model, str]:
+def required_parts(
+    algorithm: str, model: Model, encoding: Encoding, x: Inputs, y: Targets, weight: np.ndarray | None = None
+) -> tuple[Model, str]:
     """Returns the model with the parts that an algorithm needs, and a sentence about them, empty where none is."""
     if algorithm in _OF_GRAPHS:
         raise ValueError(
@@ -188,20 +190,20 @@ def required_parts(algorithm: str, model: Model, encoding: Encoding, x: Inputs, 
     if algorithm == "conjugate_scales":
         return replace(model, prior=ARD()), "conjugate_scales: the prior ARD(), a scale for the weights of every input"
     if algorithm == "conjugate":
-        return _linear(model, encoding, x, y)
+        return _linear(model, encoding, x, y, weight)
     if algorithm == "pbp" and encoding.task != "regression":
         raise ValueError(
             f"pbp propagates moments to a target with Gaussian noise, and the task of {encoding.target!r} is "
             f"{encoding.task}; give another algorithm, for instance --algorithm ivon"
         )
     if algorithm == "extended_kalman" and model.likelihood == Gaussian():
-        scale = _noise(np.asarray(x, float), np.asarray(y, float))
+        scale = _noise(np.asarray(x, float), np.asarray(y, float), weight)
         told = f"extended_kalman: known noise, {scale:.2g} of the target's deviation, that of least squares"
         return replace(model, likelihood=Gaussian(scale)), told
     return model, ""
 
 
-def _linear(model: Model, encoding: Encoding, x: Inputs, y: Targets) -> tuple[Model, str]:
+def _linear(model: Model, encoding: Encoding, x: Inputs, y: Targets, weight: np.ndarray | None) -> tuple[Model, str]:
     """Returns Bayesian linear regression with the noise of least squares, in units of the target's deviation."""
     if encoding.task != "regression":
         raise ValueError(
@@ -219,19 +221,21 @@ def _linear(model: Model, encoding: Encoding, x: Inputs, y: Targets) -> tuple[Mo
             f"conjugate reads numbers, and the column {words[0]!r} is of categories; leave it out, or give another "
             "algorithm, for instance --algorithm laplace"
         )
-    scale = _noise(np.asarray(x, float), np.asarray(y, float))
+    scale = _noise(np.asarray(x, float), np.asarray(y, float), weight)
     told = f"conjugate: a linear model with known noise, {scale:.2g} of the target's deviation, that of least squares"
     return replace(model, network=Linear(), likelihood=Gaussian(scale)), told
 
 
-def _noise(x: np.ndarray, y: np.ndarray) -> float:
+def _noise(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:
     """Returns the residual deviation of least squares, of the target's; one where there are too few rows."""
-    design = np.column_stack([np.ones(len(y)), x])
-    coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
-    free, spread = len(y) - int(rank), float(y.std())
+    counts = np.ones(len(y)) if weight is None else weight
+    design, root = np.column_stack([np.ones(len(y)), x]), np.sqrt(counts)
+    coefficients, _, rank, _ = np.linalg.lstsq(root[:, None] * design, root * y, rcond=None)
+    spread = float(np.sqrt(np.average((y - np.average(y, weights=counts)) ** 2, weights=counts)))
+    free = counts.sum() - int(rank)
     if free < 1 or spread == 0.0:
         return 1.0
-    noise = float(np.sqrt(np.sum((y - design @ coefficients) ** 2) / free) / spread)
+    noise = float(np.sqrt(np.sum(counts * (y - design @ coefficients) ** 2) / free) / spread)
     return max(noise, 1e-3)  # a target that is exactly linear has no noise, and a density that is not finite
 
 

@@ -36,7 +36,13 @@ _BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "consta
 
 @contextmanager
 def baselines(
-    x: Inputs, y: Targets, x_test: Inputs, encoding: Encoding, counts: bool
+    x: Inputs,
+    y: Targets,
+    x_test: Inputs,
+    encoding: Encoding,
+    counts: bool,
+    weight: np.ndarray | None = None,
+    exposure: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
     """Fits the baselines in a thread beside work inside a `with` block, on what processors that work leaves idle."""
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
@@ -49,7 +55,7 @@ def baselines(
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         with jax.enable_x64(wide):
             return {
-                baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels)
+                baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels, weight, exposure)
                 for name, baseline in _BASELINES.items()
             }
 
@@ -77,7 +83,7 @@ def report_of_fit(
 ) -> str:
     """Returns the report of a fit as the text of an HTML file."""
     train, test = (np.asarray(rows) for rows in split)
-    x, y = np.asarray(data.x), np.asarray(data.y)
+    x, y, weight = np.asarray(data.x), np.asarray(data.y), np.asarray(data.weight, float)[test]
     own = score_rows(pred, y[test], encoding)
     others = {name: score_rows(baseline, y[test], encoding) for name, baseline in baselines.items()}
     # Two of one name would be one row of the table.
@@ -94,9 +100,12 @@ def report_of_fit(
             test=test,
             y_test=y[test],
             histories=learned.histories,
-            scores={name: estimates(own), **{other: estimates(rows) for other, rows in others.items()}},
+            scores={
+                name: estimates(own, weight),
+                **{other: estimates(rows, weight) for other, rows in others.items()},
+            },
             differences={
-                other: estimate(scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float))
+                other: estimate(scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float), weight)
                 for other, rows in others.items()
             },
             meaning=MEANING,
@@ -107,6 +116,7 @@ def report_of_fit(
             seconds=seconds,
             prediction=prediction,
             out=str(out),
+            weight=weight,
         )
     )
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lamu.data import Encoding
     from lamu.data.table import Table
     from lamu.protocol import Algorithm
-    from lamu.typing import Inputs, Targets
 
 __all__ = ["FLAG", "OF_IMAGES", "OF_ROWS", "Options", "Request", "learning_rows", "takes_request"]
 
@@ -86,6 +85,13 @@ class Request:
     censored: Annotated[
         str | None, _option("COLUMN", "1 where the target is only known to be above its value, else 0.")
     ] = None
+    weight: Annotated[str | None, _option("COLUMN", "What each row counts: 2 is the row twice, 0 leaves it out.")] = (
+        None
+    )
+    exposure: Annotated[
+        str | None,
+        _option("COLUMN", "Exposure of each row of a count, such as hours; the mean is a rate times it."),
+    ] = None
     separator: Annotated[
         str | None, _option("CHAR", "Separator of a CSV file's fields, or tab. Read off its first line if left out.")
     ] = None
@@ -132,16 +138,20 @@ class Request:
             parse(self.max_memory)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed is {self.seed}; give a whole number from 0 to {2**32 - 1}")
-        if self.trials is not None and self.censored is not None:
-            raise ValueError(
-                f"--trials {self.trials} and --censored {self.censored} are two kinds of target; give one of them"
-            )
+        kinds = [
+            f"--{name} {column}"
+            for name, column in (("trials", self.trials), ("censored", self.censored), ("exposure", self.exposure))
+            if column is not None
+        ]
+        if len(kinds) > 1:
+            raise ValueError(f"{kinds[0]} and {kinds[1]} are two kinds of target; give one of them")
 
     def read(self) -> Table:
         """Returns the table."""
         from lamu.data.table import read
 
-        columns = {"trials": self.trials, "censored": self.censored}
+        names = ("trials", "censored", "weight", "exposure")
+        columns = {name: getattr(self, name) for name in names}
         beside = {name: column for name, column in columns.items() if column is not None}
         declared = self.missing_values()
         return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates, declared)
@@ -162,13 +172,13 @@ class Request:
             options.pop("stop", None)
         return options
 
-    def likelihood_for(self, encoding: Encoding, x: Inputs, y: Targets, seed: int) -> LikelihoodChoice:
+    def likelihood_for(self, encoding: Encoding, data: dict[str, Any], seed: int) -> LikelihoodChoice:
         """Returns the likelihood that was asked for, or the one that training rows choose."""
         from lamu.cli.learning import LikelihoodChoice, choose, told_beside
 
         if self.likelihood is not None:
             return LikelihoodChoice(self.likelihood, "", {})
-        return told_beside(encoding, y) if encoding.beside else choose(encoding, x, y, seed)
+        return told_beside(encoding, data["y"]) if encoding.of_target else choose(encoding, data, seed)
 
     def prediction(self) -> Options:
         """Returns the options of a prediction."""

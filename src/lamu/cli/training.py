@@ -30,6 +30,7 @@ from lamu.cli.versions import package_versions
 from lamu.compiled_programs import compiled_folder
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding
+from lamu.data.arrays import UnscaledWeights
 from lamu.data.leaks import leaks
 from lamu.data.table import Table
 from lamu.families import Gaussian, Product
@@ -74,16 +75,18 @@ def train(
     table, train_rows, test_rows = rows
     table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
     encoding = table.encoding
-    data = Arrays.of((table.x, table.targets))
+    data = Arrays.of(table.data)
     # On the host: a gather, and each check of what is on a device, would be a program for every table's shape.
-    on_host = jax.tree.map(np.asarray, (data.x, data.y))
+    on_host = {name: jax.tree.map(np.asarray, getattr(data, name)) for name in table.data}
     of = lambda rows: Arrays.of(jax.tree.map(lambda leaf: leaf[rows], on_host))
     training, test = of(train_rows), of(test_rows)
-    x, y = jax.tree.map(np.asarray, (training.x, training.y))
+    learned_from = {name: jax.tree.map(np.asarray, getattr(training, name)) for name in on_host}
+    x, y, weight = learned_from["x"], learned_from["y"], learned_from.get("weight")
+    counts_of_test = np.asarray(test.weight, float)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
-    if request.likelihood is not None or not encoding.beside:
+    if request.likelihood is not None or not encoding.of_target:
         model_for(encoding, x, y, request.likelihood, algorithm)  # refuses what does not suit, first of all
     with (
         compile_time() as compiling,
@@ -95,18 +98,20 @@ def train(
             show_line(f"{_described(encoding)}; {len(train_rows):,} rows to learn from, {len(test_rows):,} held out")
             sys.stdout.flush()  # before minutes of work, not after
         watch.lap("seconds_reading")
-        chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
-        model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale)
+        chosen_likelihood = request.likelihood_for(encoding, learned_from, request.seed)
+        model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale, weight)
         loop = request.loop(learner, len(x), folds)
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
         way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
         calibrated = len(model.likelihood.support.scores) > 1  # angles have neither intervals nor sets
-        report = report and calibrated and not encoding.beside  # its baselines know neither trials nor censoring
+        report = report and calibrated and not encoding.of_target  # its baselines know neither trials nor censoring
         beside = None
         if report:
             plain = _with_medians(table, training, test, (train_rows, test_rows))
             counts = encoding.task == "regression" and model.likelihood.support.discrete
-            beside = beside_the_fit.enter_context(baselines(*plain, encoding, counts))
+            seen = table.beside.get("exposure")
+            exposure = None if seen is None else (seen[train_rows], seen[test_rows])
+            beside = beside_the_fit.enter_context(baselines(*plain, encoding, counts, weight, exposure))
         if not as_json:
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
@@ -120,7 +125,8 @@ def train(
             # With --max-memory, the library's own messages about memory are printed.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
             options = {"checkpoint": place, "resume": resume, "progress": False if as_json else None}
-            learned = way.learn(x, y, request.seed, options)
+            warnings.simplefilter("ignore", UnscaledWeights)  # it is a note of the table
+            learned = way.learn(learned_from, request.seed, options)
         watch.lap("seconds")
         seconds, seconds_compiling = watch.parts["seconds"], compiling.seconds - seconds_compiled
         keep_posterior(learned.posterior, place)
@@ -128,9 +134,9 @@ def train(
         pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence
         row_scores = score_rows(pred, y_test, encoding)
-        scores = estimates(row_scores)
+        scores = estimates(row_scores, counts_of_test)
         noise = float(pred.monte_carlo_error(y_test))
-        bound = _elbo(posterior, (x, y))
+        bound = _elbo(posterior, learned_from)
         watch.lap("seconds_scoring")
         metrics = {
             "task": encoding.task,
@@ -138,14 +144,14 @@ def train(
             "scores": {name: estimate.value for name, estimate in scores.items()},
             "standard_errors": {name: estimate.error for name, estimate in scores.items()},
             "monte_carlo_errors": {"nll": noise} | ({} if bound is None else {"elbo": bound.error}),
-            "elbo": None if bound is None else bound.value - encoding.log_unit * len(x),
+            "elbo": None if bound is None else bound.value - encoding.log_unit * float(np.sum(training.weight)),
             "temperature": learned.temperature,
             "convergence": None if convergence is None else convergence.describe(),
             "seconds_compiling": seconds_compiling,
             "programs": compiling.programs,
         }
         if "ece" in row_scores and not np.isnan(scores["ece"].value):
-            metrics["ece_if_calibrated"] = calibrated_gap(row_scores["ece"][:, 0]).value
+            metrics["ece_if_calibrated"] = calibrated_gap(row_scores["ece"][:, 0], weight=counts_of_test).value
         precision, samples = _precision(posterior), request.samples or _default_samples(posterior)
         if not as_json:  # before the pictures, which take seconds
             show_line(
@@ -161,13 +167,13 @@ def train(
                 show_line(f"temperature {learned.temperature:g}, {chosen_by}")
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
-            show_scores(f"{len(test_rows)} test rows", scores, meanings(row_scores))
+            show_scores(f"{len(test_rows)} test rows", scores, meanings(row_scores, counts_of_test))
             if bound is not None:
                 show_line(f"elbo {metrics['elbo']:,.1f} ± {bound.error:.1g} nats, of the {len(x):,} rows learned from")
             if noise > 0.0:
                 show_line(f"another {samples} draws would move nll by about {noise:.1g}; --samples takes more")
             sys.stdout.flush()
-        predictions = columns(pred, test_rows, y_test, encoding)
+        predictions = columns(pred, table.numbers[test_rows], y_test, encoding, table.beside_of(test_rows))
         uncensored, shown, certain = test, pred, known_rows(y_test)
         if len(certain) < test.count:
             uncensored, shown = (

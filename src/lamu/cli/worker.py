@@ -6,8 +6,10 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,8 @@ from lamu.cli.predicting import estimates, predicted, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.request import Request, learning_rows
-from lamu.data import Arrays, Encoding
+from lamu.data import Arrays
+from lamu.data.table import Table
 from lamu.folds import epochs_of
 from lamu.memory import most_held
 from lamu.posterior import Posterior
@@ -27,7 +30,7 @@ from lamu.protocol import Algorithm
 from lamu.running.progress import SeveralRuns
 from lamu.scores import evidence
 from lamu.tabular.peers import PEERS, peer, quiet
-from lamu.typing import Data, Document, Options, Targets
+from lamu.typing import Document, Options, Targets
 
 __all__ = ["contest", "equal_budget", "main", "peer_contest"]
 
@@ -39,14 +42,17 @@ def peer_contest(request: Request, name: str, splits: int) -> Document:
         table, train, test = learning_rows(whole, request, seed)
         table = table.with_medians()
         encoding, x, y = table.encoding, np.asarray(table.x), np.asarray(table.y)
-        counts = encoding.task == "regression" and candidates(encoding, x[train], y[train])[0] == "counts"
+        weight, seen = (table.beside.get(name) for name in ("weight", "exposure"))
+        of_rows = None if weight is None else weight[train]
+        counts = encoding.task == "regression" and candidates(encoding, x[train], y[train], of_rows)[0] == "counts"
+        exposure = None if seen is None else (seen[train], seen[test])
         kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
         start = time.perf_counter()
         with quiet():
-            pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels)
+            pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels, of_rows, exposure)
         seconds = time.perf_counter() - start
         about = {"steps": 0, "seconds": seconds, "prior_scales_tried": {}, "temperature": 1.0, "evidence": None}
-        answers.append(_scored(pred, y[test], encoding) | about)
+        answers.append(_scored(pred, table, test, y[test]) | about)
     return {"splits": answers, "streams": 1, "epochs": None, "memory": most_held()}
 
 
@@ -69,10 +75,11 @@ def contest(
     answers = []
     for seed in range(request.seed, request.seed + splits):
         table, train, test = learning_rows(whole, request, seed)
-        data = Arrays.of((table.x, table.y))
-        x, y = data.x[train], data.y[train]
-        likelihood = request.likelihood_for(table.encoding, x, y, seed).name
-        model, _ = model_for(table.encoding, x, y, likelihood, algorithm, request.prior_scale)
+        data = Arrays.of(table.data)
+        learned_from = {name: getattr(data, name)[train] for name in table.data}
+        x, y, weight = learned_from["x"], learned_from["y"], learned_from.get("weight")
+        likelihood = request.likelihood_for(table.encoding, learned_from, seed).name
+        model, _ = model_for(table.encoding, x, y, likelihood, algorithm, request.prior_scale, weight)
         folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
         loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()
@@ -80,7 +87,7 @@ def contest(
             model = replace(model, prior=model.prior.at(model.prior.start))
         runs = Runs(request, model, learner, algorithm, len(x), folds, loop)
         way = way_of(runs, table.encoding, likelihood, default=algorithm == DEFAULT)
-        learned = way.learn(x, y, seed, {})
+        learned = way.learn(learned_from, seed, {})
         seconds = time.perf_counter() - start
         pred = predicted(learned.posterior, table, test, **request.prediction())
         if keep is not None:
@@ -91,21 +98,22 @@ def contest(
             "seconds": seconds,
             "prior_scales_tried": {scale: nll + table.encoding.log_unit for scale, nll in learned.scales.items()},
             "temperature": learned.temperature,
-            "evidence": _evidence(learned.posterior, (x, y), table.encoding.log_unit),
+            "evidence": _evidence(learned.posterior, learned_from, table.encoding.log_unit),
         }
-        answers.append(_scored(pred, data.y[test], table.encoding) | about)
+        answers.append(_scored(pred, table, test, data.y[test]) | about)
     epochs = None if algorithm == DEFAULT else loop.get("epochs")
     return {"splits": answers, "streams": learner.traits.streams, "epochs": epochs, "memory": most_held()}
 
 
-def _scored(pred: Predictive, y: Targets, encoding: Encoding) -> Document:
-    """Returns the scores of a prediction, with the nll of every row."""
-    rows = score_rows(pred, y, encoding)
-    scores = estimates(rows)
+def _scored(pred: Predictive, table: Table, test: np.ndarray, y: Targets) -> Document:
+    """Returns the scores of a prediction, with the nll of every row and what it counts."""
+    rows, weight = score_rows(pred, y, table.encoding), table.beside_of(test).get("weight")
+    scores = estimates(rows, weight)
     return {
         "scores": {name: estimate.value for name, estimate in scores.items()},
         "standard_errors": {name: estimate.error for name, estimate in scores.items()},
         "nll": rows["nll"],
+        "weight": weight,
     }
 
 
@@ -118,14 +126,15 @@ def equal_budget(request: Request, learner: Algorithm, rows: int) -> Document:
     return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
 
 
-def _evidence(posterior: Posterior, data: Data, log_unit: float) -> float | None:
+def _evidence(posterior: Posterior, data: Mapping[str, Any], log_unit: float) -> float | None:
     """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
     # It is that of the original targets, whose density is smaller by their unit, row by row.
     try:
         log_evidence = evidence(posterior, data).value
     except TypeError:
         return None
-    return log_evidence - log_unit * len(data[1]) if math.isfinite(log_evidence) else None
+    rows = float(np.sum(data["weight"])) if "weight" in data else len(data["x"])
+    return log_evidence - log_unit * rows if math.isfinite(log_evidence) else None
 
 
 def main(task: str, answer: str) -> int:

@@ -21,7 +21,17 @@ from lamu.data.wording import listed, nearest
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 
-__all__ = ["Arrays", "FewRows", "Incomplete", "UnscaledRows", "UnscaledWeights", "folds_of", "split", "warn_of_scale"]
+__all__ = [
+    "Arrays",
+    "FewRows",
+    "Incomplete",
+    "UnscaledRows",
+    "UnscaledWeights",
+    "folds_of",
+    "scale_told",
+    "split",
+    "warn_of_scale",
+]
 
 
 @record
@@ -75,6 +85,13 @@ class FewRows(UserWarning):
 
 def warn_of_scale(weight: Rows, name: str = "weight", stacklevel: int = 3) -> None:
     """Warns of weights by which the rows count as far fewer or far more than they are."""
+    told = scale_told(weight, name)
+    if told is not None:
+        warnings.warn(told, UnscaledWeights, stacklevel=stacklevel)
+
+
+def scale_told(weight: Rows, name: str) -> str | None:
+    """Returns a sentence on weights by which the rows count as far fewer or far more than they are; None for others."""
     # Rows without weight are none. A sum above twice the number of rows is no cause where all weights are whole
     # numbers, which count repeated rows.
     weight = np.asarray(weight, np.float64)
@@ -84,13 +101,11 @@ def warn_of_scale(weight: Rows, name: str = "weight", stacklevel: int = 3) -> No
     elif total > _MANY * rows and (weight != np.rint(weight)).any():
         consequence = "the posterior is narrower than that of so many rows"
     else:
-        return
-    warnings.warn(
+        return None
+    return (
         f"{name} sums to {total:.4g} over {rows:,} rows, so that they count as {total:.4g} rows and {consequence}: a "
         f"weight of two is the row written twice. If only the ratios of the weights matter, give {name} * {rows} / "
-        f"{total:.4g}",
-        UnscaledWeights,
-        stacklevel=stacklevel,
+        f"{total:.4g}"
     )
 
 
@@ -115,7 +130,8 @@ class Arrays:
             missing entries is an `Incomplete`.
         weight: what a row counts, `[N]`, of the dtype of x; ones unless given.
         offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`, of the dtype
-            of x; None where there is none.
+            of x; None where there is none. Of one number a row a model with a log deviation, or the log odds of a zero,
+            as an output adds it to the others alone.
         held_out: further rows, an `Arrays`, that were set aside for choices which the rows themselves cannot make; None
             where there are none. They are no part of N.
 

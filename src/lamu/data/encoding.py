@@ -44,7 +44,7 @@ class Encoding:
         indicators: the features whose missing values have a column of their own.
         units: name, origin and unit of each column, the target among them, that float32 cannot hold as it is: x and y
             have (value − origin) / unit in its place. Empty for all others.
-        beside: what rows bring beside the target, "trials" or "censored", each with its column.
+        beside: what rows bring beside the target, "trials", "censored", "weight" or "exposure", each with its column.
         joint: the distribution that missing values are drawn from; None without imputation.
         dates: the columns of dates, and how each became numbers, which `columns` names.
         readings: how columns of numbers are written: unit, decimal sign, numbers that stand for missing values.
@@ -135,6 +135,16 @@ class Encoding:
             True
         """
         return {_DESCRIBED.get(part.name, part.name): as_lists(getattr(self, part.name)) for part in fields(self)}
+
+    @property
+    def of_target(self) -> tuple[tuple[str, str], ...]:
+        """What is a part of the target, "trials" or "censored", with its column."""
+        return tuple(each for each in self.beside if each[0] in ("trials", "censored"))
+
+    @property
+    def exposure(self) -> str | None:
+        """The column of the exposures of counts; None where there is none."""
+        return dict(self.beside).get("exposure")
 
     @property
     def imputes(self) -> bool:

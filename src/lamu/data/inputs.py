@@ -189,6 +189,7 @@ def learn(
             f"the {plural('column', empty)} {listed(empty)} {'has' if len(empty) == 1 else 'have'} no value in any of "
             f"the {len(columns[0])} rows to learn from; drop {'it' if len(empty) == 1 else 'them'}"
         )
+    of = None if weight is None else np.asarray(weight)[rows]
     levels: list[tuple[str, ...]] = []
     fills: list[float | None] = []
     units: list[tuple[str, float, float]] = []
@@ -198,7 +199,8 @@ def learn(
         if column_levels and ever[column] and LACKING not in seen:
             seen.append(LACKING)
         levels.append(tuple(seen))
-        fills.append(None if column_levels else float(np.median(present)))
+        counts = None if of is None else of[~lacking[column]]
+        fills.append(None if column_levels else _median(present, counts))
         scale = None if column_levels else origin_and_unit(present)
         if scale is not None:
             units.append((features.columns[column], *scale))
@@ -210,7 +212,6 @@ def learn(
     joint = None
     if impute:
         coded, _ = _coded(replace(features, values=features.values[rows]), tuple(levels))
-        of = None if weight is None else np.asarray(weight)[rows]
         joint = learn_joint(coded, tuple(map(len, levels)), np.asarray(y)[rows], classes, of)
     return {
         "columns": features.columns,
@@ -220,6 +221,16 @@ def learn(
         "units": tuple(units),
         "joint": joint,
     }
+
+
+def _median(values: np.ndarray, weight: np.ndarray | None) -> float:
+    """Returns the median of values, each of which stands as often as its weight says."""
+    if weight is None:
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    above = np.cumsum(weight[order])
+    ends = [np.searchsorted(above, above[-1] / 2, side=side) for side in ("left", "right")]
+    return float(np.mean(values[order[np.minimum(ends, len(values) - 1)]]))
 
 
 def transform(

@@ -65,7 +65,7 @@ def _leave(names: list[str]) -> str:
 def _marks(table: Table) -> np.ndarray:
     """Returns 64 bits a row, by which rows that are the same are known: two others share them once in 1e19 pairs."""
     mark = np.zeros(len(table.x), np.uint64)
-    for column in (*table.x.T, np.asarray(table.y, float)):
+    for column in (*table.x.T, np.asarray(table.y, float), *table.beside.values()):
         mark = mixed(mark ^ np.ascontiguousarray(column, np.float64).view(np.uint64))
     return mark
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from lamu.data.arrays import scale_told
 from lamu.data.columns import DateColumn, expanded, found_dates, identifiers
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
@@ -23,9 +24,9 @@ from lamu.data.sources import Source, open_source
 from lamu.data.targets import beside as read_beside
 from lamu.data.targets import decide, targets
 from lamu.data.wording import DataError, counted, listed, nearest, plural
-from lamu.typing import Data, Targets
+from lamu.typing import Data, Inputs, Targets
 
-__all__ = ["TASKS", "Table", "match", "match_columns", "read", "read_columns"]
+__all__ = ["TASKS", "Table", "match", "match_columns", "read", "read_columns", "with_beside"]
 
 FEWEST_ROWS = 5
 
@@ -46,6 +47,7 @@ class Table:
         features: the features before anything was learned from them.
         said: the notes that do not depend on which rows are for training.
         beside: what rows bring beside the target, such as their trials, float64 `[rows]` by name.
+        numbers: which rows of the file they are: all, or in a table to learn from those that have a weight.
 
     Examples:
         >>> from lamu.data import table
@@ -60,11 +62,27 @@ class Table:
     features: Features
     said: tuple[str, ...]
     beside: Mapping[str, np.ndarray] = field(default_factory=dict)
+    numbers: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
 
     @property
     def targets(self) -> Targets:
-        """The targets as `lamu.fit` takes them: y, or by name with what rows bring beside it."""
-        return {"value": self.y, **self.beside} if self.beside and self.y is not None else self.y
+        """The targets as `lamu.fit` takes them: y, or by name with what is a part of them."""
+        parts = {name: self.beside[name] for name, _ in self.encoding.of_target if name in self.beside}
+        return {"value": self.y, **parts} if parts and self.y is not None else self.y
+
+    @property
+    def data(self) -> dict[str, Data]:
+        """The rows as `lamu.fit` takes them: x and y, and the weight and the offset that they bring."""
+        rows: dict[str, Data] = {"x": self.x, "y": self.targets}
+        if "weight" in self.beside:
+            rows["weight"] = self.beside["weight"]
+        if "exposure" in self.beside:
+            rows["offset"] = np.log(self.beside["exposure"])
+        return rows
+
+    def beside_of(self, rows: Selection) -> dict[str, np.ndarray]:
+        """Returns what some rows bring beside the target, by name."""
+        return {name: np.asarray(column)[rows] for name, column in self.beside.items()}
 
     def refit(self, rows: Selection) -> Table:
         """Returns the same rows with levels, medians and indicators learned from the training rows alone.
@@ -90,9 +108,9 @@ class Table:
         raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
         features, dates = _since(self.features, old.dates, rows)
         given = _of_one_trial(raw, self.beside)
-        encoding = _learned(replace(old, dates=dates), features, rows, old.imputes, given)
+        encoding = _learned(replace(old, dates=dates), features, rows, old.imputes, given, self.beside.get("weight"))
         y = encoding.encode(raw) if old.task == "regression" else raw
-        return _table(features, y, encoding, self.said, self.beside, rows, given)
+        return _table(features, y, encoding, self.said, self.beside, rows, given, self.numbers)
 
     def with_medians(self) -> Table:
         """Returns the table with medians in the place of all missing numbers, as models that average no draws need it.
@@ -106,7 +124,7 @@ class Table:
         if self.encoding.joint is None:
             return self
         encoding = replace(self.encoding, joint=None)
-        return _table(self.features, self.y, encoding, self.said, self.beside)
+        return _table(self.features, self.y, encoding, self.said, self.beside, numbers=self.numbers)
 
     def fingerprint(self) -> str:
         """Returns a SHA-256 of inputs and targets, by which the table is known again.
@@ -117,8 +135,10 @@ class Table:
             False
         """
         # Medians stand where a number is missing: a draw differs between a table that is fitted and one to predict.
-        seen = hashlib.sha256(np.ascontiguousarray(self.with_medians().x).tobytes())
-        seen.update(b"" if self.y is None else np.ascontiguousarray(self.y).tobytes())
+        # A row without weight is none: in a table to learn from it is not there.
+        counted = self.beside.get("weight", np.ones(len(self.x))) > 0
+        seen = hashlib.sha256(np.ascontiguousarray(self.with_medians().x[counted]).tobytes())
+        seen.update(b"" if self.y is None else np.ascontiguousarray(self.y[counted]).tobytes())
         return seen.hexdigest()
 
     @property
@@ -143,6 +163,13 @@ class Table:
             True
         """
         return completions(replace(self.features, values=self.features.values[rows]), self.encoding)
+
+
+def with_beside(x: Inputs, beside: Mapping[str, np.ndarray], row: Selection) -> Inputs:
+    """Returns inputs with the trials, and the offsets of the exposures, that some rows bring."""
+    given = {"trials": beside["trials"][row]} if "trials" in beside else {}
+    given |= {"offset": np.log(beside["exposure"][row])} if "exposure" in beside else {}
+    return {"x": x, **given} if given else x
 
 
 def read(
@@ -170,8 +197,9 @@ def read(
         impute: whether missing features are filled: by draws given the rest of their row. Numbers that training rows
             lack have a further column that marks them, and words that they lack are a level of their own. A missing
             target is never filled.
-        beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, or
-            "censored", 1 where the target is above the value. They are no features, and make the task a regression.
+        beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, "censored",
+            1 where the target is above the value, "exposure" of a count, or "weight", what each row counts, of which
+            rows of 0 are left out. They are no features, and all but weights make the task a regression.
         separator: what stands between the fields of a CSV file; found by its first line where None.
         dates: whether columns of dates become numbers: the days since the first training row, and sine and cosine of
             the phases of the year, of the week and, where there are times, of the day.
@@ -205,16 +233,23 @@ def read(
         raise DataError(f"{source.name} has no column {target!r} to be the target; {nearest(target, source.names)}")
     _require_rows(source)
     beside = beside or {}
-    if beside:
+    if numeric := [name for name in beside if name != "weight"]:
         if task not in (None, "regression"):
-            raise DataError(f"a target with {next(iter(beside))} is a number, and the task is {task}; leave --task out")
+            raise DataError(f"a target with {numeric[0]} is a number, and the task is {task}; leave --task out")
         task = "regression"
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
     as_words = (target,) if task in ("binary", "classes") else ()
     source, features, how, left_out = _told(source, (target, *beside.values()), missing, as_words, dates)
-    columns = features.columns
+    columns, rows = features.columns, np.arange(len(source.frame))
+    if "weight" in beside:
+        rows = np.flatnonzero(read_beside(source, target, "weight", beside["weight"], None))
+    if len(rows) < len(source.frame):
+        left_out = (*left_out, f"{len(source.frame) - len(rows):,} rows of weight 0 are left out")
+        source = replace(source, frame=source.frame.iloc[rows].reset_index(drop=True))
+        features = replace(features, values=features.values[rows])
+        _require_rows(source)
     _refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns))
@@ -223,11 +258,12 @@ def read(
         how, target=target, task=chosen, labels=labels, columns=(), levels=(), beside=tuple(beside.items())
     )
     given = _of_one_trial(raw, brought)
-    encoding = _learned(read_as, features, slice(None), impute, given)
+    encoding = _learned(read_as, features, slice(None), impute, given, brought.get("weight"))
     y = encoding.encode(raw) if chosen == "regression" else raw
-    said = (*source.notes, *left_out, *notes, *features.notes)
+    counted = scale_told(brought["weight"], f"the column {beside['weight']!r}") if "weight" in brought else None
+    said = (*source.notes, *left_out, *notes, *features.notes, *([] if counted is None else [counted]))
     del source  # a large table is not held beside its copies
-    return _table(features, y, encoding, said, brought, slice(None), given)
+    return _table(features, y, encoding, said, brought, slice(None), given, rows)
 
 
 def read_columns(
@@ -348,10 +384,18 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     target = encoding.target if encoding.target in source.frame else None
     if target is not None and bool(source[target].isna().all()):
         target = None
-    brings = [column for name, column in encoding.beside if name == "trials" or target is not None]
-    lacking = [column for column in brings if column not in source.frame]
-    if lacking:
-        (name, column), *_ = encoding.beside
+    if encoding.exposure is not None and encoding.exposure not in source.frame:
+        target = None
+    asked = [(name, column) for name, column in encoding.beside if name in _PREDICTED_WITH or target is not None]
+    lacking = [(name, column) for name, column in asked if column not in source.frame]
+    notes += tuple(
+        f"{source.name} lacks the column {column!r}, which was fitted as {name}: {_WITHOUT[name]}"
+        for name, column in lacking
+        if name in _WITHOUT
+    )
+    brings = [column for name, column in asked if (name, column) not in lacking]
+    if lacking := [(name, column) for name, column in lacking if name not in _WITHOUT]:
+        (name, column), *_ = lacking
         trials = "successes are predicted in the trials of each row"
         use = trials if name == "trials" else "the target is scored with it"
         raise DataError(
@@ -375,6 +419,13 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     return _table(features, y, encoding, (*source.notes, *notes), brought)
 
 
+_PREDICTED_WITH = ("trials", "exposure")  # others are of the scores
+_WITHOUT = {
+    "exposure": "the predictions are rates, counts at an exposure of 1, and are not scored",
+    "weight": "each row counts once in the scores",
+}
+
+
 def _opened_again(
     data: Data, encoding: Encoding, separator: str | None, others: tuple[str, ...]
 ) -> tuple[Source, tuple[str, ...]]:
@@ -396,19 +447,23 @@ def _opened_again(
     return source, ((f"ignored the extra {plural('column', extra)} {listed(extra)}",) if extra else ())
 
 
-def _learned(read_as: Encoding, features: Features, rows: Selection, impute: bool, y: np.ndarray) -> Encoding:
+def _learned(
+    read_as: Encoding, features: Features, rows: Selection, impute: bool, y: np.ndarray, weight: np.ndarray | None
+) -> Encoding:
     """Returns the encoding that some rows teach; y are indices of classes, or the numbers that were read."""
-    beside = read_as.beside
-    learned = learn(features, rows, impute, y, len(read_as.labels))
-    # Successes and limits are numbers of the likelihood, whatever float32 makes of them.
-    scale = None if read_as.task != "regression" or beside else origin_and_unit(y[rows])
+    learned = learn(features, rows, impute, y, len(read_as.labels), weight)
+    # Successes, limits and counts are numbers of the likelihood, whatever float32 makes of them.
+    numeric = read_as.task == "regression" and not read_as.of_target and read_as.exposure is None
+    scale = origin_and_unit(y[rows]) if numeric else None
     units = (*learned.pop("units"), *([] if scale is None else [(read_as.target, *scale)]))
     return replace(read_as, **learned, units=units)
 
 
 def _of_one_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the targets that rows are compared by: successes as a share of their trials, others as they are."""
-    return y / np.maximum(beside["trials"], 1.0) if "trials" in beside else y
+    """Returns the targets that rows are compared by: successes a trial, counts an exposure, others as they are."""
+    if not {"trials", "exposure"} & set(beside):
+        return y
+    return y / np.maximum(beside["trials"], 1.0) if "trials" in beside else y / beside["exposure"]
 
 
 def _since(
@@ -434,13 +489,15 @@ def _table(
     beside: Mapping[str, np.ndarray],
     learned: Selection | None = None,
     raw: np.ndarray | None = None,
+    numbers: np.ndarray | None = None,
 ) -> Table:
     x, made_up = transform(features, encoding, learned, raw)
     counted = [
         f"the column {name!r} is counted from {origin:.17g} in units of {unit:.3g}, as float32 keeps 7 digits"
         for name, origin, unit in encoding.units
     ]
-    return Table(x, y, encoding, (*said, *made_up, *counted), features, tuple(said), beside)
+    numbers = np.arange(len(x)) if numbers is None else numbers
+    return Table(x, y, encoding, (*said, *made_up, *counted), features, tuple(said), beside, numbers)
 
 
 def _read_again(source: Source, encoding: Encoding) -> Source:

@@ -19,18 +19,28 @@ __all__ = ["beside", "decide", "targets"]
 
 
 def beside(source: Source, target: str, name: str, column: str, y: np.ndarray | None) -> np.ndarray:
-    """Returns the trials or the indicators of the rows, float64, checked against the target."""
+    """Returns the trials, indicators, weights or exposures of the rows, float64, checked against the target."""
     if column == target:
         raise DataError(f"{column!r} is the target and cannot be its {name} as well; name another column")
     if column not in source.frame:
         raise DataError(f"{source.name} has no column {column!r} with {name}; {nearest(column, source.names)}")
     if kind(source[column]) != "numbers":
-        raise DataError(f"the column {column!r} of {name} holds no numbers; give whole numbers")
+        raise DataError(f"the column {column!r} of {name} holds no numbers; {_RULES[name]}")
     values = numbers(source[column])
-    if name == "censored":
-        _refuse(~((values == 0) | (values == 1)), values, column, "an indicator is 1 where a row is censored, else 0")
+    if name == "weight":
+        _refuse(~((values >= 0) & np.isfinite(values)), values, column, _RULES[name])
+        if not values.any():
+            raise DataError(f"the column {column!r} of weights is 0 in all rows; give those that count more than 0")
         return values
-    _refuse(~((values >= 0) & (values == np.floor(values))), values, column, "trials are whole numbers from 0")
+    if name == "exposure":
+        _refuse(~((values > 0) & np.isfinite(values)), values, column, _RULES[name])
+        if y is not None:
+            _refuse(~((y >= 0) & (y == np.floor(y))), y, target, "counts of an exposure are whole numbers from 0")
+        return values
+    if name == "censored":
+        _refuse(~((values == 0) | (values == 1)), values, column, _RULES[name])
+        return values
+    _refuse(~((values >= 0) & (values == np.floor(values))), values, column, _RULES[name])
     if y is not None:
         _refuse(~((y >= 0) & (y == np.floor(y))), y, target, "successes are whole numbers from 0")
         if (y > values).any():
@@ -41,11 +51,20 @@ def beside(source: Source, target: str, name: str, column: str, y: np.ndarray | 
     return values
 
 
+_RULES = {
+    "trials": "trials are whole numbers from 0",
+    "censored": "an indicator is 1 where a row is censored, else 0",
+    "weight": "weights are numbers from 0",
+    "exposure": "exposures are numbers above 0",
+}
+
+
 def _refuse(wrong: np.ndarray, values: np.ndarray, column: str, rule: str) -> None:
     """Raises a DataError that names the first row at fault."""
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise DataError(f"the column {column!r} has {quoted(float(values[row]))} {at(row)}; {rule}")
+        value = "no value" if np.isnan(values[row]) else quoted(float(values[row]))
+        raise DataError(f"the column {column!r} has {value} {at(row)}; {rule}")
 
 
 MOST_CLASSES = 20  # more distinct values than this are taken for numbers, or for identifiers where they are text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +78,13 @@ class Columns:
     owner: tuple[int, ...] = static()
 
     @classmethod
-    def of(cls, x: Inputs, levels: tuple[int, ...] | None = None, pieces: int | None = None) -> Columns:
+    def of(
+        cls,
+        x: Inputs,
+        levels: tuple[int, ...] | None = None,
+        pieces: int | None = None,
+        weight: np.ndarray | None = None,
+    ) -> Columns:
         """Returns how the columns of training rows are read.
 
         Args:
@@ -85,6 +92,7 @@ class Columns:
             levels: one integer a column, 0 for a number; None where all are numbers.
             pieces: of a column of numbers, at most; None for 4 to 16, fewer the more columns there are, and for none of
                 more than 256 columns.
+            weight: what each row counts, `[N]`, positive; ones where None. A row of weight two is the row twice.
 
         Raises:
             ValueError: for inputs that are no matrix, or levels that do not fit them.
@@ -103,10 +111,11 @@ class Columns:
         scaling, cuts, centres = [], [], []
         for column in numbers:
             values = np.asarray(x[:, column], np.float64)
-            scaling.append(_scaling(values))
-            lower, width = _cuts(values, pieces)
+            scaling.append(_scaling(values, weight))
+            lower, width = _cuts(values, pieces, weight)
             cuts.append((column, lower, width))
-            centres += [2 * np.clip((values - a) / b, 0.0, 1.0).mean() for a, b in zip(lower, width, strict=True)]
+            read = [np.clip((values - a) / b, 0.0, 1.0) for a, b in zip(lower, width, strict=True)]
+            centres += [2 * np.average(piece, weights=weight) for piece in read]
         shift, scale, limit = np.array(scaling, np.float64).reshape(-1, 3).T
         owner = [column for column, lower, _ in cuts for _ in lower]
         lower, width = (np.concatenate([cut[part] for cut in cuts]) if cuts else np.zeros(0) for part in (1, 2))
@@ -212,40 +221,56 @@ class EncodedColumns:
         return x[:, : self.smooth_width], x[:, self.smooth_width : behind]
 
 
-def _scaling(values: np.ndarray) -> tuple[float, float, float]:
+def _scaling(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float, float]:
     """Shift, scale and limit of a column."""
-    mean, deviation = values.mean(), values.std()
+    mean = np.average(values, weights=weight)
+    deviation = np.sqrt(np.average((values - mean) ** 2, weights=weight))
     if not deviation > 0:
         return mean, 1.0, np.inf
     if set(np.unique(values)) <= {0.0, 1.0}:
         return mean, max(deviation, 0.25), np.inf  # scaled by a tiny deviation, the rare value would stand far out
     if np.abs(values - mean).max() <= _HEAVY * deviation:
         return mean, deviation, np.inf
-    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    low, median, high = _quantiles(values, weight, [0.25, 0.5, 0.75])
     spread = (high - low) / 1.349
     if not spread > 0:  # more than half of the rows have one value: by how far the others are from it
-        spread = np.median(np.abs(values[values != median] - median))
+        others = values != median
+        spread = _quantiles(np.abs(values[others] - median), None if weight is None else weight[others], [0.5])[0]
     return median, spread, _LIMIT
 
 
-def _cuts(values: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
+def _cuts(values: np.ndarray, pieces: int, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Lower ends and widths of the pieces of a column; none of one with two values, which a line separates."""
     known = np.unique(values)
     if len(known) < 3 or not pieces:
         return np.zeros(0), np.zeros(0)
-    ends = known if len(known) <= pieces + 1 else _ends(values, pieces)
+    ends = known if len(known) <= pieces + 1 else _ends(values, pieces, weight)
     return (ends[:-1], np.diff(ends)) if len(ends) > 2 else (np.zeros(0), np.zeros(0))
 
 
-def _ends(values: np.ndarray, pieces: int) -> np.ndarray:
+def _ends(values: np.ndarray, pieces: int, weight: np.ndarray | None) -> np.ndarray:
     """Quantiles; where most rows have one value, so that few are left, its neighbours and quantiles of the others."""
-    quantiles = np.unique(np.quantile(values, np.linspace(0, 1, pieces + 1)))
+    quantiles = np.unique(_quantiles(values, weight, np.linspace(0, 1, pieces + 1)))
     if len(quantiles) > min(_FEWEST, pieces):
         return quantiles
-    known, counts = np.unique(values, return_counts=True)
-    often = int(np.argmax(counts))
-    around, others = known[max(often - 1, 0) : often + 2], values[values != known[often]]
-    return np.unique([*around, *np.quantile(others, np.linspace(0, 1, max(pieces + 2 - len(around), 2)))])
+    known, which = np.unique(values, return_inverse=True)
+    often = int(np.argmax(np.bincount(which, weights=weight)))
+    around, others = known[max(often - 1, 0) : often + 2], values != known[often]
+    rest = np.linspace(0, 1, max(pieces + 2 - len(around), 2))
+    return np.unique([*around, *_quantiles(values[others], None if weight is None else weight[others], rest)])
+
+
+def _quantiles(values: np.ndarray, weight: np.ndarray | None, levels: Any) -> np.ndarray:
+    """Quantiles of values, each of which stands as often as its weight says; of fewer than the rows, in proportion."""
+    if weight is None:
+        return np.quantile(values, levels)
+    order = np.argsort(values, kind="stable")
+    above = np.cumsum(weight[order] * max(1.0, len(values) / weight.sum()))
+    place = np.asarray(levels) * (above[-1] - 1)
+    # One of the values before the place and one behind it, where a rounded sum may end short of the last.
+    at = lambda place: values[order[np.minimum(np.searchsorted(above, place, side="right"), len(values) - 1)]]
+    first, share = at(np.floor(place)), place - np.floor(place)
+    return first + share * (at(np.floor(place) + 1) - first)
 
 
 _ROWS_AT_ONCE = 1024  # whose similarities to all landmarks are in memory; decides nothing else

@@ -16,8 +16,8 @@ from lamu.plots.style import percent
 from lamu.report.advice import advice, epistemic_share
 from lamu.report.effects import Effect, draw, effects
 from lamu.report.page import Markup, Section, element, join, page, paragraph, picture, table
-from lamu.scores import Estimate, ece_if_calibrated
-from lamu.scores.calibration import in_words, verdict
+from lamu.scores import Estimate
+from lamu.scores.calibration import calibrated_gap, in_words, verdict
 from lamu.typing import Inputs
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _ROWS = 8  # of a table of rows
 _MOST_EFFECTS = 8
 _MOST_FEATURES = 4  # that are shown of a row
 _SURE = 2.0  # standard errors
+_UNWEIGHTED = " The pictures of this page show rows, each once; the scores count them by their weights."
 _ROUNDING = 1e-5  # of float32, relative
 
 
@@ -56,6 +57,7 @@ class FittedRun:
     seconds: float  # of the fit, with compilation
     prediction: Mapping[str, Any]  # the options of a prediction
     out: str  # the folder, as the command named it
+    weight: np.ndarray | None = None  # what each test row counts; ones where None
 
     @property
     def name(self) -> str:
@@ -114,6 +116,8 @@ def _fitted(run: FittedRun) -> list[Markup]:
     facts = {
         "Data": f"{config['data']}: {len(run.train):,} rows to learn from, {len(run.test):,} held out for the scores",
         "Target": f"{config['target']}: {kinds[encoding.task]}",
+        "Exposure": encoding.exposure or "",
+        "Weight of a row": dict(encoding.beside).get("weight", ""),
         "Features": f"{len(encoding.columns) - words} of numbers, {words} of words",
         "Algorithm": f"{'stacked candidates' if candidates else config['algorithm']}{ensemble}",
         "Candidates": "; ".join(candidates),
@@ -196,7 +200,7 @@ def _calibrated(run: FittedRun) -> list[Markup]:
     return [
         paragraph(says),
         picture("calibration", run.calibration, shown, "Points or curves inside the pale range are as calibrated "
-                "predictions would be."),
+                f"predictions would be.{_UNWEIGHTED * ('weight' in dict(run.encoding.beside))}"),
         *_risk(run),
     ]  # fmt: skip
 
@@ -205,8 +209,13 @@ def _calibration_error(run: FittedRun) -> str:
     error, rows = run.scores[run.name]["ece"], len(run.test)
     if np.isnan(error.value):
         return f"{rows} test rows are too few to tell whether the probabilities are right."
-    told = verdict(error, ece_if_calibrated(run.pred), rows)
+    told = verdict(error, _right_error(run), rows)
     return f"Predicted probabilities differ from frequencies by {error} on average (ECE); {told}."
+
+
+def _right_error(run: FittedRun) -> Estimate:
+    """Returns the calibration error that the predicted probabilities would have if they were right."""
+    return calibrated_gap(np.max(np.asarray(run.pred.probabilities, float), axis=1), weight=run.weight)
 
 
 def _ranks_rows(run: FittedRun) -> bool:
@@ -337,6 +346,6 @@ def _next(run: FittedRun) -> list[str]:
         None if run.convergence is None else run.convergence.converged,
         epistemic_share(run.pred),
         len(run.test),
-        ece_if_calibrated(run.pred) if "ece" in run.scores[run.name] else None,
+        _right_error(run) if "ece" in run.scores[run.name] else None,
         {"data": config["data"], "target": config["target"], "algorithm": config["algorithm"], "out": run.out},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
         0.0
     """
     confidence, right = confidence_and_right(pred, y).T
-    return gap_of_bins(confidence, right, bins)
+    return gap_of_bins(confidence, right, bins, np.ones(len(right)))
 
 
 def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
@@ -146,17 +147,18 @@ def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
     return calibrated_gap(np.max(pred.support.probabilities(np.asarray(pred.mean, float)), axis=1), bins)
 
 
-def calibrated_gap(confidence: np.ndarray, bins: int = 15) -> Estimate:
+def calibrated_gap(confidence: np.ndarray, bins: int = 15, weight: np.ndarray | None = None) -> Estimate:
     """Returns mean and standard deviation of `gap_of_bins` where every row is right with its own probability."""
     n, random = len(confidence), np.random.default_rng([_SEED, len(confidence)])
-    group = _groups(confidence, bins)
-    variance = np.bincount(group, weights=confidence * (1 - confidence))
+    counts = np.ones(n) if weight is None else weight
+    group = _groups(confidence, bins, counts)
+    variance = np.bincount(group, weights=counts**2 * confidence * (1 - confidence))
     if n > _MOST_SAMPLED:
         gaps = random.normal(size=(_SAMPLES, len(variance))) * np.sqrt(variance)
     else:
         draws = (random.random(n) < confidence for _ in range(_SAMPLES))
-        gaps = np.stack([np.bincount(group, weights=right - confidence) for right in draws])
-    found = np.abs(gaps).sum(axis=1) / n
+        gaps = np.stack([np.bincount(group, weights=counts * (right - confidence)) for right in draws])
+    found = np.abs(gaps).sum(axis=1) / counts.sum()
     return Estimate(float(found.mean()), float(found.std(ddof=1)))
 
 
@@ -181,18 +183,21 @@ def confidence_and_right(pred: Prediction, y: Targets) -> np.ndarray:
     return np.stack([np.max(p, axis=1), np.argmax(p, axis=1) == y], axis=1)
 
 
-def gap_of_bins(confidence: np.ndarray, right: np.ndarray, bins: int) -> float:
+def gap_of_bins(confidence: np.ndarray, right: np.ndarray, bins: int, weight: np.ndarray) -> float:
     """Returns the mean distance of frequency and confidence over bins of equal mass, which `ece` is."""
-    gap = np.bincount(_groups(confidence, bins), weights=right - confidence)
-    return float(np.sum(np.abs(gap)) / len(confidence))
+    gap = np.bincount(_groups(confidence, bins, weight), weights=weight * (right - confidence))
+    return float(np.sum(np.abs(gap)) / weight.sum())
 
 
-def _groups(confidence: np.ndarray, bins: int) -> np.ndarray:
+def _groups(confidence: np.ndarray, bins: int, weight: np.ndarray) -> np.ndarray:
     """Returns the bin of each row, of equal mass."""
     if bins < 1:
         raise ValueError(f"ece cannot sort rows into {bins} bins; give at least one")
-    rank = np.searchsorted(np.sort(confidence), confidence, side="left")  # equal confidences share the lowest rank
-    return rank * bins // len(confidence)
+    order = np.argsort(confidence, kind="stable")
+    below = np.concatenate([[0.0], np.cumsum(weight[order])])
+    # Equal confidences share the lowest rank.
+    rank = below[np.searchsorted(confidence[order], confidence, side="left")]
+    return np.minimum(rank * bins // below[-1], bins - 1).astype(int)
 
 
 @dataclass(frozen=True)
@@ -396,9 +401,9 @@ def rows_of(score: Callable[..., float], pred: Prediction, y: Targets, **options
     return form.rows(pred, y, **{name: value for name, value in options.items() if name in form.of_rows})
 
 
-def estimate(score: Callable[..., float], rows: np.ndarray, **options: object) -> Estimate:
-    """Returns a score with its standard error, from the rows' values."""
-    value, deviations = _statistic(score, rows, **options)
+def estimate(score: Callable[..., float], rows: np.ndarray, weight: Any = None, **options: object) -> Estimate:
+    """Returns a score with its standard error, from the rows' values and what each counts."""
+    value, deviations = _statistic(score, rows, weight, **options)
     return Estimate(value, _norm(deviations))
 
 
@@ -411,28 +416,34 @@ class _Form:
     of_rows: tuple[str, ...] = ()  # the options that the rows take; the statistic takes the others
 
 
-def _mean(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    n = len(rows)
+# A row of weight two counts twice in a value. Its error takes rows as what is drawn, so that two rows that are copies
+# of each other are no more than one: of equal weights it is that without weights.
+
+
+def _mean(rows: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
+    rows, weight = rows[weight > 0], weight[weight > 0]
+    n, share = len(rows), weight / weight.sum()
     if not np.isfinite(rows).all():  # a target that the prediction holds impossible, or a mean that is not finite
-        return float(sum(rows.tolist())) / n, np.full(1, np.nan)
-    value = float(np.mean(rows))
-    return value, (rows - value) / np.sqrt(n * (n - 1)) if n > 1 else np.full(1, np.nan)
+        return float(sum((rows * share).tolist())), np.full(1, np.nan)
+    value = float(np.average(rows, weights=weight))
+    return value, (rows - value) * share * np.sqrt(n / (n - 1)) if n > 1 else np.full(1, np.nan)
 
 
-def _root_mean(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    mean, deviations = _mean(rows)
+def _root_mean(rows: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
+    mean, deviations = _mean(rows, weight)
     root = mean**0.5 if mean >= 0.0 else float("nan")
     return root, deviations / (2.0 * root) if root > 0.0 else deviations
 
 
-def _gap(rows: np.ndarray, bins: int = 15) -> tuple[float, np.ndarray]:
-    value = gap_of_bins(rows[:, 0], rows[:, 1], bins)
+def _gap(rows: np.ndarray, weight: np.ndarray, bins: int = 15) -> tuple[float, np.ndarray]:
+    rows = np.column_stack([rows, weight])[weight > 0]
+    value = gap_of_bins(rows[:, 0], rows[:, 1], bins, rows[:, 2])
     n = len(rows)
     if n < 2:
         return value, np.full(1, np.nan)
     size, random = min(n, MOST_RESAMPLED), np.random.default_rng(0)
     drawn = (rows[random.integers(0, n, size)] for _ in range(RESAMPLES))
-    samples = np.array([gap_of_bins(each[:, 0], each[:, 1], bins) for each in drawn])
+    samples = np.array([gap_of_bins(each[:, 0], each[:, 1], bins, each[:, 2]) for each in drawn])
     return value, (samples - samples.mean()) * np.sqrt(size / n / (RESAMPLES - 1))
 
 
@@ -455,9 +466,11 @@ def _form(score: Callable[..., float]) -> _Form:
     return _FORMS[score]
 
 
-def _statistic(score: Callable[..., float], rows: np.ndarray, **options: object) -> tuple[float, np.ndarray]:
-    form = _form(score)
-    return form.statistic(rows, **{name: each for name, each in options.items() if name not in form.of_rows})
+def _statistic(
+    score: Callable[..., float], rows: np.ndarray, weight: Any = None, **options: object
+) -> tuple[float, np.ndarray]:
+    form, counts = _form(score), np.ones(len(rows)) if weight is None else weight
+    return form.statistic(rows, counts, **{name: each for name, each in options.items() if name not in form.of_rows})
 
 
 def _norm(deviations: np.ndarray) -> float:

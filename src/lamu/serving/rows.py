@@ -13,7 +13,7 @@ import numpy as np
 from lamu.data import Encoding
 from lamu.data.arrays import Arrays
 from lamu.data.imputation import Completions
-from lamu.data.table import match
+from lamu.data.table import match, with_beside
 from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
@@ -90,10 +90,9 @@ class TableRows:
         if self.encoding.imputes:
             for column in found.values():
                 column["type"].append("null")
-        trials = {
-            column: {"type": ["number"], "minimum": 0} for name, column in self.encoding.beside if name == "trials"
-        }
-        return {**found, **trials}
+        least = {"trials": {"minimum": 0}, "exposure": {"exclusiveMinimum": 0}}
+        beside = {column: {"type": ["number"], **least[name]} for name, column in self.encoding.beside if name in least}
+        return {**found, **beside}
 
     @property
     def schema(self) -> Document:
@@ -122,8 +121,7 @@ class TableRows:
             x = np.asarray(Arrays.of((completions.x, np.zeros(len(completions.x)))).x)
         except (DataError, ValueError, OverflowError) as error:
             raise Refused(422, " ".join(str(error).split()).replace("the frame", "the request")) from error
-        trials = table.beside.get("trials")
-        return Completions(x, completions.row, completions.spread), trials
+        return Completions(x, completions.row, completions.spread), table.beside
 
     def programs(self, questions: Sequence[Question]) -> Hashable:
         """Returns what is the same for requests that the same compiled programs answer."""
@@ -136,13 +134,13 @@ class TableRows:
         parts = [question.rows[0] for question in questions]
         starts = np.cumsum([0, *(part.rows for part in parts)])
         row = np.concatenate([part.row + start for part, start in zip(parts, starts, strict=False)])
-        trials = None
-        if questions[0].rows[1] is not None:
-            trials = _padded(np.concatenate([question.rows[1] for question in questions]))
+        beside = {
+            name: _padded(np.concatenate([question.rows[1][name] for question in questions]))
+            for name in questions[0].rows[1]
+        }
 
         def predict(x: Any, row: Any) -> Predictive:
-            x = np.asarray(x, parts[0].x.dtype)
-            return self.posterior.predict(x if trials is None else {"x": x, "trials": trials[row]}, self.samples)
+            return self.posterior.predict(with_beside(np.asarray(x, parts[0].x.dtype), beside, row), self.samples)
 
         join = lambda name: np.concatenate([getattr(part, name) for part in parts])
         x, total = join("x"), int(starts[-1])

@@ -12,7 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, with_offset
 from lamu.likelihoods import Likelihood
 from lamu.networks import TableNetwork
 from lamu.priors import Normal
@@ -44,7 +44,7 @@ def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Param
 @jax.value_and_grad
 def _loss(flat: Array, like: tuple[Array, Params], likelihood: Likelihood, batch: Batch) -> Array:
     intercept, dispersions = ravel_pytree(like)[1](flat)
-    f = jnp.broadcast_to(intercept[None], (batch.mask.shape[0], intercept.shape[0]))
+    f = with_offset(jnp.broadcast_to(intercept[None], (batch.mask.shape[0], intercept.shape[0])), batch.offset)
     total = batch.total(likelihood.log_prob(dispersions, f, batch.y)) + likelihood.log_prior(dispersions)
     return (jnp.sum((intercept / 10) ** 2) / 2 - total) / batch.count
 

@@ -36,29 +36,46 @@ def quiet() -> Iterator[None]:
 
 
 def peer(
-    name: str, kind: str, x: Inputs, y: Targets, x_new: object, levels: Sequence[int], classes: int = 0
+    name: str,
+    kind: str,
+    x: Inputs,
+    y: Targets,
+    x_new: object,
+    levels: Sequence[int],
+    classes: int = 0,
+    weight: np.ndarray | None = None,
+    exposure: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> MixturePredictive:
     """Returns the prediction of one of scikit-learn's models, with a density where it predicts a number."""
     # A number is Gaussian about the prediction with the spread of the residuals of five folds (from 20,000 rows on, of
     # a fifth of the rows that one further fit has not seen); a count is negative binomial about it, with the
     # concentration that makes the same rows most probable. Probabilities are the model's, those of a forest with one
-    # tree more that knows nothing, since a forest's may be zero.
+    # tree more that knows nothing, since a forest's may be zero. Of counts with an exposure a model learns the rate, in
+    # which a row counts by its exposure, as it does in Poisson's likelihood.
     from threadpoolctl import threadpool_limits  # which scikit-learn needs, too
 
     x, y, x_new = np.asarray(x, float), np.asarray(y), np.asarray(x_new, float)
+    counts = np.ones(len(y)) if weight is None else np.asarray(weight, float)
+    seen, new = (np.ones(len(y)), np.ones(len(x_new))) if exposure is None else exposure
     model = _pipeline(name, kind, levels, _bins(x) if name == "boosting" else _MOST_BINS)
     # Threads that wait for each other, beside a fit, cost more than they save: of 40,000 rows four times the processor.
     with threadpool_limits(1, "openmp"):
         if kind in ("binary", "classes"):
-            return _probabilities(name, model.fit(x, y), max(classes, 2), x_new)
-        known, held = _held_out(model, x, y)
-        mean = model.fit(x, y).predict(x_new)
+            return _probabilities(name, _fitted(model, x, y, counts), max(classes, 2), x_new)
+        judged, held = _held_out(model, x, y / seen, counts * seen)
+        mean = _fitted(model, x, y / seen, counts * seen).predict(x_new)
+    known, weighed = y[judged], counts[judged]
     if kind == "regression":
-        spread = float(np.sqrt(np.mean((known - held) ** 2))) or 1e-9 * (1.0 + float(np.abs(y).max()))
-        return _one(Gaussian(scale=spread), mean[:, None])
-    least = _LEAST * max(float(y.mean()), _LEAST)
-    held, mean = np.maximum(held, least), np.maximum(mean, least)
-    return _one(NegativeBinomial(_concentration(known, held)), np.log(mean)[:, None])
+        spread = float(np.sqrt(np.average((known - held) ** 2, weights=weighed)))
+        return _one(Gaussian(scale=spread or 1e-9 * (1.0 + float(np.abs(y).max()))), mean[:, None])
+    least = _LEAST * max(float(np.average(y, weights=counts)), _LEAST)
+    held, mean = np.maximum(held * seen[judged], least), np.maximum(mean * new, least)
+    return _one(NegativeBinomial(_concentration(known, held, weighed)), np.log(mean)[:, None])
+
+
+def _fitted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Any:
+    """Fits a pipeline to rows that count what their weights say; columns are scaled as they are."""
+    return model.fit(x, y, **({} if (weight == 1).all() else {f"{model.steps[-1][0]}__sample_weight": weight}))
 
 
 def _one(likelihood: Likelihood, f: np.ndarray) -> MixturePredictive:
@@ -80,22 +97,24 @@ def _probabilities(name: str, model: Any, number: int, x_new: np.ndarray) -> Mix
     return _one(Categorical(number), log_p)
 
 
-def _concentration(y: np.ndarray, mean: np.ndarray) -> float:
+def _concentration(y: np.ndarray, mean: np.ndarray, weight: np.ndarray) -> float:
     from scipy.stats import nbinom
 
-    return float(max(_CONCENTRATIONS, key=lambda each: nbinom.logpmf(y, each, each / (each + mean)).sum()))
+    return float(max(_CONCENTRATIONS, key=lambda each: weight @ nbinom.logpmf(y, each, each / (each + mean))))
 
 
-def _held_out(model: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Targets, and their predictions by fits that have not seen them: of five folds, or of one where rows are many."""
-    from sklearn.model_selection import KFold, cross_val_predict, train_test_split
+def _held_out(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and their predictions by fits that have not seen them: of five folds, or of one where rows are many."""
+    from sklearn.model_selection import KFold, train_test_split
 
+    rows = np.arange(len(y))
+    parts: Any = KFold(min(_FOLDS, len(y)), shuffle=True, random_state=0).split(rows)
     if len(y) >= _MANY_ROWS:
         size = min(len(y) // _FOLDS, _MOST_HELD)
-        learned, judged, known, held = train_test_split(x, y, test_size=size, random_state=0)
-        return np.asarray(held), np.asarray(model.fit(learned, known).predict(judged))
-    folds = KFold(min(_FOLDS, len(y)), shuffle=True, random_state=0)
-    return y, np.asarray(cross_val_predict(model, x, y, cv=folds))
+        parts = [train_test_split(rows, test_size=size, random_state=0)]
+    found = [(held, _fitted(model, x[seen], y[seen], weight[seen]).predict(x[held])) for seen, held in parts]
+    judged, predictions = (np.concatenate(part) for part in zip(*found, strict=True))
+    return judged, predictions
 
 
 def _bins(x: np.ndarray) -> int:

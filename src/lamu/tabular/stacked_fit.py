@@ -28,7 +28,7 @@ from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
-from lamu.model import Model
+from lamu.model import Model, located
 from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -100,6 +100,7 @@ def fit_table(
     likelihood: Likelihood,
     *,
     weight: object = None,
+    offset: object = None,
     levels: Sequence[int] | None = None,
     folds: int | None = None,
     steps: int | None = None,
@@ -129,6 +130,9 @@ def fit_table(
         weight: what each row counts, `[N]`; ones where None. A weight of two is the likelihood's second power, and a
             row without weight is left out. Weights whose sum is far from the number of rows are used as they are, with
             a warning (`lamu.data.UnscaledWeights`).
+        offset: the log of each row's exposure, `[N]`, where the likelihood has a log link, such as `Poisson()`: every
+            candidate is one of the log rate. Predictions take theirs, `posterior.predict(x, offset=...)`, and are of an
+            exposure of one without.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
         steps: of every member, a multiple of fifteen; None for two for three rows or more, one of
@@ -144,8 +148,8 @@ def fit_table(
 
     Raises:
         ValueError: for fewer than two folds or more than rows, fewer steps than fifteen, data that the likelihood
-            refuses, or more of them than `lamu.memory.limit()` has room for; for a checkpoint of another fit, or one
-            that is there without `resume`.
+            refuses, an offset of a likelihood without a log link, or more rows than `lamu.memory.limit()` has room for;
+            for a checkpoint of another fit, or one that is there without `resume`.
 
     Warns:
         UserWarning: for a `Gaussian()` of two or three rows.
@@ -165,7 +169,15 @@ def fit_table(
         made = f"{LIKELIHOODS[likelihood][1](3)!r}" if isinstance(likelihood, str) and likelihood in LIKELIHOODS else ""
         way = f"write lamu.likelihoods.{made}" if made else "give one of lamu.likelihoods, for instance Gaussian()"
         raise TypeError(f"the likelihood is {likelihood!r}; {way}")
-    rows = Arrays.of((x, y) if weight is None else {"x": x, "y": y, "weight": weight})
+    rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset})
+    if rows.offset is not None:
+        width = likelihood.outputs(rows.y)
+        if likelihood.output_scales(width)[0] != "log means":
+            raise ValueError(
+                f"the offset of {likelihood.name} is not the log of an exposure, as its f is no log mean; give a "
+                "likelihood with a log link, for instance Poisson(), or take lamu.regression(x, y, offset=offset)"
+            )
+        rows = replace(rows, offset=located(likelihood, rows.offset, width))
     warn_of_scale(rows.weight)
     counted = np.flatnonzero(np.asarray(rows.weight))
     rows = rows if len(counted) == rows.count else rows.take(counted)
@@ -196,7 +208,10 @@ def fit_table(
     settings = {"likelihood": described(likelihood), "levels": levels, "folds": folds, "steps": steps, "seed": seed}
     run = {} if checkpoint is None else {"rows": rows_described(rows), **{k: str(v) for k, v in settings.items()}}
     likelihood, means = _scaled(likelihood, np.asarray(rows.y), np.asarray(rows.weight, float))
-    columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
+    weighed = np.asarray(rows.weight, float)
+    columns = Columns.of(
+        np.asarray(rows.x), None if levels is None else tuple(levels), weight=None if (weighed == 1).all() else weighed
+    )
     _require_room(rows, folds, steps)
     table = _Table.of(rows, likelihood, means, folds, steps, seed)
     full = table.batch
@@ -286,6 +301,8 @@ def fit_table(
 def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
     """Returns the features of a kernel on smooth readings, with the length-scale that suits the targets."""
     y = np.asarray(value_of(rows.y), float).reshape(rows.count, -1)
+    if rows.offset is not None:  # rates
+        y = y * np.exp(-np.asarray(rows.offset, float).reshape(rows.count, -1)[:, :1])
     targets = (y == np.unique(y)[None]).astype(float) if likelihood.support.has_classes else y
     return KernelFeatures.of(smooth, targets)
 
@@ -443,7 +460,7 @@ def _for_each(folds: int, tree: object) -> Any:
 
 def _require_room(rows: Arrays, folds: int, steps: int) -> None:
     """Refuses rows of which the padded copy, and the order of all steps, are larger than the limit of memory."""
-    copied = sum(leaf.nbytes for leaf in jax.tree.leaves((rows.x, rows.y, rows.weight, rows.weight)))
+    copied = sum(leaf.nbytes for leaf in jax.tree.leaves((rows, rows.weight)))
     ordered = 4 * folds * steps * _batch_of(rows.count)
     memory.demand(copied + ordered, f"the fit of {rows.count:,} rows", "take fewer rows, or allow more memory")
 

@@ -235,5 +235,4 @@ def rows_padded(rows: int) -> int:
 
 
 def _taken(batch: Batch, rows: Array) -> Batch:
-    take = lambda leaf: leaf[rows]
-    return Batch(take(batch.x), jax.tree.map(take, batch.y), take(batch.mask), take(batch.weight))
+    return jax.tree.map(lambda leaf: leaf[rows], batch)
