@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import Predictive
@@ -331,6 +332,23 @@ def test_what_a_program_cannot_be_asked_is_said(
     target = target_of(program, data, rows)
     with pytest.raises(ValueError, match=said):
         asked_of(target, asked)
+
+
+def test_a_group_that_was_not_fitted_is_refused_and_a_series_is_an_array() -> None:
+    """JAX takes the last member in the place of one that is not there, so that the answer was that of another group."""
+    data = {"group": GROUP, "y": Y, "counts": COUNTS}
+    posterior, beyond = posterior_of(grouped, data, "rows"), {"group": np.array([0, 3])}
+    said = "group is 3 in row 1, and what the program picks by it has 3 members; give whole numbers from 0 to 2"
+    for refused in (
+        lambda: posterior.predict(beyond),
+        lambda: posterior.log_prob({**beyond, "y": Y[:2], "counts": COUNTS[:2]}),
+        lambda: target_of(grouped, {**data, "group": np.where(np.arange(12) == 1, 3, GROUP)}, "rows"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            refused()
+    series = {name: pd.Series(value, np.arange(12)[::-1]) for name, value in data.items()}
+    pred = posterior_of(grouped, series, "rows").predict({"group": series["group"][4:]})
+    np.testing.assert_array_equal(pred.mean["y"], posterior.predict({"group": GROUP[4:]}).mean["y"])
 
 
 def test_other_questions_are_refused() -> None:

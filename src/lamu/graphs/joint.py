@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,7 @@ def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[s
 
 def own_natural(site: GraphSite, at: Environment, dtype: DTypeLike | None = None, temperature: Any = 1.0) -> Statistics:
     """Returns λ of a variable given its arguments alone, over T."""
-    zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics) if dtype is None else dtype)
+    zero = site.kind.zeros(shape_of(site, at), dtype_of(at.statistics) if dtype is None else dtype)
     slope = jax.grad(lambda x: log_joint((site,), at.having({site.name: x})))(zero)
     return tree.scale(slope, 1.0 / temperature)
 
@@ -122,8 +123,10 @@ class Row:
 
     def zeros(self, at: Environment) -> dict[str, Any]:
         """Returns the zero statistics of the latents."""
-        dtype = dtype_of(at, self.known)
-        return {site.name: site.kind.zeros(shape_of(site), dtype) for site in self.latent}
+        dtype, zeros = dtype_of(at, self.known), {}
+        for site in self.latent:  # in the order of the program, in which a shape may depend on those before
+            zeros[site.name] = site.kind.zeros(shape_of(site, self.environment(at, zeros)), dtype)
+        return zeros
 
     def evaluated(self, at: Environment) -> Row:
         """Returns the row whose factors have computed what does not depend on its latents."""
@@ -172,15 +175,18 @@ def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     return (value.value, value.observed) if isinstance(value, Incomplete) else (value, None)
 
 
-def shape_of(site: GraphSite) -> tuple[int, ...]:
-    """Returns the shape of a latent variable."""
+def shape_of(site: GraphSite, at: Environment | None = None) -> tuple[int, ...]:
+    """Returns the shape of a variable, at the inputs and statistics of a row where an input decides it."""
     # `ValueError`: where only the data would tell.
-    if site.shape is None:
-        raise ValueError(
-            f"{site.name!r} is not in the data, and its shape depends on an input; put it in the data, or give its "
-            "arguments a known shape"
-        )
-    return site.shape
+    if site.shape is not None:
+        return site.shape
+    if at is not None:
+        with suppress(TypeError), lenient():  # of a factor that has no mean to look at
+            return jnp.broadcast_shapes(site.plate, jnp.shape(site.factor.predicted(at)[0]))
+    raise ValueError(
+        f"{site.name!r} is not in the data, and its shape depends on an input; put it in the data, or give its "
+        "arguments a known shape"
+    )
 
 
 def in_dtype(values: Any, dtype: DTypeLike | None) -> Any:

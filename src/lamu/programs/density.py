@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
 from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.distributions import ExpandedDistribution, ImproperUniform, Independent, MaskedDistribution
@@ -21,7 +24,17 @@ from lamu.families.interface import IndependentDraws
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["LogJoint", "RowsPlate", "SiteBeliefs", "plain_law", "row_axis", "traced"]
+__all__ = [
+    "LogJoint",
+    "RowsPlate",
+    "SiteBeliefs",
+    "has_whole_numbers",
+    "indices_outside",
+    "plain_law",
+    "require_members",
+    "row_axis",
+    "traced",
+]
 
 
 @record
@@ -107,6 +120,36 @@ class _Improper(Messenger):
         if isinstance(plain_law(fn), ImproperUniform):
             onto = biject_to(fn.support)
             msg["value"] = onto(jnp.zeros(onto.inverse_shape(fn.shape())))
+
+
+def plain_argument(value: Any) -> Any:
+    """Returns a list or a series of pandas as an array, which a program can index by, and all else as it is."""
+    series = hasattr(value, "__array__") and np.ndim(value) == 1 and not isinstance(value, jax.Array)
+    return np.asarray(value) if series or isinstance(value, list) else value
+
+
+def has_whole_numbers(arrays: Mapping[str, Any]) -> bool:
+    """Whether there is an array of whole numbers, by which a program may pick."""
+    return any(jnp.issubdtype(value.dtype, jnp.integer) for value in arrays.values())
+
+
+def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
+    """Returns the error of checkify, of indices that a run reads outside of what it picks from."""
+    return checkify.checkify(run, errors=checkify.index_checks)(arrays)[0]
+
+
+def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
+    """Raises a ValueError for an index that is no member: JAX takes the last member in its place."""
+    found = re.search(r"index (-?\d+) .* size (\d+)", str(outside.get()))
+    if found is None:
+        return
+    at, size = map(int, found.groups())
+    of = {name: np.asarray(value) for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.integer)}
+    told = (f"{name} is {at} in row {np.argwhere(v == at)[0][0]}" for name, v in of.items() if v.ndim and at in v)
+    raise ValueError(
+        f"{next(told, f'an index is {at}')}, and what the program picks by it has {size} members; give whole numbers "
+        f"from 0 to {size - 1}. New members need a plate of their number: make its size an argument of the program"
+    )
 
 
 def plain_law(law: Any) -> Any:

@@ -20,7 +20,15 @@ from lamu.dtype_policy import lenient
 from lamu.families import Product
 from lamu.priors import Prior
 from lamu.programs.conjugacy import Verdict, verdicts
-from lamu.programs.density import LogJoint, RowsPlate, SiteBeliefs, traced
+from lamu.programs.density import (
+    LogJoint,
+    RowsPlate,
+    SiteBeliefs,
+    has_whole_numbers,
+    indices_outside,
+    require_members,
+    traced,
+)
 from lamu.programs.messages import SiteMessages
 from lamu.programs.own_arrays import with_own_arrays
 from lamu.programs.simulation import asked_of
@@ -232,7 +240,13 @@ class NumpyroProgram(SiteMessages):
             if self.given_rows.data is None:
                 raise ValueError(f"a posterior keeps no rows; give the arrays {', '.join(self.given_rows.names)}")
             return self.given_rows.data
-        return Arrays.named(data, self.given_rows.names)
+        rows = Arrays.named(data, self.given_rows.names)
+        own = self.given_rows.of({name: jnp.asarray(value) for name, value in rows.y.items()})
+        if has_whole_numbers(own):
+            arguments, count = {**self.constants, **dict(self.fixed)}, len(jax.tree.leaves(own)[0])
+            terms = lambda held: self.joint.terms({**arguments, **held}, self.theta, count)
+            require_members(indices_outside(terms, own), own)
+        return rows
 
     @property
     def simulates(self) -> bool:

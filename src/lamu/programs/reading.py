@@ -17,7 +17,17 @@ from lamu.data.arrays import Arrays
 from lamu.data.wording import nearest
 from lamu.dtype_policy import lenient
 from lamu.programs.conjugacy import plain
-from lamu.programs.density import LogJoint, RowsPlate, plain_law, row_axis, traced
+from lamu.programs.density import (
+    LogJoint,
+    RowsPlate,
+    has_whole_numbers,
+    indices_outside,
+    plain_argument,
+    plain_law,
+    require_members,
+    row_axis,
+    traced,
+)
 from lamu.programs.program import NumpyroProgram, Rows
 from lamu.typing import Params
 
@@ -95,8 +105,11 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     theta = {name: jnp.asarray(site["value"], jnp.result_type(float)) for name, site in sites.items()}
     supports = {name: plain(site["fn"].support) for name, site in sites.items()}
     table = {name: support for name, support in supports.items() if support is not constraints.real}
+    arrays = {name: value for name, value in arguments.items() if _is_array(value)}
+    if has_whole_numbers(arrays):
+        require_members(indices_outside(lambda held: joint.terms({**arguments, **held}, theta, count), arrays), arrays)
     read = _rows(joint, arguments, theta, count)
-    numbers = {name: value for name, value in arguments.items() if name not in read.names and _is_array(value)}
+    numbers = {name: value for name, value in arrays.items() if name not in read.names}
     fixed = tuple((name, value) for name, value in arguments.items() if not _is_array(value))
     return NumpyroProgram(
         joint,
@@ -167,7 +180,7 @@ def _require_no_randomness(
 
 def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the program, checked beside its signature."""
-    arguments = {name: np.asarray(value) if isinstance(value, list) else value for name, value in data.items()}
+    arguments = {name: plain_argument(value) for name, value in data.items()}
     parameters = inspect.signature(program).parameters
     if any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
         return arguments

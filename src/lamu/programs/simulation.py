@@ -18,7 +18,17 @@ from numpyro.distributions import ImproperUniform, Unit
 
 from lamu.data.wording import nearest
 from lamu.dtype_policy import lenient
-from lamu.programs.density import LogJoint, RowsPlate, plain_law, row_axis, traced
+from lamu.programs.density import (
+    LogJoint,
+    RowsPlate,
+    has_whole_numbers,
+    indices_outside,
+    plain_argument,
+    plain_law,
+    require_members,
+    row_axis,
+    traced,
+)
 from lamu.programs.messages import SiteMessages
 from lamu.record import record, static
 from lamu.typing import Array, Inputs, Params
@@ -137,6 +147,8 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
             failure = error
             continue
         query = _settled(model, query, sites, sources)
+        if has_whole_numbers(query.arrays):
+            require_members(_outside(model.joint, query, model.theta), query.arrays)
         _require_blind(model.joint, query, model.theta, tuple(held))
         return query
     kept = [name for name in arrays if name not in given and name not in absent]
@@ -204,7 +216,7 @@ def _given(
             f"a NumPyro program predicts at its arguments by name, such as {{'X': ...}}, and not at a "
             f"{type(x).__name__}; leave out what it observed"
         )
-    given = {name: np.asarray(value) if isinstance(value, list) else value for name, value in x.items()}
+    given = {name: plain_argument(value) for name, value in x.items()}
     parameters = inspect.signature(model.joint.program).parameters
     if not any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
         for name in given:
@@ -255,6 +267,13 @@ def _resized(
 ) -> tuple[int, ...]:
     """Returns the shape that observed values would have."""
     return (rows, *shape[1:]) if name in model.given_rows.names else tuple(sizes.get(size, size) for size in shape)
+
+
+@jax.jit
+def _outside(joint: LogJoint, query: ProgramQuery, theta: Params) -> Any:
+    """Returns the error of indices that are no members, of one run."""
+    values = lambda arrays: [s["value"] for s in _run(joint, replace(query, arrays=arrays), theta, 0).values()]
+    return indices_outside(values, query.arrays)
 
 
 def _sites(joint: LogJoint, query: ProgramQuery) -> dict[str, Params]:
