@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import Predictive
-from scipy import stats
+from scipy import special, stats
 
 import lamu
 from lamu import supports
@@ -332,6 +332,47 @@ def test_what_a_program_cannot_be_asked_is_said(
     target = target_of(program, data, rows)
     with pytest.raises(ValueError, match=said):
         asked_of(target, asked)
+
+
+def test_a_category_of_all_data_is_drawn_given_them() -> None:
+    """A changepoint or a choice of models is what the data say it is, and not a new draw of its prior."""
+
+    def choice(X, y):
+        w, z = sample("w", dist.Normal(0, 2)), sample("z", dist.Bernoulli(0.3))
+        sample("y", dist.Normal(X * w * z, 1.0).to_event(1), obs=y)
+
+    x, y = 20 * X[:, 0], 20 * X[:, 0]
+    posterior = posterior_of(choice, {"X": x, "y": y}, None)
+    pred = posterior.predict({"X": np.array([0.0, 1.0])}, samples=DRAWS)
+    w, z = np.asarray(pred.theta["w"]), np.asarray(pred.sites["z"].values)
+    odds = stats.norm.logpdf(y, w[:, None] * x).sum(1) - stats.norm.logpdf(y).sum() + np.log(0.3 / 0.7)
+    decided = np.abs(odds) > 20
+    assert len(set(z[decided])) == 2
+    np.testing.assert_array_equal(z[decided], (odds > 0)[decided])
+    np.testing.assert_allclose(pred.mean, [0.0, np.mean(w * z)], rtol=1e-4, atol=1e-6)
+    chance = posterior.local(None, samples=DRAWS)["z"].mean
+    np.testing.assert_allclose(chance[1], np.mean(special.expit(odds)), atol=0.02)
+
+
+def test_local_tells_the_component_of_rows_that_leave_no_doubt() -> None:
+    def mixture(y):
+        m = sample("m", dist.Normal(0, 1).expand([2]).to_event(1))
+        with plate("rows", len(y)):
+            z = sample("z", dist.Categorical(jnp.array([0.5, 0.5])))
+            sample("y", dist.Normal(jnp.array([-50.0, 50.0])[z] + m[z], 0.1), obs=y)
+
+    rows = {"y": np.array([-50.0, 50.0], np.float32)}
+    np.testing.assert_allclose(posterior_of(mixture, rows, "rows").local(rows)["z"].mean, np.eye(2), atol=1e-6)
+
+
+def test_vectors_that_checkify_does_not_know_are_predicted() -> None:
+    def shares(y):
+        p = sample("p", dist.Dirichlet(jnp.ones(3)))
+        with plate("rows", len(y)):
+            sample("y", dist.Multinomial(6, p), obs=y)
+
+    pred = posterior_of(shares, {"y": np.array([[1, 2, 3], [0, 0, 6]])}, "rows").predict(2)
+    np.testing.assert_allclose(pred.mean.sum(1), 6.0, rtol=1e-5)
 
 
 def test_a_group_that_was_not_fitted_is_refused_and_a_series_is_an_array() -> None:

@@ -208,7 +208,8 @@ def drawn_site(site: GraphSite, at: Environment, key: RandomKey, part: Incomplet
     if isinstance(site.factor, Potential | LearnedPrior):
         return site.factor.sample(key, at)
     if site.factor.fills:
-        nothing = jnp.zeros(shape_of(site, at)) if part is None else None
-        value, observed = (nothing, nothing > 0) if part is None else (part.value, part.observed)
-        return site.factor.filled(key, value, at, observed)
+        if part is not None:
+            return site.factor.filled(key, part.value, at, part.observed)
+        nothing = jnp.zeros(shape_of(site, at))
+        return site.factor.filled(key, nothing, at, nothing > 0)
     return own_natural(site, at).belief().sample(key)

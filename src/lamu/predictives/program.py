@@ -20,7 +20,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.programs.conjugacy import plain
 from lamu.programs.density import LogJoint
-from lamu.programs.simulation import ProgramQuery, log_densities, simulated
+from lamu.programs.simulation import ProgramQuery, log_densities, shared_categories, simulated
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Inputs, Number, Params, RandomKey, Rows, State, Targets
@@ -349,7 +349,10 @@ class ProgramRule(PredictiveRule):
             raise ValueError("a NumPyro program has no linear predictor to add an offset to; make it an argument")
         require_room(belief, key, samples)
         of_theta, own = jax.random.split(key)
-        return ProgramPredictive(model.joint, x, _theta(model, belief, of_theta, samples), own)
+        theta = _theta(model, belief, of_theta, samples)
+        if model.shares_categories:
+            theta |= shared_categories(model, theta, jax.random.fold_in(own, 2))
+        return ProgramPredictive(model.joint, x, theta, own)
 
 
 def _theta(model: Any, belief: Belief, key: RandomKey, samples: int) -> Params:

@@ -135,13 +135,16 @@ def has_whole_numbers(arrays: Mapping[str, Any]) -> bool:
 
 def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
     """Returns the error of checkify, of indices that a run reads outside of what it picks from."""
-    return checkify.checkify(run, errors=checkify.index_checks)(arrays)[0]
+    try:
+        return checkify.checkify(run, errors=checkify.index_checks)(arrays)[0]
+    except Exception:  # an operation that checkify does not know, such as the draws of a multinomial
+        return None
 
 
 def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
     """Raises a ValueError for an index that is no member: JAX takes the last member in its place."""
-    found = re.search(r"index (-?\d+) .* size (\d+)", str(outside.get()))
-    if found is None:
+    found = outside and re.search(r"index (-?\d+) .* size (\d+)", str(outside.get()))
+    if not found:
         return
     at, size = map(int, found.groups())
     of = {name: np.asarray(value) for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.integer)}

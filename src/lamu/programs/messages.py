@@ -276,6 +276,11 @@ class SiteMessages(MessageTarget):
         self.require_messages("svi()")
         return super().first_belief(key, batch, temperature)
 
+    @property
+    def shares_categories(self) -> bool:
+        """Whether latent categories are of all data, which then say what they are, and not of rows to come."""
+        return bool(self.joint.categories) and not self.has_rows
+
     def has_categories(self, batch: Batch) -> bool:
         """Whether the program has latent categories and rows."""
         del batch
@@ -312,8 +317,8 @@ class SiteMessages(MessageTarget):
         return super().row_log_prob(belief, batch, samples, key)
 
     def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
-        """Returns the beliefs about the categories of rows, by name."""
-        if not (self.joint.categories and self.has_rows):
+        """Returns the beliefs about the categories of rows, by name; of a program without rows about its own."""
+        if not self.joint.categories:
             return super().local_beliefs(belief, rows, samples, key)
         network, batch = belief.factors["network"] if isinstance(belief, Product) else None, rows.full()
         if isinstance(network, SiteBeliefs) and set(network.parts.factors) == {"conjugate"}:
@@ -325,12 +330,14 @@ class SiteMessages(MessageTarget):
         found = {}
         for number, (name, values) in enumerate(self.joint.categories):
             own = jnp.asarray(self.joint.choices[:, number][None] == jnp.asarray(values)[:, None], shares.dtype)
-            found[name] = Categorical(jnp.log((own @ shares).T))
+            p = (own @ shares).T if self.has_rows else own @ shares[:, 0]
+            found[name] = Categorical(jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny)))  # a share may round to zero
         return found
 
     def _shares(self, theta: Params, batch: Batch) -> Array:
         """Returns the probabilities of every value of the categories at values of the sites, `[choices, batch]`."""
-        arguments = {**self.constants, **dict(self.fixed), **self.given_rows.of(batch.y)}
+        arguments = {**self.constants, **dict(self.fixed)}
+        arguments |= self.given_rows.of(batch.y) if self.has_rows else {}
         values = self.constraints.constrain(theta)[0]
         in_rows = self.joint.complete(arguments, values, batch.mask.shape[0])[1]
         with lenient():

@@ -33,7 +33,7 @@ from lamu.programs.messages import SiteMessages
 from lamu.record import record, static
 from lamu.typing import Array, Inputs, Params
 
-__all__ = ["ProgramQuery", "asked_of", "log_densities", "simulated"]
+__all__ = ["ProgramQuery", "asked_of", "log_densities", "shared_categories", "simulated"]
 
 
 # Sites of the belief take its draws, as `numpyro.infer.Predictive` has it; what was observed and is not given is drawn
@@ -111,6 +111,20 @@ def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any
         return found
 
     return jax.lax.map(one, (theta, keys))
+
+
+@jax.jit
+def shared_categories(model: SiteMessages, theta: Params, keys: Any) -> Params:
+    """Returns a value of each category of a program without rows at every draw of θ, given what it observed."""
+    arguments, choices = {**model.constants, **dict(model.fixed)}, model.joint.choices
+
+    def one(drawn: tuple[Params, Any]) -> Array:
+        with lenient():
+            log_joint = sum(model.joint.complete(arguments, drawn[0], 1)[1].values())
+        return choices[jax.random.categorical(drawn[1], jnp.ravel(log_joint))]
+
+    found = jax.lax.map(one, (theta, jax.random.split(keys, len(jax.tree.leaves(theta)[0]))))
+    return {name: found[:, number] for number, (name, _) in enumerate(model.joint.categories)}
 
 
 def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
@@ -302,9 +316,12 @@ def _settled(model: SiteMessages, query: ProgramQuery, sites: Params, sources: M
     fresh = [
         name
         for name, site in sites.items()
-        if site["type"] == "sample" and not site["is_observed"] and name not in query.asked and name not in model.theta
+        if site["type"] == "sample" and not site["is_observed"] and name not in (*query.asked, *model.theta)
     ]
-    unknown = [*resized, *(name for name, _ in model.joint.categories)]
+    categories = tuple(name for name, _ in model.joint.categories)
+    shared = categories if model.shares_categories else ()
+    fresh = [name for name in fresh if name not in shared]
+    unknown = [*resized, *(name for name in categories if name not in shared)]
     known = [name for name in sources if name not in query.asked]
     if unknown and known:
         raise ValueError(
@@ -318,7 +335,7 @@ def _settled(model: SiteMessages, query: ProgramQuery, sites: Params, sources: M
                 f"{name!r} is a {type(law).__name__} of other rows than were fitted, on which those depend; condition "
                 "on the fitted ones in the program, and return what is asked for by numpyro.sample or deterministic"
             )
-    derived = tuple(name for name, site in sites.items() if site["type"] == "deterministic")
+    derived = tuple(name for name, site in sites.items() if site["type"] == "deterministic" or name in shared)
     return ProgramQuery(query.arrays, query.fixed, query.rows, query.asked, (*resized, *fresh), derived)
 
 
