@@ -348,3 +348,51 @@ def test_torchscript_is_told_what_to_give():
 def test_a_wrong_head_lists_the_paths():
     with pytest.raises(ValueError, match=r"'fc/.*' matches no leaf; the leaves are 0/bias, 0/weight, 2/bias, 2/weight"):
         Torch(small(), head="fc/*")
+
+
+def part_frozen() -> nn.Sequential:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    module[0].requires_grad_(False)
+    return module
+
+
+def test_parameters_that_take_no_gradient_are_held(tmp_path):
+    """The posterior is that of the others alone: Laplace's method with all frozen but the last layer is `last_layer`."""
+    module, x = part_frozen(), np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(int)
+    of = lambda network: lamu.Model(network, lamu.likelihoods.Categorical(2))
+    options: Any = {"epochs": 0}
+    dense = lamu.algorithms.laplace(structure=lamu.operators.Dense)
+    found = lamu.fit(of(Torch(module)), (x, y), dense, **options).posterior
+    assert lamu.tree.paths(found.mean["network"]) == ["2/bias", "2/weight"]
+    whole = copy.deepcopy(module).requires_grad_(True)
+    head = lamu.algorithms.laplace(structure=lamu.operators.Dense, weights=lamu.algorithms.HeadWeights())
+    expected = lamu.fit(of(Torch(whole, head="2/*")), (x, y), head, **options).posterior
+    for a, b in zip(jax.tree.leaves(found.std), jax.tree.leaves(expected.std["network"]["2"]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    np.testing.assert_allclose(found.predict(x).mean, expected.predict(x).mean, atol=1e-6)
+    again = lamu.load(found.save(tmp_path / "posterior"), network=Torch(module))
+    np.testing.assert_array_equal(again.predict(x).mean, found.predict(x).mean)
+    with pytest.raises(ValueError, match="lack 0.weight, 0.bias; .*requires_grad"):
+        lamu.load(tmp_path / "posterior", network=Torch(whole)).predict(x)
+
+
+def test_a_run_leaves_parameters_that_take_no_gradient_as_they_are():
+    module, x = part_frozen(), np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    for network in (Torch(module), Torch(part_frozen)):
+        model = lamu.Model(network, lamu.likelihoods.Categorical(2))
+        posterior = lamu.fit(model, (x, (x[:, 0] > 0).astype(int)), lamu.algorithms.adam(0.1), epochs=3).posterior
+        after = network.state_dict(posterior.mean["network"])
+        assert torch.equal(after["0.weight"], module[0].weight)
+        assert not torch.equal(after["2.weight"], module[2].weight)
+
+
+def test_a_module_frozen_altogether_is_one_whose_parameters_are_all_learned():
+    module = part_frozen().requires_grad_(False)
+    assert lamu.tree.paths(Torch(module, head="2/*").start["params"]) == ["0/bias", "0/weight", "2/bias", "2/weight"]
+
+
+def test_a_head_that_takes_no_gradient_is_told():
+    with pytest.raises(ValueError, match="requires_grad is False"):
+        Torch(part_frozen(), head="0/*")

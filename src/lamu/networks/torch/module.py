@@ -29,7 +29,8 @@ class Torch(Network):
     module's own names (`fc1.weight` is at the path `fc1/weight`); buffers that its training passes renew, such as batch
     statistics, are the network's state. Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random
     layers draw in passes that are given a key, and batch statistics are computed in passes that train, whatever mode
-    the module was left in. A parameter that has several names (tied weights) is one parameter under the first of
+    the module was left in. Parameters that take no gradient (`requires_grad_(False)`) are held as they are, and no
+    belief is about them, unless this is so of all. A parameter that has several names (tied weights) is one parameter under the first of
     them, the name in `module.named_parameters()`; `state_dict` writes all. What
     `torch.compile` and `DataParallel` wrap around a module is taken off, and weights of 16 bits are computed in 32.
 
@@ -44,6 +45,7 @@ class Torch(Network):
             layer linearise f in it.
         linear: whether f is affine in all parameters.
         start: parameters and buffers that every run begins with; those of a module that was given, as they were then.
+        frozen: parameters that take no gradient, as they were then.
 
     Raises:
         TypeError: for what is no module, and, when it first meets data, for a module that cannot be read or has hidden
@@ -66,6 +68,7 @@ class Torch(Network):
     head: str = static(default="*")
     linear: bool = static(default=False)
     start: Params | None = None
+    frozen: Params | None = None
 
     def __post_init__(self) -> None:
         from torch import nn
@@ -75,9 +78,17 @@ class Torch(Network):
             raise TypeError(f"module={self.module!r} is no PyTorch module; give an instance of torch.nn.Module")
         made = _template(self.module).made
         object.__setattr__(self, "head", _untied(self.head, made))
-        tree.require_matches((self.head,), _values(made)["params"])
+        values = _values(made)
+        if any(tree.matches(path, self.head) for path in tree.paths(values["frozen"])) and self.head != "*":
+            raise ValueError(
+                f"head={self.head!r} names parameters that take no gradient (requires_grad is False), about which no "
+                "belief is; give the module after requires_grad_(True) of its last layer"
+            )
+        tree.require_matches((self.head,), values["params"])
+        if self.frozen is None:
+            object.__setattr__(self, "frozen", values.pop("frozen"))
         if self.start is None and isinstance(self.module, nn.Module):
-            object.__setattr__(self, "start", _values(self.module))
+            object.__setattr__(self, "start", {name: values[name] for name in ("params", "buffers")})
 
     @property
     def trained(self) -> bool:
@@ -102,8 +113,16 @@ class Torch(Network):
     ) -> tuple[Array, State]:
         """Returns the module's outputs, and its state: new in training, else as it was."""
         program = _template(self.module).program(x)
+        free, frozen = _flat(params), _flat(self.frozen)
+        dtype = next((leaf.dtype for leaf in free.values()), x.dtype)
+        known = free | {path: jnp.asarray(leaf, dtype) for path, leaf in frozen.items()}
+        if missing := [path for path in program.parameters.values() if path not in known]:
+            raise ValueError(
+                f"the parameters lack {', '.join(missing)}; where they took no gradient when the posterior was made, give "
+                "the module as it was then, after requires_grad_(False) of these"
+            )
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            f, after = program.run(_flat(params), _flat(state), x, Mode(train, key, mask))
+            f, after = program.run(known, _flat(state), x, Mode(train, key, mask))
         return f[:, None] if f.ndim == 1 else f, tree.nested(after, ".") if train else state
 
     def state_dict(self, params: Params, state: State = None) -> dict[str, Tensor]:
@@ -123,7 +142,7 @@ class Torch(Network):
         """
         import torch
 
-        new = {**_flat(params), **_flat(state or {})}
+        new = {**_flat(self.frozen), **_flat(params), **_flat(state or {})}
         template = _template(self.module)
         first = first_names(template.made)
 
@@ -197,13 +216,17 @@ def _drawn(make: Callable[[], Module], like: Params, key: RandomKey) -> Params:
 
 
 def _values(module: Module) -> Params:
-    """Returns the parameters and the buffers that are floating, under the module's names."""
+    """Returns the parameters, those that take no gradient, and the buffers that are floating, by their names."""
 
     def values(named: Iterable[tuple[str, Tensor]]) -> Params:
         arrays = {name: _array(each) for name, each in named if each.is_floating_point()}
         return tree.nested(arrays, ".")
 
-    return {"params": values(module.named_parameters()), "buffers": values(module.named_buffers())}
+    parameters = dict(module.named_parameters())
+    free = {name: each for name, each in parameters.items() if each.requires_grad} or parameters
+    frozen = {name: each for name, each in parameters.items() if name not in free}
+    named = {"params": free, "frozen": frozen, "buffers": dict(module.named_buffers())}
+    return {kind: values(each.items()) for kind, each in named.items()}
 
 
 def _array(tensor: Tensor) -> np.ndarray:
