@@ -163,3 +163,44 @@ def test_rows_that_the_network_has_seen_are_warned_of(caplog: pytest.LogCaptureF
         with caplog.at_level(logging.WARNING, "lamu"):
             lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0, validation=validation)
         assert ("validation=0.2 sets aside rows of the data" in caplog.text) == said
+
+
+@pytest.mark.parametrize("prior", [lamu.priors.Normal(10.0), lamu.priors.LearnedNormal()])
+def test_the_noise_around_weights_that_arrived_is_that_of_their_residuals(prior) -> None:
+    """Each output's own, R/(M - γ) for the weights that the rows determine, and not how far its targets are spread."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 3))
+    y = np.stack([3 * x[:, 0], 10 * x[:, 1]], axis=1) + np.array([0.05, 2.0]) * rng.normal(size=(150, 2))
+    columns = np.c_[x, np.ones(150)]
+    weights = np.linalg.lstsq(columns, y, rcond=None)[0]
+    function = lambda theta, x: x @ theta["kernel"] + theta["bias"][None]
+    network = lamu.networks.Trained(function, {"kernel": weights[:3], "bias": weights[3]}, head="*")
+    model = lamu.Model(network, lamu.likelihoods.Gaussian(), prior)
+    expected = np.sqrt(((y - columns @ weights) ** 2).sum(axis=0) / (150 - 4))
+    for algorithm in (lamu.algorithms.last_layer(), lamu.algorithms.laplace()):
+        posterior = lamu.fit(model, (x, y), algorithm, epochs=0).posterior
+        np.testing.assert_allclose(np.exp(posterior.mean["likelihood"]["log_scale"]), expected, rtol=5e-3)
+        np.testing.assert_allclose(posterior.predict(x).std.mean(axis=0), expected * np.sqrt(1 + 4 / 150), rtol=1e-2)
+
+
+@pytest.mark.parametrize("likelihood", [lamu.likelihoods.StudentT(5.0), lamu.likelihoods.NegativeBinomial()])
+def test_other_dispersions_around_weights_that_arrived_are_the_most_probable_there(likelihood) -> None:
+    from scipy.optimize import minimize_scalar
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    f = x @ np.array([[1.5], [-1.0]])
+    t = f[:, 0] + 0.1 * rng.standard_t(5, size=200)
+    y = t if likelihood.support.ordered and not likelihood.support.discrete else rng.poisson(np.exp(f[:, 0]))
+    network = lamu.networks.Trained(lambda theta, x: x @ theta["kernel"], {"kernel": np.array([[1.5], [-1.0]])}, head="*")
+    model = lamu.Model(network, likelihood, lamu.priors.Normal(10.0))
+    posterior = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=0).posterior
+    [(name, found)] = posterior.mean["likelihood"].items()
+
+    def loss(value: float) -> float:
+        params = {name: jnp.full_like(found, value)}
+        rows = likelihood.log_prob(params, jnp.asarray(f), jnp.asarray(y))
+        return -float(jnp.sum(rows)) - float(model.dispersion_log_prior(params))
+
+    expected = minimize_scalar(loss, bounds=(-8.0, 8.0), method="bounded", options={"xatol": 1e-6}).x
+    np.testing.assert_allclose(found, expected, atol=1e-3 * max(1.0, abs(expected)))

@@ -25,6 +25,8 @@ from lamu.algorithms.post_hoc.mode_polish import (
     MOST_ROUNDS,
     Polished,
     determined_by_all,
+    dispersions_around,
+    noise_factor,
     polish,
     residual_at,
     residual_of,
@@ -131,6 +133,14 @@ class Laplace(Wrapper):
         objective = replace(objective, model=model)
         labels = subkey(jax.random.clone(key), 1)
 
+        open_noise = False
+        if kept and isinstance(model, Model) and model.start is None:
+            # Of dispersions that did not come with the weights nothing is known but how far the targets are spread.
+            dispersions = dispersions_around(point, objective, data)
+            if dispersions is not None:
+                point = replace(point, belief=Point({**point.mean, "likelihood": dispersions}))
+                open_noise = model.quadratic
+
         def look(params: Params) -> LaplaceFit:
             at, labels_again = replace(point, belief=Point(params)), jax.random.clone(labels)
             return fit_laplace(structure, at, objective, data, self.curvature, labels_again)
@@ -153,6 +163,9 @@ class Laplace(Wrapper):
         if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
             structure = LowRankStructure(_RANK)
             first, gradient = at_first()
+        if open_noise and not isinstance(model.prior, LearnedNormal):  # which is chosen together with the noise
+            factor = noise_factor(first, objective)
+            first, gradient = first.scale_noise(objective, factor), tree.scale(gradient, factor**-2)
         if gradient is not None:
             log_gradient_norm(first, objective, gradient)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", named(structure))

@@ -80,7 +80,7 @@ _STRIDE = math.log(10) / 2  # of the walk in log scale, where rows set aside cho
 _INTERVAL = 0.5
 _GRID = {"points": 7, "until": 0.05}  # of log scales, where the mode is held: the first grid, and its last stride
 _STEP = 0.4  # of log scale, up to which a wider one is looked for
-_NOISES, _SIMPLEX = (-3.0, 3.0), {"xatol": 0.02, "fatol": 1e-4, "maxiter": 80}  # of the log noise factor; its search
+_NOISES, _SIMPLEX = (-3.0, 10.0), {"xatol": 0.02, "fatol": 1e-4, "maxiter": 80}  # of the log noise factor; its search
 _NATS_LOST, _FAR = 10.0, math.log(10)  # where evidence and rows set aside choose so differently, a warning says so
 
 # Of a mode, an objective and, where the end is not near yet, a number of rounds.

@@ -28,9 +28,11 @@ from lamu.bisection import last_within
 from lamu.compile_once import compiled_once
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, with_offset
+from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import Diagonal
+from lamu.posterior import Posterior
 from lamu.predictives.linearised import LinearisedMarginal, standard_normals
 from lamu.typing import Array, Data, Numeric, OperatorTree, Params, RandomKey
 
@@ -40,6 +42,7 @@ __all__ = [
     "Polished",
     "bound",
     "determined_by_all",
+    "dispersions_around",
     "likelihood_bound",
     "noise_factor",
     "polish",
@@ -135,6 +138,45 @@ def noise_factor(mode: LaplaceFit, objective: Objective) -> float:
     # It is one where the noise is too large already, and where the precision is singular to rounding.
     rises = lambda log_factor: float(_slope(mode, objective, log_factor)) > 0.0  # NaN does not
     return math.exp(last_within(rises, 0.0, _LOG_WIDEST, _TOLERANCE)) if rises(0.0) else 1.0
+
+
+def dispersions_around(point: Posterior, objective: Objective, data: Data) -> Params | None:
+    """Returns the dispersions of greatest density for weights that are held; None where none are learned."""
+    from scipy.optimize import minimize  # here: few posteriors need it
+
+    params, state, first, model = point.mean, point.network_state, point.mean["likelihood"], objective.model
+    if not jax.tree.leaves(first):
+        return None
+    start, rows = tree.ravel(first), rows_at_once(Diagonal, evaluated(objective, state), params, data, _ROWS)
+    batches = [(batch, _outputs_of(model, params, state, batch)) for batch in data.batches(rows)]
+    scale = objective.data_size * objective.likelihood_power / math.fsum(float(batch.count) for batch, _ in batches)
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        at = jnp.asarray(values, start[0].dtype)
+        parts = [_dispersion_loss(at, model, first, batch, f) for batch, f in batches]
+        prior = _dispersion_prior(at, model, first)
+        value, slope = (scale * sum(np.asarray(part[k], float) for part in parts) + prior[k] for k in (0, 1))
+        return float(value), np.asarray(slope, float)
+
+    best = minimize(loss, np.asarray(start[0], float), jac=True, method="L-BFGS-B").x
+    return start[1](jnp.asarray(best, start[0].dtype))
+
+
+@jax.jit
+def _outputs_of(model: Model, params: Params, network_state: State, batch: Batch) -> Array:
+    return with_offset(model.outputs(params, network_state, batch.x)[0], batch.offset)
+
+
+@jax.jit
+@jax.value_and_grad
+def _dispersion_loss(values: Array, model: Model, like: Params, batch: Batch, f: Array) -> Array:
+    return -batch.total(model.likelihood.log_prob(tree.ravel(like)[1](values), f, batch.y))
+
+
+@jax.jit
+@jax.value_and_grad
+def _dispersion_prior(values: Array, model: Model, like: Params) -> Array:
+    return -model.dispersion_log_prior(tree.ravel(like)[1](values))
 
 
 @jax.jit
