@@ -116,7 +116,8 @@ def test_arrays_take_pairs_mappings_and_themselves():
         (bool, bool, np.float64, np.int32),
         (np.float32, np.int64, np.float32, np.int64),
         (np.float32, np.uint8, np.float32, np.int32),
-        (jnp.bfloat16, np.float32, jnp.bfloat16, jnp.bfloat16),
+        (jnp.bfloat16, np.float32, np.float32, np.float32),
+        (np.float16, np.float64, np.float32, np.float32),
     ],
 )
 @pytest.mark.parametrize("of", [np.ones, jnp.ones])

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array, DTypeLike
 
-__all__ = ["all_digits", "full_products", "lenient", "network_products", "widened"]
+__all__ = ["all_digits", "full_products", "lenient", "network_products", "of_rows", "widened"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _kept: ContextVar[bool] = ContextVar("kept", default=False)
@@ -75,3 +75,11 @@ def lenient() -> Iterator[None]:
     """Lets dtypes and ranks promote inside a `with` block: few libraries are written for strict promotion."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
+
+
+def of_rows(dtype: DTypeLike) -> DTypeLike:
+    """Returns the dtype in which inputs are computed: at least 32 bits, the default for what is not floating."""
+    # Weights, counts of rows and beliefs follow it, and float16 cannot even count beyond 2,048.
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return jnp.result_type(float)
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32

@@ -23,6 +23,7 @@ from lamu.data.mapped import blocks, moments
 from lamu.data.naming import aligned, by_name, inputs_of, names_of
 from lamu.data.precision import refuse_lost, unscaled
 from lamu.data.stream import Stream, read
+from lamu.dtype_policy import of_rows
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.networks import Network, Standardised, scan_friendly
@@ -136,7 +137,7 @@ class Model(Target):
         x, names = by_name(x, self.columns), self.columns or names_of(x)
         x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
         refuse_lost("x", x)
-        floating = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
+        floating = of_rows(x.dtype)
         dtype = jax.dtypes.canonicalize_dtype(floating)
         shift, scale = _moments(x, dtype, weight)
         binary = [np.asarray(((block == 0) | (block == 1)).all(axis=0)) for _, block in blocks(x)]
@@ -312,9 +313,8 @@ class Model(Target):
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
         if x.dtype == object:  # of a frame with truth values among its numbers
             x = x.astype(float)
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            # As where data come in: whole numbers would take the constants of a standardised network down with them.
-            x = x.astype(jnp.result_type(float))
+        # As where data come in: whole numbers would take the constants of a standardised network down with them.
+        x = x if x.dtype == of_rows(x.dtype) else x.astype(of_rows(x.dtype))
         if x.ndim < 2:
             raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
         if x.shape[0] == 0:

@@ -18,6 +18,7 @@ from lamu.data.batch import Batch
 from lamu.data.mapped import blocks, is_mapped, require_room
 from lamu.data.precision import refuse_lost
 from lamu.data.wording import listed, nearest
+from lamu.dtype_policy import of_rows
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 
@@ -121,7 +122,7 @@ class Arrays:
     target without inputs observes.
 
     `Arrays.of` is the way in: it checks everything once, so that no later code has to. Floating inputs keep their dtype
-    (float64 only where JAX has 64 bits enabled), whole numbers and truth values become the default float. Whole targets
+    (float64 only where JAX has 64 bits enabled, 16 bits become 32), whole numbers and truth values become the default float. Whole targets
     stay whole (int32, or int64), floating targets take the dtype of x.
 
     Attributes:
@@ -273,7 +274,7 @@ class Arrays:
             look("x", x)
             for name, part in y.items():
                 look(name, part, target=True)
-        x = _on_device("x", x, x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float))
+        x = _on_device("x", x, of_rows(x.dtype))
         read = {name: _target(name, part, x.dtype, missing) for name, part in y.items()}
         targets = dict(zip(given["y"], read.values(), strict=True)) if isinstance(given["y"], Mapping) else read["y"]
         offset = None if offset is None else _on_device("offset", offset, x.dtype)
@@ -507,6 +508,11 @@ def _numbers(name: str, values: object) -> Any:
     if np.ma.is_masked(values):
         count = int(np.ma.count_masked(values))
         raise ValueError(f"{name} has {count} masked values, which are no data; fill them in, or leave them out")
+    if isinstance(values, Mapping):
+        raise TypeError(
+            f"{name} is a mapping of {listed(list(values))}, and a network reads one array; put its parts side by side, "
+            "for instance np.concatenate([a, b], axis=1), and take them apart in the network"
+        )
     if isinstance(values, jax.Array):
         array: Any = values
     else:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import of_rows, widened
 from lamu.record import record
 from lamu.typing import Array, Inputs, Targets
 
@@ -48,8 +49,8 @@ class Batch:
     @classmethod
     def of(cls, x: Inputs, y: Targets, offset: object = None) -> Batch:
         """Returns a batch of real rows of weight one."""
-        x, y = jnp.asarray(x), jax.tree.map(jnp.asarray, y)
-        dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
+        x, y = widened(jnp.asarray(x)), jax.tree.map(jnp.asarray, y)
+        dtype = of_rows(x.dtype)
         ones = jnp.ones(x.shape[0], dtype)
         return cls(x=x, y=y, mask=ones, weight=ones, offset=None if offset is None else jnp.asarray(offset, dtype))
 
