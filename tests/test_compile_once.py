@@ -43,3 +43,13 @@ def test_it_is_a_part_of_what_is_traced(around: Any, constant: bool) -> None:
 def test_an_option_that_xla_does_not_know_is_left_out() -> None:
     own = CompiledOnce(lambda x: x + 1, {"xla_of_another_year": True, **compile_once._QUICK}, ())
     assert float(own(jnp.asarray(1.0))) == 2.0
+
+
+def test_what_xla_flags_say_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = []
+    monkeypatch.setattr(compile_once, "_known", lambda known: options.append(dict(known)) or {})
+    for flags in ("", "--xla_backend_optimization_level=2"):
+        monkeypatch.setenv("XLA_FLAGS", flags)
+        CompiledOnce(lambda x: x + 1, compile_once._LIGHTLY, ())(jnp.asarray(1.0))
+    fusions = {"xla_cpu_use_fusion_emitters": False}
+    assert options == [{**fusions, "xla_backend_optimization_level": 1}, fusions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from lamu.families import Point
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits
-from lamu.running import compiled_steps
+from lamu.running import compiled_steps, schedule
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(10, 2))
@@ -113,28 +114,52 @@ def test_a_batch_of_n_or_more_is_the_whole_data_in_order() -> None:
     np.testing.assert_allclose(weights(one), state.mean["network"]["layers"][0]["kernel"], rtol=1e-12)
 
 
+def programs() -> dict[str, int]:
+    """How many programs there are of each piece that a run over arrays is made of."""
+    names = ("scan_batches", "scan_batches_lightly", "scan_whole", "scan_whole_lightly", "start")
+    return {name: getattr(compiled_steps, name)._cache_size() for name in names}
+
+
 def test_the_second_epoch_does_not_compile() -> None:
     for algorithm in (SGD, lamu.algorithms.ivon()):
         lamu.fit(MODEL, (X, Y), algorithm, epochs=2, batch_size=4)
-        before = (
-            compiled_steps.scan_batches._cache_size(),
-            compiled_steps.scan_whole._cache_size(),
-            compiled_steps.start._cache_size(),
-        )
+        before = programs()
         lamu.fit(MODEL, (X, Y + 1), algorithm, epochs=2, batch_size=4, seed=3, temperature=0.5)
-        after = (
-            compiled_steps.scan_batches._cache_size(),
-            compiled_steps.scan_whole._cache_size(),
-            compiled_steps.start._cache_size(),
-        )
+        after = programs()
         assert before == after
 
 
 def test_a_rate_is_no_reason_to_compile() -> None:
     lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.01), epochs=1, batch_size=4)
-    before = compiled_steps.scan_batches._cache_size()
+    before = programs()
     lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.02), epochs=1, batch_size=4)
-    assert compiled_steps.scan_batches._cache_size() == before
+    assert programs() == before
+
+
+def test_steps_of_small_networks_are_compiled_lightly_and_not_of_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And take the same steps as those of larger ones."""
+    called: list[str] = []
+
+    def counted(name: str) -> None:
+        scan = getattr(compiled_steps, name)
+        program = functools.wraps(scan)(lambda *arguments: called.append(name) or scan(*arguments))
+        program.lower = scan.lower
+        monkeypatch.setattr(schedule, name, program)
+
+    for name in ("scan_batches", "scan_batches_lightly", "scan_whole", "scan_whole_lightly"):
+        counted(name)
+    fits = {}
+    for limit in (schedule._SMALL, 0):
+        monkeypatch.setattr(schedule, "_SMALL", limit)
+        fits[limit] = [lamu.fit(MODEL, (X, Y), SGD, steps=7, batch_size=size) for size in (4, 10)]
+    assert list(dict.fromkeys(called)) == ["scan_batches_lightly", "scan_whole_lightly", "scan_batches", "scan_whole"]
+    for small, large in zip(*fits.values(), strict=True):
+        np.testing.assert_allclose(weights(small), weights(large), rtol=1e-12)
+    monkeypatch.undo()
+    counted("scan_batches")
+    called.clear()
+    lamu.fit(MODEL, (X, Y), lamu.mcmc.sgld(chains=1, warmup=2, draws=3), batch_size=4)
+    assert "scan_batches" in called
 
 
 def test_long_runs_are_blocks_of_whole_epochs() -> None:

@@ -162,7 +162,7 @@ def test_the_program_that_is_looked_at_is_the_one_that_runs(monkeypatch: pytest.
     )
     with jax.log_compiles():
         lamu.fit(network_of(23), (X, Y), lamu.algorithms.adam(), steps=3, batch_size=50)
-    assert sum("XLA compilation of jit(scan_batches)" in message for message in compiled) == 1
+    assert sum("XLA compilation of jit(_scan_batches)" in message for message in compiled) == 1
 
 
 def test_draws_are_foreseen_and_those_on_disk_are_not_held() -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -48,7 +49,8 @@ class CompiledOnce:
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        options = _known(tuple(self._options.items()))
+        asked = os.environ.get("XLA_FLAGS", "")  # what is said there holds for every program
+        options = _known(tuple(option for option in self._options.items() if option[0] not in asked))
         numbers = {"static_argnums": self._static, "donate_argnums": self._donated}
         return jax.jit(self._function, compiler_options=options or None, **numbers)
 

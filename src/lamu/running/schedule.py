@@ -22,7 +22,15 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.rate import over
-from lamu.running.compiled_steps import one_step, order, picked_step, scan_batches, scan_messages, scan_whole
+from lamu.running.compiled_steps import (
+    one_step,
+    order,
+    picked_step,
+    scan_batches,
+    scan_batches_lightly,
+    scan_whole,
+    scan_whole_lightly,
+)
 from lamu.running.history import collects, keeps, stage_end
 from lamu.typing import Array, PyTree, RandomKey, State
 
@@ -139,6 +147,7 @@ class Length:
 
 _SHORT, _LONG = 64, 1024
 _FEW_BYTES = 64 * 2**20
+_SMALL = 2**24  # bytes of a state times rows of a batch: 8,000 weights of `ivon` in batches of 128
 
 
 @dataclass(frozen=True)
@@ -230,10 +239,16 @@ class Steps:
             if not every and self.traits.thinning == 1 and size * memory.bytes_of(state) <= _FEW_BYTES:
                 every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
             arguments = (self.algorithm, state, self.objective, rows.full(), start, self.step_key, size, every)
-            return scan_messages if self._sweeps_of_messages(arguments[3]) else scan_whole, arguments
+            lightly = self._sweeps_of_messages(arguments[3]) or self._is_small(state, rows.count)
+            return scan_whole_lightly if lightly else scan_whole, arguments
         how = (size, self.batch_size, self.traits.batching != "once", epochs, every)
         keys = (self.step_key, self.order_key)
-        return scan_batches, (self.algorithm, state, self.objective, rows, start, *keys, *how)
+        program = scan_batches_lightly if self._is_small(state, self.batch_size) else scan_batches
+        return program, (self.algorithm, state, self.objective, rows, start, *keys, *how)
+
+    def _is_small(self, state: State, rows: int) -> bool:
+        """Whether compiling the steps takes longer than most runs of them: small networks, but not long chains."""
+        return self.traits.length is None and memory.bytes_of(state) * rows <= _SMALL
 
     def _sweeps_of_messages(self, rows: Batch) -> bool:
         """Whether the steps are sweeps of messages, but over documents, which run a third slower when not optimised."""

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from lamu.compile_once import compiled_lightly
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.model import Model
@@ -150,13 +150,14 @@ def train(
     length, each = _Length(steps, stretches, rate), steps // stretches
     order = np.asarray(rows.order)  # cut here, where a cut is no program of its own
     stretch = lambda done: replace(rows, order=order[:, done - each : done])
+    program = _lightly if steps <= _FEW_STEPS else _whole
     with TRACING:
         before, carry, path = kept.restore(_start(length, members))
         # What it traces is kept, so that the first call has compiling left to do.
-        _stretch.lower(length, model, members, stretch(each), batch, carry)
+        program.lower(length, model, members, stretch(each), batch, carry)
     for done in range(before + each, steps + 1, each):
         here = stretch(done)
-        carry, found = jax.block_until_ready(_stretch(length, model, members, here, batch, carry))
+        carry, found = jax.block_until_ready(program(length, model, members, here, batch, carry))
         path.append(jax.tree.map(np.asarray, found))
         try:
             callback(done)
@@ -183,7 +184,6 @@ def _start(length: _Length, members: Members) -> State:
     return start, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
 
 
-@partial(jax.jit, static_argnums=0)
 def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch, carry: State) -> State:
     optimiser = _optimiser(length)
     each = length.steps // length.stretches
@@ -218,6 +218,13 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
     judged = lambda params, own, held: model.log_likelihood(params, {}, _taken(batch, held))[0]
     log_density = over_members(judged, rows.held)(average)
     return (params, state), (average, log_density.reshape(-1, log_density.shape[-1]))
+
+
+# Of small tables more time goes into compiling than into the steps, which take a tenth to a quarter more when they are
+# compiled lightly: seconds of a processor of a first fit and of a second one of iris 6.6 and 1.6 in the place of 10.7
+# and 1.4, of diabetes 7.6 and 2.9 in the place of 10.2 and 2.3.
+_FEW_STEPS = 1500
+_whole, _lightly = jax.jit(_stretch, static_argnums=0), compiled_lightly(static_argnums=0)(_stretch)
 
 
 def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
