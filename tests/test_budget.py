@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (100_992, 74_000),
+    "lines": (100_997, 74_000),
     "files": (409, 330),
-    "lines of code": (49_154, 36_000),
-    "lines of code, core": (32_935, 25_000),
+    "lines of code": (49_156, 36_000),
+    "lines of code, core": (32_937, 25_000),
     "lines of code, graphs": (7_650, 6_000),
     "lines of code, tables": (8_569, 5_000),
     "lines of code, outside of the library": (0, 0),

@@ -129,6 +129,13 @@ def test_the_second_epoch_does_not_compile() -> None:
         assert before == after
 
 
+def test_the_second_block_does_not_compile(caplog: pytest.LogCaptureFixture) -> None:
+    """The first state of Optax's line search holds weakly typed numbers, and that of a step does not."""
+    with jax.log_compiles():
+        lamu.regression(X, np.arange(len(X)) % 4, "poisson")
+    assert sum("XLA compilation of jit(_scan_whole)" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_a_rate_is_no_reason_to_compile() -> None:
     lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.01), epochs=1, batch_size=4)
     before = programs()

@@ -125,7 +125,12 @@ class OneDevice:
 @compiled_lightly()
 def start(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch) -> State:
     """Returns the algorithm's first state, in one compiled call."""
-    return opened(algorithm).init(key, objective, batch)
+    return jax.tree.map(_typed, opened(algorithm).init(key, objective, batch))
+
+
+def _typed(leaf: Array) -> Array:
+    """Returns an array whose dtype promotes as it says: one of a Python number's would be another program's argument."""
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
 @compiled_once()
