@@ -188,3 +188,15 @@ def test_a_diffuse_start_that_nothing_observes_is_wide_in_single_precision() -> 
         assert np.all(
             np.isfinite(jax.grad(lambda parts: walk.with_natural(parts).log_partition())(walk.to_natural())[1])
         )
+
+
+@pytest.mark.parametrize(("many", "bits"), [(1e8, 32), (1e16, 64)])
+def test_steps_that_rounding_would_hide_are_refused(many: float, bits: int) -> None:
+    """In single precision a log density of −71 nats came out as 2,128, and a forecast off by five of its units."""
+    precision = np.diag([25.0, many])
+    with jax.enable_x64(bits == 64), pytest.raises(ValueError, match=rf"from 25 to 1e.*float{bits} holds a ratio of"):
+        graphs.GaussianChain(10, np.eye(2), precision=precision)
+    with jax.enable_x64(True):
+        assert graphs.GaussianChain(10, np.eye(2), precision=np.diag([25.0, 1e8])).steps == 10
+    with pytest.raises(ValueError, match="is no positive number; give one, small for a diffuse start"):
+        graphs.GaussianChain(10, np.eye(2), precision=1.0, first_precision=np.eye(2))

@@ -56,7 +56,8 @@ def GaussianChain(
 
     Raises:
         TypeError: for an argument without a closed form.
-        ValueError: for fewer than two steps, a transition that is no square matrix, or another scan.
+        ValueError: for fewer than two steps, a transition that is no square matrix, another scan, or a known precision
+            whose ratios the floating type does not hold.
 
     Source: Kalman (1960); Rauch, Tung & Striebel (1965); Durbin & Koopman (2012), section 4.3.
 
@@ -72,10 +73,12 @@ def GaussianChain(
     is_associative = associative(scan)
     if steps < 2:
         raise ValueError(f"steps={steps!r} make no series; give at least two")
-    if not np.all(np.asarray(first_precision) > 0):
+    if np.ndim(first_precision) > 1 or not np.all(np.asarray(first_precision) > 0):
         raise ValueError(
-            f"first_precision={first_precision!r} is not positive; give a small number for a diffuse start"
+            f"first_precision={first_precision!r} is no positive number; give one, small for a diffuse start"
         )
+    if not isinstance(precision, Expression):
+        _require_held(np.asarray(precision, float))
     is_matrix = Precisions in precision.kinds() if isinstance(precision, Expression) else np.ndim(precision) == 2
     kind = Precisions if is_matrix else PositiveNumbers
     floating = jnp.result_type(float)
@@ -88,6 +91,18 @@ def GaussianChain(
         is_matrix,
         is_associative,
     )
+
+
+def _require_held(precision: np.ndarray) -> None:
+    """Raises a ValueError for steps of which the recursion would round away what the others say."""
+    scales = np.linalg.eigvalsh(precision) if precision.ndim == 2 else np.atleast_1d(precision)
+    most = 0.01 / float(jnp.finfo(jnp.result_type(float)).eps)
+    if np.min(scales) > 0 and np.max(scales) > most * np.min(scales):
+        raise ValueError(
+            f"the precision of GaussianChain goes from {np.min(scales):g} to {np.max(scales):g}, and the recursion in "
+            f"{jnp.result_type(float).name} holds a ratio of {most:.0e} at most; give at most {most * np.min(scales):.2g} "
+            'for the steps that hardly move, or call jax.config.update("jax_enable_x64", True) first'
+        )
 
 
 def _known_mean(first_mean: Any) -> Expression:
