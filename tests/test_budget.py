@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_012, 74_000),
+    "lines": (101_035, 74_000),
     "files": (409, 330),
-    "lines of code": (49_167, 36_000),
+    "lines of code": (49_179, 36_000),
     "lines of code, core": (32_937, 25_000),
     "lines of code, graphs": (7_661, 6_000),
-    "lines of code, tables": (8_569, 5_000),
+    "lines of code, tables": (8_581, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.505, 0.5),
     "import lines a line of code": (0.176, 0.15),

@@ -14,7 +14,7 @@ import pytest
 import lamu
 from lamu import composition, folds, validation_choice
 from lamu.data import UnscaledWeights
-from lamu.data.arrays import warn_of_scale
+from lamu.data.arrays import repeats, warn_of_scale
 from lamu.likelihoods import Gaussian, Scaled
 from lamu.priors import LearnedNormal, Normal
 from lamu.running.validation import set_aside
@@ -183,7 +183,9 @@ def test_every_option_of_an_estimator_reaches_the_fit_with_all_weights(
     used, others = (single, folded) if "algorithm" in option else (folded, single)
     assert others.given is tabular.given is None
     model, data, *rest = used.given
-    x, y, weight = distinct(X, target, WEIGHT)
+    x, y, weight, _ = distinct(X, target, WEIGHT)
+    if "algorithm" not in option:  # folds part copies
+        x, y, weight = (np.repeat(part, weight.astype(int), axis=0) for part in (x, y, np.ones(len(x))))
     assert set(data) == {"x", "y", "weight"}
     for name, expected in (("x", x), ("y", y), ("weight", weight)):
         np.testing.assert_array_equal(data[name], expected)
@@ -212,8 +214,13 @@ def test_without_an_option_a_table_is_fitted_with_all_weights(monkeypatch: Any) 
     monkeypatch.setattr(estimators, "fit_table", recorder)
     BayesianRegressor("student_t", random_state=5).fit(X, Y, WEIGHT)
     x, y, likelihood = recorder.given
-    for given, expected in zip((x, y, recorder.options["weight"]), distinct(X, Y, WEIGHT), strict=True):
-        np.testing.assert_array_equal(given, expected)
+    rows, targets, weight, _ = distinct(X, Y, WEIGHT)
+    for given, expected in ((x, rows), (y, targets)):  # folds part copies
+        np.testing.assert_array_equal(given, np.repeat(expected, weight.astype(int), axis=0))
+    np.testing.assert_array_equal(recorder.options["weight"], np.ones(int(WEIGHT.sum())))
+    BayesianRegressor("student_t", random_state=5).fit(np.r_[X, X[:9]], np.r_[Y, Y[:9]], np.full(49, 0.7))
+    np.testing.assert_allclose(recorder.options["weight"], 0.7)  # of others the rows as they were given
+    assert len(recorder.given[0]) == 49
     assert likelihood == lamu.likelihoods.StudentT()
     assert recorder.options["seed"] == int(np.random.RandomState(5).randint(2**31 - 1))
 
@@ -280,5 +287,31 @@ def test_the_target_of_a_table_is_scaled_by_its_weighted_moments(monkeypatch: An
     every = np.repeat(Y, WEIGHT.astype(int))
     np.testing.assert_allclose(float(likelihood.shift), every.mean(), rtol=1e-12)
     np.testing.assert_allclose(float(likelihood.scale), every.std(), rtol=1e-12)
-    np.testing.assert_array_equal(np.asarray(batch.weight)[:40], WEIGHT)
-    np.testing.assert_array_equal(np.asarray(batch.mask), np.r_[np.ones(40), np.zeros(len(batch.mask) - 40)])
+    rows = len(every)  # folds part copies
+    np.testing.assert_array_equal(np.asarray(batch.y)[:rows], every)
+    np.testing.assert_array_equal(np.asarray(batch.weight)[:rows], 1.0)
+    np.testing.assert_array_equal(np.asarray(batch.mask), np.r_[np.ones(rows), np.zeros(len(batch.mask) - rows)])
+
+
+def test_copies_are_written_out_and_more_than_enough_are_fewer() -> None:
+    three = np.array([2.0, 0.0, 3.0])
+    assert repeats(three, np.ones(3)).tolist() == [2, 0, 3]
+    assert repeats(three + 0.5, np.array([1, 2, 4])).tolist() == [1, 2, 4]
+    assert repeats(np.array([3e6, 1e6, 1.0]), np.ones(3)).tolist() == [75_000, 25_000, 1]
+
+
+@pytest.mark.stress
+def test_rows_that_repeat_predict_their_own_frequencies() -> None:
+    """Nine rows that differ, a hundred of each: folds of the eighteen that differ had the odds of none, all near .5."""
+    random = np.random.default_rng(0)
+    x = random.integers(0, 3, (1000, 2)).astype(np.float32)
+    y = (random.random(1000) < 1 / (1 + np.exp(-(x[:, 0] - 1 + 0.5 * (x[:, 1] - 1))))).astype(int)
+    grid = np.array([[a, b] for a in range(3) for b in range(3)], np.float32)
+    share, rows = (np.array([part[(x == cell).all(axis=1)] for cell in grid], object) for part in (y, np.ones(1000)))
+    frequency = np.array([np.mean(part) for part in share])
+    error = np.sqrt(frequency * (1 - frequency) / [len(part) for part in rows])
+    p = BayesianClassifier(random_state=0).fit(x, y).predict_proba(grid)[:, 1]
+    assert (np.abs(p - frequency) < 2.5 * error).all()
+    cells, counts = np.unique(np.column_stack([x, y]), axis=0, return_counts=True)
+    table = lamu.fit_table(cells[:, :2], cells[:, 2].astype(int), lamu.likelihoods.Bernoulli(), weight=counts)
+    assert (np.abs(np.asarray(table.posterior.predict(grid).mean) - frequency) < 2.5 * error).all()

@@ -29,6 +29,7 @@ __all__ = [
     "UnscaledRows",
     "UnscaledWeights",
     "folds_of",
+    "repeats",
     "scale_told",
     "split",
     "warn_of_scale",
@@ -108,6 +109,17 @@ def scale_told(weight: Rows, name: str) -> str | None:
         f"weight of two is the row written twice. If only the ratios of the weights matter, give {name} * {rows} / "
         f"{total:.4g}"
     )
+
+
+_MOST_REPEATED = 100_000  # rows, beyond which copies are fewer and count more
+
+
+def repeats(weight: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """Returns how often each row is to be written, so that folds can part its copies; never for one without weight."""
+    # Whole weights count copies, of which one may judge members that learned from another, as of any rows that are the
+    # same. Other weights say how much a row counts: it is written as often as it was given.
+    times = np.where(weight > 0, weight if (weight == np.rint(weight)).all() else given, 0.0)
+    return np.ceil(times * min(1.0, _MOST_REPEATED / times.sum())).astype(int)
 
 
 _ALIGNED = 64  # bytes

@@ -17,7 +17,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from lamu import store
-from lamu.data.arrays import UnscaledWeights, warn_of_scale
+from lamu.data.arrays import UnscaledWeights, repeats, warn_of_scale
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, transform
@@ -109,11 +109,12 @@ def refuse_words(X: Inputs) -> None:
 #
 # The likelihood is the same function of θ, so a posterior may not depend on which form it was given. Learning is
 # stochastic, and would: therefore the estimators learn from one canonical form, in which a weight of two *is* a row
-# written twice, a weight of zero is no row, and the order of the rows does not count.
+# written twice, a weight of zero is no row, and the order of the rows does not count. Folds cut that form written out:
+# a row and its copies in one fold would leave out all that is known of it, and of a table of few categories a class.
 
 
-def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the distinct rows, sorted, and the sum of the weights of each; rows of weight zero are left out."""
+def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the distinct rows that have a weight, sorted, the sum of the weights of each, and how many rows it is."""
     kept = weight > 0
     x, y, weight = x[kept], y[kept], weight[kept]
     value = np.where(np.isnan(x), np.inf, x)
@@ -121,7 +122,8 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarr
     x, y, weight, value = x[order], y[order], weight[order], value[order]
     first = np.ones(len(y), bool)
     first[1:] = (value[1:] != value[:-1]).any(axis=1) | (y[1:] != y[:-1])
-    return x[first], y[first], np.add.reduceat(weight, np.flatnonzero(first))
+    starts = np.flatnonzero(first)
+    return x[first], y[first], np.add.reduceat(weight, starts), np.diff(starts, append=len(y))
 
 
 RandomState: TypeAlias = int | np.random.RandomState | None
@@ -270,7 +272,8 @@ class BayesianEstimator(PosteriorEstimator):
                 encoded before, for instance by scikit-learn's `OneHotEncoder` in a pipeline.
             y: targets `[rows]`.
             sample_weight: what each row counts, `[rows]`; a weight of two is the same as the row written twice. Weights
-                are therefore not normalised: their sum is the number of rows that the posterior has seen, and weights
+                are therefore not normalised, and whole ones are copies, which folds part as they part any rows. Their
+                sum is the number of rows that the posterior has seen, and weights
                 that sum to one leave it near the prior. A sum far from the number of rows is used as it is, with a
                 warning (`lamu.data.UnscaledWeights`).
 
@@ -287,12 +290,16 @@ class BayesianEstimator(PosteriorEstimator):
             raise ValueError("sample_weight is zero in every row; give at least one row a weight above zero")
         warn_of_scale(weight, "sample_weight")
         target, likelihood = self._target(y)
-        X, target, weight = distinct(X, target, weight)
+        X, target, weight, given = distinct(X, target, weight)
         if len(X) < 2:
             raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
         names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(X.shape[1])])
         encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), list(names), weight)
         X = training_rows(encoding, X, target)
+        if self.algorithm is None:  # it is one over folds
+            times = repeats(weight, given)
+            apart = (weight / times).astype(weight.dtype)
+            X, target, weight = (np.repeat(part, times, axis=0) for part in (X, target, apart))
         seed = self._drawn_seed()
         with jax.enable_x64(X.dtype == np.float64), warnings.catch_warnings():
             warnings.simplefilter("ignore", UnscaledWeights)  # said above, of the rows as they came

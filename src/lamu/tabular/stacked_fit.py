@@ -22,7 +22,7 @@ import numpy as np
 from lamu import memory, tree
 from lamu.compile_once import compiled_once
 from lamu.composition import stacking_weights
-from lamu.data.arrays import Arrays, warn_of_scale
+from lamu.data.arrays import Arrays, repeats, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
@@ -128,8 +128,9 @@ def fit_table(
         y: training targets, `[N]`.
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
         weight: what each row counts, `[N]`; ones where None. A weight of two is the likelihood's second power, and a
-            row without weight is left out. Weights whose sum is far from the number of rows are used as they are, with
-            a warning (`lamu.data.UnscaledWeights`).
+            row without weight is left out. Where all weights are whole numbers, they count copies of a row, which folds
+            part as any rows (of more than 100,000 together fewer, each counting more). Weights whose sum is far from
+            the number of rows are used as they are, with a warning (`lamu.data.UnscaledWeights`).
         offset: the log of each row's exposure, `[N]`, where the likelihood has a log link, such as `Poisson()`: every
             candidate is one of the log rate. Predictions take theirs, `posterior.predict(x, offset=...)`, and are of an
             exposure of one without.
@@ -179,8 +180,11 @@ def fit_table(
             )
         rows = replace(rows, offset=located(likelihood, rows.offset, width))
     warn_of_scale(rows.weight)
-    counted = np.flatnonzero(np.asarray(rows.weight))
-    rows = rows if len(counted) == rows.count else rows.take(counted)
+    times = repeats(np.asarray(rows.weight, float), np.ones(rows.count))
+    if (times != 1).any():
+        written = np.repeat(np.arange(rows.count), times)
+        rows = rows.take(written)
+        rows = replace(rows, weight=rows.weight / times[written].astype(rows.weight.dtype))
     likelihood.check_training(np.asarray(rows.y))
     count = rows.count
     if count < 2:
