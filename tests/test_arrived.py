@@ -204,3 +204,36 @@ def test_other_dispersions_around_weights_that_arrived_are_the_most_probable_the
 
     expected = minimize_scalar(loss, bounds=(-8.0, 8.0), method="bounded", options={"xatol": 1e-6}).x
     np.testing.assert_allclose(found, expected, atol=1e-3 * max(1.0, abs(expected)))
+
+
+@pytest.mark.parametrize("algorithm", [lamu.algorithms.neural_linear(), lamu.algorithms.variational_head()])
+def test_a_head_with_its_outputs_first_is_refused(algorithm) -> None:
+    """Also a square one, whose shape does not tell."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    y = x + 0.1 * rng.normal(size=(40, 3))
+    network = lamu.networks.Torch(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)), head="1/*")
+    with pytest.raises(TypeError, match="outputs first.*last_layer"):
+        lamu.fit(lamu.Model(network, lamu.likelihoods.Gaussian()), (x, y), algorithm, epochs=1)
+
+
+def test_a_head_of_ones_own_with_its_outputs_first_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    weights = {"kernel": rng.normal(size=(3, 3))}
+    network = lamu.networks.Trained(lambda theta, x: jnp.tanh(x) @ theta["kernel"].T, weights, head="kernel")
+    model = lamu.Model(network, lamu.likelihoods.Gaussian())
+    with pytest.raises(TypeError, match="'kernel' than its first column .*last_layer"):
+        lamu.fit(model, (x, np.sin(x)), lamu.algorithms.neural_linear(), epochs=0)
+
+
+def test_the_unit_of_a_neural_linear_prior_is_the_noise_at_weights_that_arrived() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = 5 * x[:, 0] + 0.1 * rng.normal(size=60)
+    network = lamu.networks.Trained(lambda theta, x: x @ theta["kernel"], {"kernel": np.array([[5.0], [0.0]])}, head="*")
+    model = lamu.Model(network, lamu.likelihoods.Gaussian(), lamu.priors.Normal(10.0))
+    posterior = lamu.fit(model, (x, y), lamu.algorithms.neural_linear(), epochs=0).posterior
+    residuals = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    np.testing.assert_allclose(posterior.predict(x).std.mean(), residuals.std(), rtol=0.1)

@@ -57,6 +57,8 @@ class Equinox(Network):
     linear: bool = static(default=False)
     start: tuple[Params, State] | None = None
 
+    outputs_first = True  # of the kernels of dense layers
+
     def __post_init__(self) -> None:
         import equinox as eqx
 

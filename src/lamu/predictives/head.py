@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from lamu import tree
+from lamu.compile_once import is_traced
 from lamu.target import Target
 from lamu.typing import Array, Params, State
 
@@ -31,11 +33,26 @@ def head_size(head: Params) -> tuple[int, int]:
     return tree.dimension(head) // outputs, outputs
 
 
-def require_head(head: Params, outputs: int, name: str) -> None:
+def require_head(model: Target, head: Params, network_state: State, x: Array, outputs: int, name: str) -> None:
     """Raises a TypeError unless every leaf has the outputs for its last axis."""
+    network = model.network
+    while (base := getattr(network, "base", None)) is not None:
+        network = base
+    turned = getattr(network, "outputs_first", False)
     for path, leaf in zip(tree.paths(head), jax.tree.leaves(head), strict=True):
-        if leaf.ndim < 1 or leaf.shape[-1] != outputs:
-            raise TypeError(
-                f"{name} needs a last layer of kernel and bias, and the leaf {path!r} of the head has the shape "
-                f"{leaf.shape} for {outputs} outputs; use last_layer(), or a network whose head is one dense layer"
-            )
+        if turned or leaf.ndim < 1 or leaf.shape[-1] != outputs:
+            raise _not_last(name, f"the leaf {path!r} of the head has the shape {leaf.shape} for {outputs} outputs")
+    if is_traced() or isinstance(x, Tracer):
+        return
+    # A square kernel has the right shape both ways: only the first column moves the first output.
+    first = lambda head: jnp.sum(model.outputs({"network": head, "likelihood": {}}, network_state, x)[0][:, 0])
+    for path, slope in tree.by_path(jax.grad(first)(head)).items():
+        if bool(jnp.any(slope[..., 1:] != 0)):
+            raise _not_last(name, f"output 0 depends on more of the head's leaf {path!r} than its first column")
+
+
+def _not_last(name: str, what: str) -> TypeError:
+    return TypeError(
+        f"{name} needs a last layer of kernel and bias with the outputs last, [features, outputs], and {what} (PyTorch "
+        "and Equinox have the outputs first); use last_layer(), or lamu.networks.Trained with a head laid out so"
+    )

@@ -34,7 +34,7 @@ from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives.linearised import LinearisedMarginal, standard_normals
-from lamu.typing import Array, Data, Numeric, OperatorTree, Params, RandomKey
+from lamu.typing import Array, Data, Numeric, OperatorTree, Params, RandomKey, State
 
 __all__ = [
     "LARGEST_RESIDUAL",

@@ -11,7 +11,9 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise
+from lamu.algorithms.post_hoc.checks import is_pretrained
 from lamu.algorithms.post_hoc.laplace import mode_finder
+from lamu.algorithms.post_hoc.mode_polish import dispersions_around
 from lamu.algorithms.post_hoc.subnetwork import HeadWeights
 from lamu.data.batch import Batch, with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
@@ -64,8 +66,11 @@ class NeuralLinear(Wrapper):
         point = self.base.posterior(key, state, objective, data, trace)
         model, above = HeadWeights().select(supervised(objective.model), point)
         head = above.mean["network"]
-        noise = jnp.exp(2 * point.mean["likelihood"]["log_scale"])
-        require_head(head, noise.shape[0], "neural_linear()")
+        dispersions = point.mean["likelihood"]
+        if is_pretrained(objective.model, point, data) and objective.model.start is None:
+            dispersions = dispersions_around(point, objective, data)  # else they are those of the targets
+        noise = jnp.exp(2 * dispersions["log_scale"])
+        require_head(model, head, point.network_state, data.example(1).x, noise.shape[0], "neural_linear()")
         known = independent_normal(model.free_prior, head)
         if known is None:
             name = type(model.prior).__name__

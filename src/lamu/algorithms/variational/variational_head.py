@@ -164,7 +164,8 @@ class VariationalHead(Runnable):
         if independent_normal(model.free_prior, head) is None:
             name = type(model.prior).__name__
             raise TypeError(f"variational_head() needs an independent normal head, not {name}; give Normal(scale)")
-        require_head(head, model.likelihood.outputs(batch.y), "variational_head()")
+        outputs = model.likelihood.outputs(batch.y)
+        require_head(_above(model, features), head, network_state, batch.x, outputs, "variational_head()")
         raw = self.covariance.init(head, self.init_scale)
         moved = {"features": features, "mean": head, "raw": raw, "likelihood": params["likelihood"]}
         return HeadState(jnp.zeros((), jnp.int32), moved, self.optimizer.init(moved))

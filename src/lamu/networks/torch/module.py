@@ -70,6 +70,8 @@ class Torch(Network):
     start: Params | None = None
     frozen: Params | None = None
 
+    outputs_first = True  # of the kernels of dense layers
+
     def __post_init__(self) -> None:
         from torch import nn
 
