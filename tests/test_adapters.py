@@ -392,3 +392,16 @@ def test_a_state_that_was_made_outside_of_a_program_can_be_given_away(algorithm:
     state = algorithm.init(jax.random.key(0), objective, batch)
     step = jax.jit(lambda key, state: algorithm.step(key, state, batch, objective)[0], donate_argnums=1)
     assert int(step(jax.random.key(1), step(jax.random.key(2), state)).count) == 2
+
+
+def test_a_linen_module_without_its_batch_statistics_is_told_what_is_missing():
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2)(nn.BatchNorm(use_running_average=True)(x))
+
+    x = jnp.ones((20, 3))
+    params = Net().init(jax.random.key(0), x)["params"]
+    model = lamu.Model(lamu.networks.Linen(Net(), variables={"params": params}), lamu.likelihoods.Categorical(2))
+    with pytest.raises(ValueError, match="collections params, .*batch_stats"):
+        lamu.fit(model, (x, np.arange(20) % 2), lamu.algorithms.laplace(), epochs=0)

@@ -217,7 +217,7 @@ def test_it_is_saved_and_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(TypeError, match="Sampled"):
         other.with_rule(StudentRule()).predict(X)
     with pytest.raises(TypeError, match="the leaf 'w'"):
-        require_head({"w": jnp.zeros((2, 3))}, 2, "neural_linear()")
+        require_head(Model(Linear(), Gaussian()), {"w": jnp.zeros((2, 3))}, {}, jnp.zeros((1, 2)), 2, "neural_linear()")
     batch = Batch.of(X, Y)
     state = ALGORITHM.init(jax.random.key(0), Objective(Model(Linear(), Gaussian()), 40.0), batch)
     assert ALGORITHM.preview(jax.random.key(0), state, Objective(Model(Linear(), Gaussian()), 40.0)).mean["network"]

@@ -396,3 +396,14 @@ def test_a_module_frozen_altogether_is_one_whose_parameters_are_all_learned():
 def test_a_head_that_takes_no_gradient_is_told():
     with pytest.raises(ValueError, match="requires_grad is False"):
         Torch(part_frozen(), head="0/*")
+
+
+def test_adapters_correct_parameters_that_take_no_gradient():
+    """Who adapts a network has frozen it: its weights stay, and each has a correction."""
+    module, x = part_frozen(), np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    network = lamu.LowRankAdapter(lamu.networks.InputNoise(Torch(module, head="2/*"), 0.0), rank=1, full="2/*")
+    model = lamu.Model(network, lamu.likelihoods.Categorical(2))
+    posterior = lamu.fit(model, (x, (x[:, 0] > 0).astype(int)), lamu.algorithms.adam(0.1), epochs=3).posterior
+    assert lamu.tree.paths(posterior.mean["network"]["low_rank"]) == ["0/weight/down", "0/weight/up"]
+    after = Torch(module).state_dict(network.merged(posterior.mean["network"], x))
+    assert not torch.equal(after["0.weight"], module[0].weight)

@@ -97,9 +97,18 @@ class Linen(Network):
         # Streams of other names fall back to this one, each layer with a key of its own.
         rngs = None if key is None else {"params": key}
         variables = {"params": params, **state}
-        if train and state:
-            return self.module.apply(variables, x, rngs=rngs, mutable=list(state), **modes)
-        return self.module.apply(variables, x, rngs=rngs, **modes), state
+        from flax.errors import ScopeCollectionNotFound
+
+        try:
+            if train and state:
+                return self.module.apply(variables, x, rngs=rngs, mutable=list(state), **modes)
+            return self.module.apply(variables, x, rngs=rngs, **modes), state
+        except ScopeCollectionNotFound as error:
+            raise ValueError(
+                f"the variables have the collections {', '.join(variables)}, and the module {self.name} reads another "
+                f"one ({error}); give all that training returned, for instance "
+                '{"params": state.params, "batch_stats": state.batch_stats}'
+            ) from error
 
     def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
         from flax.linen import get_partition_spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,7 @@ class LowRankAdapter(NetworkWrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "base", _whole(self.base))
         if self.rank < 1:
             raise ValueError(f"rank={self.rank!r} leaves nothing to learn; give at least 1")
         if not self.scale > 0:
@@ -249,3 +251,10 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
     """Returns the shape of an array as a matrix, split between the axes where its two sides are the shortest."""
     splits = [(math.prod(shape[:axis]), math.prod(shape[axis:])) for axis in range(1, len(shape))]
     return min(splits, key=sum)
+
+
+def _whole(network: Any) -> Any:
+    """Returns a base with what it holds frozen among its parameters: here all of them are held."""
+    if hasattr(network, "whole"):
+        return network.whole
+    return replace(network, base=_whole(network.base)) if isinstance(network, NetworkWrapper) else network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -96,6 +97,14 @@ class Torch(Network):
     def trained(self) -> bool:
         """Whether the weights were brought along."""
         return self.start is not None
+
+    @property
+    def whole(self) -> Torch:
+        """The network with the parameters that take no gradient among its own."""
+        if self.start is None or not self.frozen:
+            return self
+        params = tree.nested({**_flat(self.start["params"]), **_flat(self.frozen)}, ".")
+        return replace(self, start={**self.start, "params": params}, frozen={})
 
     @property
     def masked(self) -> bool:
