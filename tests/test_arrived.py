@@ -192,7 +192,9 @@ def test_other_dispersions_around_weights_that_arrived_are_the_most_probable_the
     f = x @ np.array([[1.5], [-1.0]])
     t = f[:, 0] + 0.1 * rng.standard_t(5, size=200)
     y = t if likelihood.support.ordered and not likelihood.support.discrete else rng.poisson(np.exp(f[:, 0]))
-    network = lamu.networks.Trained(lambda theta, x: x @ theta["kernel"], {"kernel": np.array([[1.5], [-1.0]])}, head="*")
+    network = lamu.networks.Trained(
+        lambda theta, x: x @ theta["kernel"], {"kernel": np.array([[1.5], [-1.0]])}, head="*"
+    )
     model = lamu.Model(network, likelihood, lamu.priors.Normal(10.0))
     posterior = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=0).posterior
     [(name, found)] = posterior.mean["likelihood"].items()
@@ -232,7 +234,9 @@ def test_the_unit_of_a_neural_linear_prior_is_the_noise_at_weights_that_arrived(
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     y = 5 * x[:, 0] + 0.1 * rng.normal(size=60)
-    network = lamu.networks.Trained(lambda theta, x: x @ theta["kernel"], {"kernel": np.array([[5.0], [0.0]])}, head="*")
+    network = lamu.networks.Trained(
+        lambda theta, x: x @ theta["kernel"], {"kernel": np.array([[5.0], [0.0]])}, head="*"
+    )
     model = lamu.Model(network, lamu.likelihoods.Gaussian(), lamu.priors.Normal(10.0))
     posterior = lamu.fit(model, (x, y), lamu.algorithms.neural_linear(), epochs=0).posterior
     residuals = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]

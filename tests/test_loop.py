@@ -136,6 +136,19 @@ def test_the_second_block_does_not_compile(caplog: pytest.LogCaptureFixture) -> 
     assert sum("XLA compilation of jit(_scan_whole)" in record.getMessage() for record in caplog.records) == 1
 
 
+@pytest.mark.parametrize(("batch_size", "steps"), [(4, 200), (5, 131)])
+def test_the_rest_of_a_run_is_no_program_of_its_own(batch_size: int, steps: int) -> None:
+    """And its steps are those of a run that goes on: 20 after three blocks of 60, 1 after five of 26."""
+    algorithm = lamu.algorithms.ivon(learning_rate=0.01)
+    given = {"batch_size": batch_size, "progress": False}
+    before = programs()
+    some = lamu.fit(MODEL, (X, Y), algorithm, steps=steps, **given)
+    assert programs()["scan_batches"] == before["scan_batches"] + 1
+    assert len(some.history["loss"]) == steps
+    more = lamu.fit(MODEL, (X, Y), algorithm, steps=3 * steps, **given)
+    np.testing.assert_allclose(some.history["loss"], more.history["loss"][:steps], rtol=1e-9)
+
+
 def test_a_rate_is_no_reason_to_compile() -> None:
     lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.01), epochs=1, batch_size=4)
     before = programs()

@@ -97,7 +97,7 @@ def exchanged() -> None:
     objective, rows = devices.everywhere((Objective(MODEL, 46.0), Arrays.of((X, Y))))
     spread, keys = devices.spread(MEMBERS), devices.everywhere((jax.random.key(1), jax.random.key(2)))
     state = compiled_steps.start(spread, jax.random.key(0), objective, rows.full())
-    lowered = compiled_steps.scan_batches.lower(spread, state, objective, rows, 0, *keys, 5, 10, True, 1)
+    lowered = compiled_steps.scan_batches.lower(spread, state, objective, rows, 0, 5, *keys, 5, 10, True, 1)
     program = lowered.compile().as_text()
     moved = re.findall(r"= (\S+) (?:all-\w+|collective-\w+|reduce-scatter)\(", program)
     assert set(moved) == {"f64[]"}, moved

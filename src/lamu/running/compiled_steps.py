@@ -129,7 +129,7 @@ def start(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch)
 
 
 def _typed(leaf: Array) -> Array:
-    """Returns an array whose dtype promotes as it says: one of a Python number's would be another program's argument."""
+    """Returns an array that is not weakly typed: after a step it is not, and would be another program's argument."""
     return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
@@ -180,17 +180,18 @@ def _scan_whole(
     objective: Objective,
     batch: Batch,
     start: Array | int,
+    count: Array | int,
     step_key: RandomKey,
     length: int,
     every: int = 1,
 ) -> tuple[State, Info]:
-    """Returns the state after `length` steps on one batch, and what there is to see of each."""
+    """Returns the state after `count` steps on one batch, and what there is to see of each, `length` at most."""
     # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
 
     def body(state: State, t: Array) -> tuple[State, Info]:
         return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
-    return _scan(body, state, start + jnp.arange(length), every)
+    return _scan(body, state, start + jnp.arange(length), count, every)
 
 
 def _scan_batches(
@@ -199,6 +200,7 @@ def _scan_batches(
     objective: Objective,
     rows: Arrays,
     start: Array | int,
+    count: Array | int,
     step_key: RandomKey,
     order_key: RandomKey,
     length: int,
@@ -207,7 +209,7 @@ def _scan_batches(
     epochs: int,
     every: int = 1,
 ) -> tuple[State, Info]:
-    """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches."""
+    """Returns the state after `count` steps from step `start` on; the block touches `epochs` epochs of batches."""
     # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
     per_epoch = math.ceil(rows.count / batch_size)
     streams = opened(algorithm).traits.streams
@@ -223,23 +225,42 @@ def _scan_batches(
         t, chosen, real = now
         return _step(algorithm, state, objective, _picked(rows, chosen, real), jax.random.fold_in(step_key, t))
 
-    return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), every)
+    return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), count, every)
 
 
-scan_whole = jax.jit(_scan_whole, static_argnums=(6, 7), donate_argnums=1)
-scan_batches = jax.jit(_scan_batches, static_argnums=(7, 8, 9, 10, 11), donate_argnums=1)
+scan_whole = jax.jit(_scan_whole, static_argnums=(7, 8), donate_argnums=1)
+scan_batches = jax.jit(_scan_batches, static_argnums=(8, 9, 10, 11, 12), donate_argnums=1)
 # Sweeps of messages run as fast and compile in half the time: 2.8 s of a processor and 5.4 for a mixture of three
 # components in thirteen columns, 2.5 and 4.4 for four factors of twenty. So do steps of small networks, which then take
 # a tenth to a fifth more: `ivon` on batches of 128 of 10 columns, one layer of 32, 1.4 s and 3.2, .042 ms a step and
 # .038; of 30 columns, two layers of 64, 3.8 s and 7.4, .19 ms and .15.
-scan_whole_lightly = compiled_lightly((6, 7), 1)(_scan_whole)
-scan_batches_lightly = compiled_lightly((7, 8, 9, 10, 11), 1)(_scan_batches)
+scan_whole_lightly = compiled_lightly((7, 8), 1)(_scan_whole)
+scan_batches_lightly = compiled_lightly((8, 9, 10, 11, 12), 1)(_scan_batches)
+
+
+def _counted(
+    body: Callable[[State, PyTree], tuple[State, Info]], state: State, inputs: PyTree, count: Array | int
+) -> tuple[State, Info]:
+    """Returns what `jax.lax.scan` does of the first `count` inputs; zeros where there was no step."""
+    at = lambda i: jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), inputs)
+    length = len(jax.tree.leaves(inputs)[0])
+    infos = jax.tree.map(
+        lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), jax.eval_shape(body, state, at(0))[1]
+    )
+
+    def step(i: Array, carry: tuple[State, Info]) -> tuple[State, Info]:
+        state, infos = carry
+        state, info = body(state, at(i))
+        return state, jax.tree.map(lambda all, leaf: jax.lax.dynamic_update_index_in_dim(all, leaf, i, 0), infos, info)
+
+    return jax.lax.fori_loop(0, count, step, (state, infos))
 
 
 def _scan(
-    body: Callable[[State, PyTree], tuple[State, Info]], state: State, inputs: PyTree, every: int
+    body: Callable[[State, PyTree], tuple[State, Info]], state: State, inputs: PyTree, count: Array | int, every: int
 ) -> tuple[State, Info]:
     """Scans, and stacks the draw of the last of `every` steps alone: the others are never held."""
+    # Where each step is kept, or none, `count` may be less than the inputs: the rest of a run is no program of its own.
 
     def quiet(state: State, now: PyTree) -> tuple[State, Info]:
         state, info = body(state, now)
@@ -252,7 +273,7 @@ def _scan(
         return state, (silent, info)
 
     if every < 2:
-        return jax.lax.scan(body if every else quiet, state, inputs)
+        return _counted(body if every else quiet, state, inputs, count)
     folded = jax.tree.map(lambda leaf: leaf.reshape(-1, every, *leaf.shape[1:]), inputs)
     state, (silent, info) = jax.lax.scan(outer, state, folded)
 

@@ -201,6 +201,7 @@ class Steps:
         total, start = length.total, done
         assert total is not None  # arrays know their length
         unit = total if length.rounds is None else length.rounds.first
+        before = 0  # the length of the block before
         while start < total:
             size, every = (
                 _cut_in_stages(traits, short, per_epoch, start, total)
@@ -209,11 +210,17 @@ class Steps:
             )
             # Of a block that may begin anywhere the most that it can touch: one program serves all of its length.
             first = per_epoch - 1 if in_stages else start % per_epoch
-            epochs = None if whole else (first + size - 1) // per_epoch + 1
-            scan = partial(self._scan, rows, start, size, every, epochs)
-            run = partial(_run_scan, scan, every > 0) if in_scans else partial(self._one_by_one, step, start, size)
+            # The rest of a run is a part of a block as the one before, whose program is there.
+            capacity = before if size < before and first == 0 and not in_stages else size
+            epochs = None if whole else (first + capacity - 1) // per_epoch + 1
+            scan = partial(self._scan, rows, start, size, capacity, every, epochs)
+            run = (
+                partial(_run_scan, scan, size, capacity, every > 0)
+                if in_scans
+                else partial(self._one_by_one, step, start, size)
+            )
             program = scan if in_scans else partial(step, start)
-            start += size
+            start, before = start + size, size
             yield Block(run, start, start / per_epoch, program)
 
     def _of_stream(self, rows: Stream, length: Length, done: int) -> Iterator[Block]:
@@ -233,18 +240,30 @@ class Steps:
                     yield Block(run, end, passes, partial(step, t))
                 batch = following
 
-    def _scan(self, rows: Arrays, start: int, size: int, every: int, epochs: int | None, state: State) -> Program:
+    def _scan(
+        self, rows: Arrays, start: int, size: int, capacity: int, every: int, epochs: int | None, state: State
+    ) -> Program:
         """Returns the scan over a block's steps; `epochs` is how many it touches, None where each sees all rows."""
         if epochs is None:
-            if not every and self.traits.thinning == 1 and size * memory.bytes_of(state) <= _FEW_BYTES:
+            if not every and self.traits.thinning == 1 and capacity * memory.bytes_of(state) <= _FEW_BYTES:
                 every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
-            arguments = (self.algorithm, state, self.objective, rows.full(), start, self.step_key, size, every)
+            arguments = (
+                self.algorithm,
+                state,
+                self.objective,
+                rows.full(),
+                start,
+                size,
+                self.step_key,
+                capacity,
+                every,
+            )
             lightly = self._sweeps_of_messages(arguments[3]) or self._is_small(state, rows.count)
             return scan_whole_lightly if lightly else scan_whole, arguments
-        how = (size, self.batch_size, self.traits.batching != "once", epochs, every)
+        how = (capacity, self.batch_size, self.traits.batching != "once", epochs, every)
         keys = (self.step_key, self.order_key)
         program = scan_batches_lightly if self._is_small(state, self.batch_size) else scan_batches
-        return program, (self.algorithm, state, self.objective, rows, start, *keys, *how)
+        return program, (self.algorithm, state, self.objective, rows, start, size, *keys, *how)
 
     def _is_small(self, state: State, rows: int) -> bool:
         """Whether compiling the steps takes longer than most runs of them: small networks, but not long chains."""
@@ -290,9 +309,13 @@ class Steps:
         return state, replace(told, draw=drawn)
 
 
-def _run_scan(scan: Callable[[State], Program], keeps_draws: bool, state: State) -> tuple[State, Info]:
+def _run_scan(
+    scan: Callable[[State], Program], size: int, capacity: int, keeps_draws: bool, state: State
+) -> tuple[State, Info]:
     function, arguments = scan(state)
     state, info = function(*arguments)
+    if size < capacity:  # on the host, where a cut is no program
+        info = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], info)
     return state, info if keeps_draws else replace(info, draw=None)
 
 
