@@ -526,3 +526,24 @@ def test_a_latent_that_an_input_shapes_is_summed_out() -> None:
     np.testing.assert_allclose(posterior.log_prob(rows), law.logpdf(measured), rtol=1e-5)
     pred = posterior.predict({"mean": mean, "precision": precision}, samples=1)
     np.testing.assert_allclose(pred.std, law.std(), rtol=1e-5)
+
+
+def test_a_covariance_without_a_mean_makes_deviations_infinite_where_it_counts() -> None:
+    """Up to d + 1 degrees of freedom a Wishart's inverse has no mean; it was NaN, also of rows of another class."""
+
+    def program(m: Any) -> None:
+        part = m.sample("part", NormalWishart(jnp.zeros(2), 1.0, 2.0, jnp.eye(2)), plate=2)
+        with m.rows():
+            c = m.sample("c", graphs.Categorical(jnp.array([0.5, 0.5])))
+            m.sample("y", graphs.MultivariateNormal(part[c]))
+
+    y = np.random.default_rng(0).normal(size=(10, 2))
+    posterior = lamu.fit(lamu.Graph(program), {"y": y, "c": np.zeros(10, int)}, lamu.algorithms.vmp()).posterior
+    rows = {"y": np.array([[NAN, NAN], [0.5, NAN], [NAN, NAN], [0.5, NAN]]), "c": np.array([0, 0, 1, 1])}
+    std = np.asarray(posterior.predict(rows).std["y"])
+    scatter = np.eye(2) + y.T @ y - 100 / 11 * np.outer(y.mean(0), y.mean(0))
+    law = scatter / (12 - 2 - 1) * (1 + 1 / 11)
+    np.testing.assert_allclose(std[0] ** 2, np.diag(law), rtol=1e-4)
+    assert np.isfinite(std[1]).all()
+    np.testing.assert_array_equal(std[2:], [[np.inf, np.inf], [0.0, np.inf]])
+    assert np.isfinite(posterior.predict({"y": y[:1] * [1, NAN]}).mean).all()

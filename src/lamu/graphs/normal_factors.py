@@ -247,7 +247,10 @@ class OfVectors(Factor):
         onto = jnp.where(missing[..., :, None] & observed[..., None, :], A, jnp.zeros_like(A))
         gain = jnp.eye(P.shape[-1], dtype=P.dtype) + onto
         wider = _of_inverse(logdet, swept(P)[1], P.shape[-1], jnp.sum(missing, axis=-1))
+        endless = ~jnp.isfinite(wider) | ~jnp.all(jnp.isfinite(covariance), axis=(-2, -1), keepdims=True)
+        covariance, wider = (jnp.where(endless, jnp.zeros_like(part), part) for part in (covariance, wider))
         own = gain @ covariance @ transpose(gain) - A * wider
+        own = jnp.where(endless & jnp.eye(P.shape[-1], dtype=bool), jnp.asarray(jnp.inf, own.dtype), own)
         mean = m - jnp.einsum("...ij,...j->...i", onto, x - m)
         return jnp.where(observed, x, mean), jnp.where(both, own, jnp.zeros_like(own))
 

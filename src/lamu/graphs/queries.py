@@ -232,13 +232,14 @@ def _mixed(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Ar
     """Returns mean and variance of a site given its entries that are there, averaged over the category above it."""
     shape = site.shape if site.kind is not Categories else None
 
-    def moments(at: Environment) -> tuple[Array, Array]:
+    def moments(at: Environment) -> tuple[Array, Array, Array]:
         mean, variance = site.factor.completed(x, at, observed)
         mean, variance = (part if shape is None else jnp.broadcast_to(part, shape) for part in (mean, variance))
-        return mean, variance + mean**2
+        endless = jnp.isinf(variance)  # counted apart: infinity times a probability of zero is no number
+        return mean, jnp.where(endless, jnp.zeros_like(variance), variance) + mean**2, endless.astype(mean.dtype)
 
-    mean, second = averaged(moments, site.factor.names, at)
-    return mean, second - mean**2
+    mean, second, endless = averaged(moments, site.factor.names, at)
+    return mean, jnp.where(endless > 0, jnp.asarray(jnp.inf, second.dtype), second - mean**2)
 
 
 IDLE_BELOW = 0.01  # nats a row
