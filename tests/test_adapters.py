@@ -403,5 +403,5 @@ def test_a_linen_module_without_its_batch_statistics_is_told_what_is_missing():
     x = jnp.ones((20, 3))
     params = Net().init(jax.random.key(0), x)["params"]
     model = lamu.Model(lamu.networks.Linen(Net(), variables={"params": params}), lamu.likelihoods.Categorical(2))
-    with pytest.raises(ValueError, match="collections params, .*batch_stats"):
+    with pytest.raises(ValueError, match=r"collections params, .*batch_stats"):
         lamu.fit(model, (x, np.arange(20) % 2), lamu.algorithms.laplace(), epochs=0)

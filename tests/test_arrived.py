@@ -216,7 +216,7 @@ def test_a_head_with_its_outputs_first_is_refused(algorithm) -> None:
     x = rng.normal(size=(40, 3))
     y = x + 0.1 * rng.normal(size=(40, 3))
     network = lamu.networks.Torch(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)), head="1/*")
-    with pytest.raises(TypeError, match="outputs first.*last_layer"):
+    with pytest.raises(TypeError, match=r"outputs first.*last_layer"):
         lamu.fit(lamu.Model(network, lamu.likelihoods.Gaussian()), (x, y), algorithm, epochs=1)
 
 
@@ -226,7 +226,7 @@ def test_a_head_of_ones_own_with_its_outputs_first_is_refused() -> None:
     weights = {"kernel": rng.normal(size=(3, 3))}
     network = lamu.networks.Trained(lambda theta, x: jnp.tanh(x) @ theta["kernel"].T, weights, head="kernel")
     model = lamu.Model(network, lamu.likelihoods.Gaussian())
-    with pytest.raises(TypeError, match="'kernel' than its first column .*last_layer"):
+    with pytest.raises(TypeError, match=r"'kernel' than its first column .*last_layer"):
         lamu.fit(model, (x, np.sin(x)), lamu.algorithms.neural_linear(), epochs=0)
 
 

@@ -358,7 +358,7 @@ def part_frozen() -> nn.Sequential:
 
 
 def test_parameters_that_take_no_gradient_are_held(tmp_path):
-    """The posterior is that of the others alone: Laplace's method with all frozen but the last layer is `last_layer`."""
+    """The posterior is that of the others alone: with all frozen but the last layer, Laplace's is `last_layer`."""
     module, x = part_frozen(), np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
     y = (x[:, 0] > 0).astype(int)
     of = lambda network: lamu.Model(network, lamu.likelihoods.Categorical(2))
@@ -374,7 +374,7 @@ def test_parameters_that_take_no_gradient_are_held(tmp_path):
     np.testing.assert_allclose(found.predict(x).mean, expected.predict(x).mean, atol=1e-6)
     again = lamu.load(found.save(tmp_path / "posterior"), network=Torch(module))
     np.testing.assert_array_equal(again.predict(x).mean, found.predict(x).mean)
-    with pytest.raises(ValueError, match="lack 0.weight, 0.bias; .*requires_grad"):
+    with pytest.raises(ValueError, match=r"lack 0.weight, 0.bias; .*requires_grad"):
         lamu.load(tmp_path / "posterior", network=Torch(whole)).predict(x)
 
 

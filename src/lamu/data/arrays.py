@@ -134,8 +134,8 @@ class Arrays:
     target without inputs observes.
 
     `Arrays.of` is the way in: it checks everything once, so that no later code has to. Floating inputs keep their dtype
-    (float64 only where JAX has 64 bits enabled, 16 bits become 32), whole numbers and truth values become the default float. Whole targets
-    stay whole (int32, or int64), floating targets take the dtype of x.
+    (float64 only where JAX has 64 bits enabled, 16 bits become 32), whole numbers and truth values become the default
+    float. Whole targets stay whole (int32, or int64), floating targets take the dtype of x.
 
     Attributes:
         x: inputs `[N, ...]`, floating.
@@ -522,8 +522,8 @@ def _numbers(name: str, values: object) -> Any:
         raise ValueError(f"{name} has {count} masked values, which are no data; fill them in, or leave them out")
     if isinstance(values, Mapping):
         raise TypeError(
-            f"{name} is a mapping of {listed(list(values))}, and a network reads one array; put its parts side by side, "
-            "for instance np.concatenate([a, b], axis=1), and take them apart in the network"
+            f"{name} is a mapping of {listed(list(values))}, and a network reads one array; put its parts side by "
+            "side, for instance np.concatenate([a, b], axis=1), and take them apart in the network"
         )
     if isinstance(values, jax.Array):
         array: Any = values

@@ -98,9 +98,10 @@ def _require_held(precision: np.ndarray) -> None:
     scales = np.linalg.eigvalsh(precision) if precision.ndim == 2 else np.atleast_1d(precision)
     most = 0.01 / float(jnp.finfo(jnp.result_type(float)).eps)
     if np.min(scales) > 0 and np.max(scales) > most * np.min(scales):
+        limit = f"{most * np.min(scales):.2g}"
         raise ValueError(
             f"the precision of GaussianChain goes from {np.min(scales):g} to {np.max(scales):g}, and the recursion in "
-            f"{jnp.result_type(float).name} holds a ratio of {most:.0e} at most; give at most {most * np.min(scales):.2g} "
+            f"{jnp.result_type(float).name} holds a ratio of {most:.0e} at most; give at most {limit} "
             'for the steps that hardly move, or call jax.config.update("jax_enable_x64", True) first'
         )
 

@@ -132,7 +132,7 @@ def row_losses(posterior: Any, held: Arrays, samples: int = _DRAWS) -> np.ndarra
 
 
 def paired(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Returns the weighted mean of differences, and within what it shows nothing: two standard errors, or a nat in all."""
+    """Returns the weighted mean of differences, and two standard errors of it, or a nat in all."""
     # A nat in all: one row, lost by a nat more.
     share = weight / weight.sum()
     mean = float(share @ more)

@@ -84,8 +84,8 @@ class LastPart:
         """Raises a ValueError where nobody knows how long the run is."""
         if isinstance(self.clock, Annealed) and self.clock.steps is None:
             raise ValueError(
-                "the part of a run that is collected (LastPart) needs a run, whose length is not known here; give epochs "
-                "or steps, at least one, or EverySteps(50, first=1000)"
+                "the part of a run that is collected (LastPart) needs a run, whose length is not known here; give "
+                "epochs or steps, at least one, or EverySteps(50, first=1000)"
             )
 
     def collects(self, step: Numeric) -> Array:

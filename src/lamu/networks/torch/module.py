@@ -31,9 +31,9 @@ class Torch(Network):
     statistics, are the network's state. Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random
     layers draw in passes that are given a key, and batch statistics are computed in passes that train, whatever mode
     the module was left in. Parameters that take no gradient (`requires_grad_(False)`) are held as they are, and no
-    belief is about them, unless this is so of all. A parameter that has several names (tied weights) is one parameter under the first of
-    them, the name in `module.named_parameters()`; `state_dict` writes all. What
-    `torch.compile` and `DataParallel` wrap around a module is taken off, and weights of 16 bits are computed in 32.
+    belief is about them, unless this is so of all. A parameter that has several names (tied weights) is one parameter
+    under the first of them, the name in `module.named_parameters()`; `state_dict` writes all. What `torch.compile` and
+    `DataParallel` wrap around a module is taken off, and weights of 16 bits are computed in 32.
 
     It is code: a saved posterior has its name, and who loads it gives the network again,
     `lamu.load(path, network=...)`.
@@ -129,8 +129,8 @@ class Torch(Network):
         known = free | {path: jnp.asarray(leaf, dtype) for path, leaf in frozen.items()}
         if missing := [path for path in program.parameters.values() if path not in known]:
             raise ValueError(
-                f"the parameters lack {', '.join(missing)}; where they took no gradient when the posterior was made, give "
-                "the module as it was then, after requires_grad_(False) of these"
+                f"the parameters lack {', '.join(missing)}; where they took no gradient when the posterior was made, "
+                "give the module as it was then, after requires_grad_(False) of these"
             )
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             f, after = program.run(known, _flat(state), x, Mode(train, key, mask))
