@@ -190,6 +190,16 @@ def test_long_runs_are_blocks_of_whole_epochs() -> None:
     assert len(seen) > 1
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "length", "ends"),
+    [(10, {"steps": 101}, [51, 101]), (5, {"epochs": 37}, [38, 74]), (10, {"steps": 128}, [64, 128])],
+)
+def test_a_length_without_divisors_is_cut_evenly(batch_size: int, length: dict[str, int], ends: list[int]) -> None:
+    seen: list[int] = []
+    lamu.fit(MODEL, (X, Y), SGD, batch_size=batch_size, callbacks=[lambda done, _: seen.append(done)], **length)
+    assert seen == ends
+
+
 class Batches:
     """A re-iterable of batches of unequal size, in their own order."""
 

@@ -322,11 +322,19 @@ def _run_scan(
 def _cut(per_epoch: int, start: int, total: int, unit: int) -> tuple[int, int]:
     """Returns the length of the block that begins at a step, and of how many of its steps each a draw is kept."""
     if per_epoch <= _LONG:
-        at_once = per_epoch * _largest_divisor(max(unit // per_epoch, 1), _SHORT // per_epoch)
+        at_once = per_epoch * _epochs_at_once(max(unit // per_epoch, 1), max(_SHORT // per_epoch, 1))
     else:
         at_once = math.ceil(per_epoch / math.ceil(per_epoch / _LONG))
     within = start % max(at_once, per_epoch)
     return min(at_once - within % at_once, max(at_once, per_epoch) - within, total - start), 1
+
+
+def _epochs_at_once(epochs: int, most: int) -> int:
+    """Returns how many epochs of a run a block has."""
+    # Rounds are powers of two, which are cut evenly. A run of 101 steps on all rows would be a block each, for which
+    # two long ones are better: the shorter one is no program of its own.
+    divisor = _largest_divisor(epochs, most)
+    return divisor if 2 * divisor > min(epochs, most) else _even(epochs, most)
 
 
 def _cut_in_stages(traits: Traits, short: int, per_epoch: int, start: int, total: int) -> tuple[int, int]:
