@@ -66,6 +66,18 @@ def test_steps_far_below_the_noise_stay_finite_in_single_precision():
     assert all(np.all(np.isfinite(part)) for part in jax.tree.leaves(found))
 
 
+def test_series_that_do_not_move_are_refused():
+    """Steps and noise went to zero until the loss was NaN, for which a learning rate was blamed."""
+    still = np.array([[5.0, np.nan, 5.0, 5.0]])
+    with pytest.raises(
+        ValueError, match=r"y does not move in any row \(5 in row 0\), which tells nothing of its steps"
+    ):
+        lamu.fit(models.StateSpace(4), {"y": still}, lamu.algorithms.vmp(), steps=1)
+    both = np.concatenate([still, [[1.0, 2.0, np.nan, 4.0]]])
+    posterior = lamu.fit(models.StateSpace(4), {"y": both}, lamu.algorithms.vmp(), steps=1).posterior
+    assert np.isfinite(posterior.predict({"y": still}).std).all()
+
+
 @pytest.mark.stress
 def test_new_series_start_where_the_prior_does():
     posterior = lamu.fit(models.StateSpace(20), {"y": 300.0 + WALK}, lamu.algorithms.vmp(), steps=3).posterior

@@ -36,7 +36,14 @@ class CentredGraph(Graph):
             y = np.asarray(data["y"])
             if y.ndim == 2 and y.dtype.kind in "fiu" and len(y):
                 origin = _origins(y.astype(float))
-                data = {**data, "y": y.astype(float) - origin[:, None], ORIGIN: origin}
+                y = y.astype(float) - origin[:, None]
+                if learned and not np.any(np.abs(y) > 0) and not np.isnan(y).all():
+                    # The likelihood has no bound where steps and noise are zero.
+                    raise ValueError(
+                        f"y does not move in any row ({origin[0]:g} in row 0), which tells nothing of its steps and "
+                        "noise; give at least one series that does"
+                    )
+                data = {**data, "y": y, ORIGIN: origin}
         return super()._read(data, learned)
 
     def completed(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
