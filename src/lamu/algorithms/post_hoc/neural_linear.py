@@ -66,10 +66,10 @@ class NeuralLinear(Wrapper):
         point = self.base.posterior(key, state, objective, data, trace)
         model, above = HeadWeights().select(supervised(objective.model), point)
         head = above.mean["network"]
-        dispersions = point.mean["likelihood"]
+        dispersions: Params | None = None
         if is_pretrained(objective.model, point, data) and objective.model.start is None:
-            dispersions = dispersions_around(point, objective, data)  # else they are those of the targets
-        noise = jnp.exp(2 * dispersions["log_scale"])
+            dispersions = dispersions_around(point, objective, data)  # what the point has is of the targets alone
+        noise = jnp.exp(2 * (dispersions or point.mean["likelihood"])["log_scale"])
         require_head(model, head, point.network_state, data.example(1).x, noise.shape[0], "neural_linear()")
         known = independent_normal(model.free_prior, head)
         if known is None:
