@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_153, 74_000),
+    "lines": (101_172, 74_000),
     "files": (409, 330),
-    "lines of code": (49_266, 36_000),
-    "lines of code, core": (33_013, 25_000),
+    "lines of code": (49_278, 36_000),
+    "lines of code, core": (33_025, 25_000),
     "lines of code, graphs": (7_672, 6_000),
     "lines of code, tables": (8_581, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.505, 0.5),
+    "docstring lines a line of code": (0.495, 0.5),
     "import lines a line of code": (0.176, 0.15),
     "`Any` a thousand lines of code": (40.7, 40),
     "`isinstance` a thousand lines of code": (25.3, 14),

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal, norm, poisson
 
 from lamu import memory
 from lamu.families import Ensemble, Gaussian, Point, Product
 from lamu.geometry import Geometry, Retraction, Straight
-from lamu.likelihoods import Bernoulli, Categorical, Scaled
+from lamu.likelihoods import Bernoulli, Categorical, Poisson, Scaled
 from lamu.likelihoods import Gaussian as Noise
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network
@@ -410,3 +410,16 @@ def test_rules_are_saved_and_loaded_and_work_in_chunks(rule: PredictiveRule, tmp
     assert isinstance(deferred, Deferred)
     np.testing.assert_allclose(deferred.mean, pred.mean, rtol=1e-9)
     np.testing.assert_allclose(deferred.epistemic, pred.epistemic, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("wide", [2.0, 7.0, 12.0])
+def test_a_count_whose_log_mean_is_hardly_known_has_its_small_numbers(wide: float) -> None:
+    """A lower end in the hundreds, where half of the mass is below ten: bisection had left them out of reach."""
+    log_rate = 1.0 + wide * norm.ppf((np.arange(401) + 0.5) / 401)
+    pred = MixturePredictive.equal(Poisson(), {}, jnp.asarray(log_rate[:, None, None], jnp.float32))
+    lower, upper = (float(end[0]) for end in pred.interval(0.9))
+    below = lambda y: np.mean(poisson.cdf(y, np.exp(log_rate)))
+    assert (lower, np.signbit(lower)) == (0.0, False)
+    assert below(upper) == pytest.approx(0.9, abs=4e-3)
+    median = float(pred.quantile(0.5)[0])
+    assert below(median - 1) < 0.5 <= below(median)

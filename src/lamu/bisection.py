@@ -14,6 +14,9 @@ __all__ = ["Ends", "bisect", "bisect_closely", "doubled", "halved", "last_within
 Ends = tuple[Array, Array]
 
 
+_FAR = 2.0**12
+
+
 def bisect(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Array:
     """Returns the point between two ends at which a monotone predicate turns from true to false, elementwise."""
     lower, upper = narrowed(is_below, ends, steps)
@@ -45,7 +48,12 @@ def doubled(is_near: Callable[[Array], Array], end: Array, steps: int) -> Array:
 
 def halved(is_below: Callable[[Array], Array], ends: Ends) -> Ends:
     """Returns the ends after one step of the bisection."""
-    middle = (ends[0] + ends[1]) / 2
+    lower, upper = ends
+    # Between ends of unlike size, as of a count whose log mean is hardly known, half of the way leaves small numbers out
+    # of reach: there it is half of the way between their logarithms.
+    far = upper - lower > _FAR * (1.0 + jnp.minimum(jnp.abs(lower), jnp.abs(upper)))
+    between = jnp.sinh((jnp.arcsinh(lower) + jnp.arcsinh(upper)) / 2)
+    middle = jnp.where(far, between, (lower + upper) / 2)
     below = is_below(middle)
     return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
 

@@ -181,7 +181,12 @@ class Predictive(ABC):
 
     def _quantile(self, probability: Number) -> Array:
         spread = 2.0 + 1.0 / (probability * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
-        lower, upper = self.mean - spread * self.std, self.mean + spread * self.std
+        most = jnp.finfo(self.mean.dtype).max / 8  # where a mean or a variance is infinite
+        lower, upper = (
+            jnp.nan_to_num(self.mean + end * spread * self.std, nan=end * most, posinf=most, neginf=-most)
+            for end in (-1.0, 1.0)
+        )
+        lower, upper = jnp.maximum(lower, -most), jnp.minimum(upper, most)
         room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
         lower = jnp.maximum(lower, self.support.lower - room)
         upper = jnp.minimum(upper, self.support.upper + room)
@@ -201,7 +206,7 @@ class Predictive(ABC):
         """Returns the first whole number between two at which a predicate of the distribution function is true."""
         outer = lower - 0.5, upper + 0.5
         found = search(lambda y: ~reached(self.cdf(y)), outer, compiled=not self.deferred, whole=True)
-        return jnp.round(found) + 0.0
+        return _rounded(found)
 
     def prediction_set(self, level: Number = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
@@ -244,10 +249,16 @@ class Predictive(ABC):
         return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
 
+def _rounded(found: Array) -> Array:
+    """Returns whole numbers; the compiler leaves out a sum with zero, by which −0 would become 0."""
+    whole = jnp.round(found)
+    return jnp.where(whole == 0, 0.0, whole)
+
+
 def quantile_in_support(found: Array, probability: Number, support: Support, cdf: Callable[[Array], Array]) -> Array:
     """Returns a quantile that bisection came close to: the whole number or the end of the support that has its mass."""
     if support.discrete:
-        return jnp.round(found) + 0.0
+        return _rounded(found)
     if math.isfinite(support.lower) and support.contains(support.lower):
         least = jnp.full_like(found, support.lower)
         found = jnp.where(cdf(least) < probability, found, least)
