@@ -137,6 +137,7 @@ def test_the_linearised_rule_of_a_noise_with_a_gamma_precision_is_students_t(out
         (Gaussian(), lamu.algorithms.laplace, 8, 1.0, False),  # it integrates over the noise
         (Gaussian(), lamu.algorithms.adam, 8, 1.0, False),  # a point says nothing of what it knows
         (lamu.likelihoods.Bernoulli(), lamu.algorithms.von, 8, 1.0, False),
+        (lamu.likelihoods.StudentT(), lamu.algorithms.laplace, 8, 1.0, True),
     ],
 )
 def test_a_noise_at_a_point_that_few_rows_have_told_is_named(likelihood, algorithm, rows, weight, said) -> None:
@@ -149,6 +150,7 @@ def test_a_noise_at_a_point_that_few_rows_have_told_is_named(likelihood, algorit
     named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
     assert bool(named) is said
     assert all(text.startswith("8 rows tell little of the noise") for text in named)
+    assert all(("Gaussian(scale)" in text) is isinstance(likelihood, Gaussian) for text in named)
 
 
 def test_a_search_says_it_once() -> None:

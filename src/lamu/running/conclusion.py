@@ -207,10 +207,15 @@ def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
     count = float(np.sum(np.asarray(rows.weight)))
     if isinstance(weights, Point) or not isinstance(noise, Point) or not jax.tree.leaves(noise) or count >= _FEW_ROWS:
         return
+    remedy = (
+        "take lamu.regression(x, y) or laplace() of a linear network, which integrate over it, or give the noise "
+        "(Gaussian(scale))"
+        if model.quadratic
+        else "take the algorithm lamu.mcmc.nuts(), whose draws integrate over it"
+    )
     warnings.warn(
         f"{count:.4g} rows tell little of the noise, which is learned as a point, so that intervals are too narrow; "
-        "take lamu.regression(x, y) or laplace() of a linear network, which integrate over it, or give the noise "
-        "(Gaussian(scale))",
+        f"{remedy}",
         FewRows,
         stacklevel=3,
     )
