@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_172, 74_000),
+    "lines": (101_184, 74_000),
     "files": (409, 330),
-    "lines of code": (49_278, 36_000),
-    "lines of code, core": (33_025, 25_000),
-    "lines of code, graphs": (7_672, 6_000),
+    "lines of code": (49_287, 36_000),
+    "lines of code, core": (33_030, 25_000),
+    "lines of code, graphs": (7_676, 6_000),
     "lines of code, tables": (8_581, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.495, 0.5),

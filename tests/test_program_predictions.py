@@ -392,6 +392,30 @@ def test_a_group_that_was_not_fitted_is_refused_and_a_series_is_an_array() -> No
     np.testing.assert_array_equal(pred.mean["y"], posterior.predict({"group": GROUP[4:]}).mean["y"])
 
 
+def test_an_index_below_zero_is_refused_where_the_program_does_not_ask_for_it() -> None:
+    """-1 is pandas' code of a missing category, and JAX's index of the last member."""
+
+    def picked(group, y):
+        a = sample("a", dist.Normal(0, 1).expand([3]).to_event(1))
+        with plate("rows", len(y)):
+            sample("y", dist.Normal(a[group], 1.0), obs=y)
+
+    def asked(group, y):
+        a = sample("a", dist.Normal(0, 1).expand([3]).to_event(1))
+        with plate("rows", len(y)):
+            sample("y", dist.Normal(jnp.where(group < 0, 0.0, a[jnp.maximum(group, 0)]), 1.0), obs=y)
+
+    y = np.arange(4.0)
+    for dtype in (np.int8, np.int32):
+        missing = {"group": np.array([0, 2, -1, 1], dtype), "y": y}
+        with pytest.raises(ValueError, match="group is -1 in row 2, and what the program picks by it has 3 members"):
+            target_of(picked, missing, "rows")
+        assert target_of(asked, missing, "rows").has_rows
+    posterior = posterior_of(picked, {"group": np.array([0, 2, 0, 1]), "y": y}, "rows")
+    with pytest.raises(ValueError, match="group is -1 in row 1"):
+        posterior.predict({"group": np.array([0, -1])})
+
+
 def test_other_questions_are_refused() -> None:
     posterior = posterior_of(line, {"X": X, "y": Y}, "rows")
     with pytest.raises(TypeError, match="at its arguments by name, such as"):

@@ -49,8 +49,8 @@ def doubled(is_near: Callable[[Array], Array], end: Array, steps: int) -> Array:
 def halved(is_below: Callable[[Array], Array], ends: Ends) -> Ends:
     """Returns the ends after one step of the bisection."""
     lower, upper = ends
-    # Between ends of unlike size, as of a count whose log mean is hardly known, half of the way leaves small numbers out
-    # of reach: there it is half of the way between their logarithms.
+    # Between ends of unlike size, as of a count whose log mean is hardly known, half of the way leaves small numbers
+    # out of reach: there it is half of the way between their logarithms.
     far = upper - lower > _FAR * (1.0 + jnp.minimum(jnp.abs(lower), jnp.abs(upper)))
     between = jnp.sinh((jnp.arcsinh(lower) + jnp.arcsinh(upper)) / 2)
     middle = jnp.where(far, between, (lower + upper) / 2)

@@ -133,10 +133,16 @@ def has_whole_numbers(arrays: Mapping[str, Any]) -> bool:
     return any(jnp.issubdtype(value.dtype, jnp.integer) for value in arrays.values())
 
 
+_BELOW_ALL = -(2**30)
+
+
 def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
     """Returns the error of checkify, of indices that a run reads outside of what it picks from."""
+    # -1 is pandas' code of what is missing, and JAX's index of the last member; of one far below zero there is none.
+    whole = {name: value for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.integer)}
+    below = {name: jnp.where(value < 0, _BELOW_ALL, value.astype(jnp.int32)) for name, value in whole.items()}
     try:
-        return checkify.checkify(run, errors=checkify.index_checks)(arrays)[0]
+        return checkify.checkify(run, errors=checkify.index_checks)({**arrays, **below})[0]
     except Exception:  # an operation that checkify does not know, such as the draws of a multinomial
         return None
 
@@ -148,7 +154,8 @@ def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
         return
     at, size = map(int, found.groups())
     of = {name: np.asarray(value) for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.integer)}
-    told = (f"{name} is {at} in row {np.argwhere(v == at)[0][0]}" for name, v in of.items() if v.ndim and at in v)
+    where = {name: np.argwhere(v < 0 if at < 0 else v == at) for name, v in of.items() if v.ndim}
+    told = (f"{name} is {of[name][tuple(rows[0])]} in row {rows[0][0]}" for name, rows in where.items() if len(rows))
     raise ValueError(
         f"{next(told, f'an index is {at}')}, and what the program picks by it has {size} members; give whole numbers "
         f"from 0 to {size - 1}. New members need a plate of their number: make its size an argument of the program"
