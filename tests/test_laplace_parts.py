@@ -255,9 +255,19 @@ def test_the_hessian_where_it_is_positive_and_in_words_where_not() -> None:
 
 
 def test_hessians_are_of_log_concave_likelihoods() -> None:
-    model = Model(Linear(), HeteroscedasticGaussian())
+    model, seen = Model(Linear(), HeteroscedasticGaussian()), []
     with pytest.raises(ValueError, match="not log-concave"):
-        lamu.fit(model, (X, X[:, 0]), laplace(curvature=Hessian()), steps=1)
+        lamu.fit(
+            model, (X, X[:, 0]), laplace(curvature=Hessian()), steps=1, callbacks=[lambda *told: seen.append(told)]
+        )
+    assert not seen, "the error came after the steps"
+
+
+def test_a_density_without_outputs_is_refused_before_the_steps() -> None:
+    density, seen = lamu.LogDensity(lambda theta: -jnp.sum(theta**2), jnp.zeros(2)), []
+    with pytest.raises(TypeError, match=r"take what works on any density, for instance laplace\(curvature=Hessian"):
+        lamu.fit(density, None, laplace(), steps=1, callbacks=[lambda *told: seen.append(told)])
+    assert not seen, "the error came after the steps"
 
 
 def test_parts_that_are_none_are_refused_in_words() -> None:

@@ -33,6 +33,7 @@ from lamu.algorithms.post_hoc.mode_polish import (
 )
 from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, WeightsChoice
 from lamu.compile_once import subkey
+from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.model import Model
 from lamu.objective import Objective
@@ -115,13 +116,17 @@ class Laplace(Wrapper):
         super().check_memory(objective, params)
         check_memory(self._structure_of, self.weights, objective.model, params["network"])
 
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
+        _require_suited(self.curvature, objective)  # before the steps, not after them
+        return super().init(key, objective, batch)
+
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the Gaussian at the mode, which is found to its end before.
         return self.around(self.base.posterior(key, state, objective, data, trace), key, objective, data)
 
     def around(self, point: Posterior, key: RandomKey, objective: Objective, data: Data) -> Posterior:
         """Returns the Gaussian at the mode near a point."""
-        _require_concave(self.curvature, objective)
+        _require_suited(self.curvature, objective)
         # The mode, and the weights of it that the belief is about.
         kept = is_pretrained(objective.model, point, data)
         determined = None if kept else self._determined_beside(point, objective, data)
@@ -400,7 +405,10 @@ def named(structure: AnyStructure) -> str:
     return structure.__name__.lower() if isinstance(structure, type) else str(structure)
 
 
-def _require_concave(curvature: Curvature, objective: Objective) -> None:
+def _require_suited(curvature: Curvature, objective: Objective) -> None:
+    """Raises an error of one sentence for a curvature that the target does not have, or that may be indefinite."""
+    if isinstance(curvature, GaussNewton | AveragedGaussNewton) and not objective.model.has_outputs:
+        _ = objective.model.outputs  # which says what to take
     exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.base, Hessian))
     if not exact or not isinstance(objective.model, Model):
         return
