@@ -44,7 +44,7 @@ def test_warm_up_and_draws_are_one_program(warmup: int, draws: int, monkeypatch:
     asked: set[Any] = set()
 
     def noted(*arguments: Any) -> Any:
-        asked.add(arguments[6:])  # the length, and how many steps a kept draw takes: each pair is a program
+        asked.add(arguments[7:])  # the length, and how many steps a kept draw takes: each pair is a program
         return scan_whole(*arguments)
 
     noted.lower = scan_whole.lower  # pyright: ignore[reportFunctionMemberAccess]

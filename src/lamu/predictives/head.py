@@ -8,6 +8,7 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.compile_once import is_traced
+from lamu.networks.interface import NetworkWrapper
 from lamu.target import Target
 from lamu.typing import Array, Params, State
 
@@ -36,8 +37,8 @@ def head_size(head: Params) -> tuple[int, int]:
 def require_head(model: Target, head: Params, network_state: State, x: Array, outputs: int, name: str) -> None:
     """Raises a TypeError unless every leaf has the outputs for its last axis."""
     network = model.network
-    while (base := getattr(network, "base", None)) is not None:
-        network = base
+    while isinstance(network, NetworkWrapper):
+        network = network.base
     turned = getattr(network, "outputs_first", False)
     for path, leaf in zip(tree.paths(head), jax.tree.leaves(head), strict=True):
         if turned or leaf.ndim < 1 or leaf.shape[-1] != outputs:

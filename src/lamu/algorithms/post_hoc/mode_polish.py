@@ -149,13 +149,16 @@ def dispersions_around(point: Posterior, objective: Objective, data: Data) -> Pa
         return None
     start, rows = tree.ravel(first), rows_at_once(Diagonal, evaluated(objective, state), params, data, _ROWS)
     batches = [(batch, _outputs_of(model, params, state, batch)) for batch in data.batches(rows)]
-    scale = objective.data_size * objective.likelihood_power / math.fsum(float(batch.count) for batch, _ in batches)
+    counted = math.fsum(float(batch.count) for batch, _ in batches)
+    scale = float(objective.data_size) * float(objective.likelihood_power) / counted
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         at = jnp.asarray(values, start[0].dtype)
         parts = [_dispersion_loss(at, model, first, batch, f) for batch, f in batches]
         prior = _dispersion_prior(at, model, first)
-        value, slope = (scale * sum(np.asarray(part[k], float) for part in parts) + prior[k] for k in (0, 1))
+        value, slope = (
+            scale * sum(np.asarray(part[k], float) for part in parts) + np.asarray(prior[k], float) for k in (0, 1)
+        )
         return float(value), np.asarray(slope, float)
 
     best = minimize(loss, np.asarray(start[0], float), jac=True, method="L-BFGS-B").x
