@@ -108,11 +108,16 @@ def pytest_runtest_logfinish(nodeid: str, location: tuple[str, int | None, str])
         jax.clear_caches()
 
 
+NIGHT = set(Path(__file__).with_name("night.txt").read_text(encoding="utf-8").splitlines())
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves to the night all cases but the first and the last of a test that is marked `sampled`."""
+    """Leaves to the night the cases of night.txt, and all but the first and the last of a test marked `sampled`."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
+        if item.nodeid in NIGHT:
+            item.add_marker(pytest.mark.stress)
         if item.get_closest_marker("sampled"):
             cases.setdefault(item.nodeid.split("[")[0], []).append(item)
     for of_test in cases.values():

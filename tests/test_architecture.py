@@ -214,3 +214,13 @@ def test_a_file_that_is_not_there_is_found() -> None:
         "scores/",
         "running/gone.py",
     }
+
+
+def test_what_is_left_to_the_night_is_there() -> None:
+    """A renamed test would run by day again, unseen."""
+    folder = Path(__file__).parent
+    lines = (folder / "night.txt").read_text(encoding="utf-8").splitlines()[1:]
+    assert lines == sorted(set(lines))
+    for line in lines:
+        file, function = line.split("[")[0].split("::")
+        assert f"\ndef {function}(" in (folder.parent / file).read_text(encoding="utf-8"), line
