@@ -180,6 +180,12 @@ def test_steps_of_small_networks_are_compiled_lightly_and_not_of_chains(monkeypa
     called.clear()
     lamu.fit(MODEL, (X, Y), lamu.mcmc.sgld(chains=1, warmup=2, draws=3), batch_size=4)
     assert "scan_batches" in called
+    called.clear()
+    recurrent = lamu.Model(
+        lamu.networks.LSTM((4,)), lamu.likelihoods.Gaussian(1.0)
+    )  # whose weights a row uses many times
+    lamu.fit(recurrent, (np.repeat(X[:, None], 3, axis=1), Y), SGD, steps=3, batch_size=4)
+    assert "scan_batches" in called
 
 
 def test_long_runs_are_blocks_of_whole_epochs() -> None:

@@ -22,7 +22,8 @@ from lamu.families import Draws, Family
 from lamu.families.interface import independent_draws, told
 from lamu.likelihoods import Scaled
 from lamu.model import Model, located
-from lamu.networks import MLP, Linear, Network, Standardised
+from lamu.networks import Network, Standardised
+from lamu.networks.multilayer import is_dense
 from lamu.objective import Objective
 from lamu.predictives import Predictive, PredictiveRule, Sampled
 from lamu.predictives.lazy import predictive
@@ -353,7 +354,7 @@ class Posterior:
         if isinstance(network, Standardised):
             return np.shape(network.shift)
         draw = jax.eval_shape(self.belief.sample, self.key)
-        whole = _is_dense(network) and self.model.frozen is None and isinstance(draw, Mapping)
+        whole = is_dense(network) and self.model.frozen is None and isinstance(draw, Mapping)
         return _row_shape(network, draw["network"]) if whole else None
 
 
@@ -504,7 +505,7 @@ def require_whole(posterior: Posterior) -> None:
             for where, dtype in named
             if ".statistics" not in where and (".mean" in where or jnp.issubdtype(dtype, np.floating))
         }
-        if len(kinds) > 1 and _is_dense(posterior.model.network):
+        if len(kinds) > 1 and is_dense(posterior.model.network):
             raise ValueError(f"the numbers of its belief are {' and '.join(sorted(kinds))}")
 
 
@@ -527,7 +528,7 @@ def _require_network(model: Model, draw: object, network_state: State) -> None:
         raise ValueError("its frozen weights are no arrays by name")
     if model.frozen is not None:
         return
-    dense = _is_dense(model.network)
+    dense = is_dense(model.network)
     if not isinstance(draw, Mapping) or set(draw) != {"network", "likelihood"}:
         if dense:
             raise ValueError("its belief is not about the weights of a network")
@@ -573,7 +574,7 @@ def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: DTypeLike)
 
 def _numbers_of_outputs(model: Model, weights: Any) -> list[int]:
     """Returns how many outputs a network may have: as many as its last layer says, if not what the likelihood does."""
-    if _is_dense(model.network):
+    if is_dense(model.network):
         return [weights["layers"][max(weights["layers"], key=int)]["kernel"].shape[-1]]
     if model.has_classes:
         return [model.likelihood.outputs(np.zeros(1, int))]
@@ -585,7 +586,7 @@ def _numbers_of_outputs(model: Model, weights: Any) -> list[int]:
 
 def _row_shape(network: Any, weights: Any) -> tuple[int, ...] | None:
     """Returns the shape of a row: of the constants that standardise it, else the width of the first dense layer."""
-    dense = _is_dense(network)
+    dense = is_dense(network)
     width = None
     if dense:
         layers = weights.get("layers") if isinstance(weights, Mapping) else None
@@ -598,10 +599,3 @@ def _row_shape(network: Any, weights: Any) -> tuple[int, ...] | None:
     if width is not None and math.prod(shape) != width:
         raise ValueError(f"its network takes {width} inputs, and is standardised for {shape}")
     return shape
-
-
-def _is_dense(network: object) -> bool:
-    """Whether a network has dense layers alone, whose weights tell its inputs."""
-    while isinstance(network, Standardised):
-        network = network.base
-    return isinstance(network, Linear | MLP)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from lamu.networks.dropout import UnitNoise, require_noise
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.normalisation import NormaliserPass
+from lamu.networks.wrapper import Standardised
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
@@ -238,3 +239,10 @@ def _flat(x: Array, params: Params) -> Array:
 
 def _inputs(x: Array) -> int:
     return math.prod(x.shape[1:])
+
+
+def is_dense(network: object) -> bool:
+    """Whether a network has dense layers alone: their weights tell its inputs, and a row uses each of them once."""
+    while isinstance(network, Standardised):
+        network = network.base
+    return isinstance(network, Linear | MLP)

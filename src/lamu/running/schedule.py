@@ -19,6 +19,7 @@ from lamu.convergence import FARTHEST_MEAN, Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
+from lamu.networks.multilayer import is_dense
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.rate import over
@@ -266,8 +267,10 @@ class Steps:
         return program, (self.algorithm, state, self.objective, rows, start, size, *keys, *how)
 
     def _is_small(self, state: State, rows: int) -> bool:
-        """Whether compiling the steps takes longer than most runs of them: small networks, but not long chains."""
-        return self.traits.length is None and memory.bytes_of(state) * rows <= _SMALL
+        """Whether compiling the steps takes longer than most runs: of small dense networks, but not of chains."""
+        model = self.objective.model
+        once = not model.has_outputs or is_dense(model.network)  # how often a row uses each weight
+        return once and self.traits.length is None and memory.bytes_of(state) * rows <= _SMALL
 
     def _sweeps_of_messages(self, rows: Batch) -> bool:
         """Whether the steps are sweeps of messages, but over documents, which run a third slower when not optimised."""
