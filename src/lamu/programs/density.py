@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import checkify
 from jax.scipy.special import logsumexp
 from numpyro import handlers
@@ -139,8 +140,12 @@ _BELOW_ALL = -(2**30)
 def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
     """Returns the error of checkify, of indices that a run reads outside of what it picks from."""
     # -1 is pandas' code of what is missing, and JAX's index of the last member; of one far below zero there is none.
-    whole = {name: value for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.integer)}
-    below = {name: jnp.where(value < 0, _BELOW_ALL, value.astype(jnp.int32)) for name, value in whole.items()}
+    signed = {name: value for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.signedinteger)}
+    below = {
+        name: jnp.where(value < 0, _BELOW_ALL, value.astype(jnp.int32))
+        for name, value in signed.items()
+        if isinstance(value, Tracer) or (np.asarray(value) < 0).any()
+    }
     try:
         return checkify.checkify(run, errors=checkify.index_checks)({**arrays, **below})[0]
     except Exception:  # an operation that checkify does not know, such as the draws of a multinomial
