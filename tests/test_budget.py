@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_206, 74_000),
+    "lines": (101_207, 74_000),
     "files": (409, 330),
-    "lines of code": (49_301, 36_000),
-    "lines of code, core": (33_040, 25_000),
+    "lines of code": (49_302, 36_000),
+    "lines of code, core": (33_041, 25_000),
     "lines of code, graphs": (7_680, 6_000),
     "lines of code, tables": (8_581, 5_000),
     "lines of code, outside of the library": (0, 0),

@@ -422,11 +422,12 @@ class _Form:
 
 def _mean(rows: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
     rows, weight = rows[weight > 0], weight[weight > 0]
-    n, share = len(rows), weight / weight.sum()
+    n = len(rows)
+    counts = weight * (n / weight.sum())
     if not np.isfinite(rows).all():  # a target that the prediction holds impossible, or a mean that is not finite
-        return float(sum((rows * share).tolist())), np.full(1, np.nan)
+        return float(sum((rows * counts).tolist())) / n, np.full(1, np.nan)
     value = float(np.average(rows, weights=weight))
-    return value, (rows - value) * share * np.sqrt(n / (n - 1)) if n > 1 else np.full(1, np.nan)
+    return value, (rows - value) * counts / np.sqrt(n * (n - 1)) if n > 1 else np.full(1, np.nan)
 
 
 def _root_mean(rows: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
