@@ -249,11 +249,10 @@ _WORTH = 0.01  # nats a row that are worth a word: draws of a prediction, of whi
 def say_worse_than_mean(found: Fit, held: Arrays | None) -> None:
     """Warns of a belief that predicts the rows set aside worse than the point at its mean."""
     posterior = found.posterior
-    mean = getattr(posterior.belief, "mean", None)  # a belief with several modes has none
-    if held is None or mean is None or not isinstance(posterior.model, Model) or is_certain(posterior.belief):
+    if held is None or not isinstance(posterior.model, Model) or is_certain(posterior.belief):
         return
-    weight = np.asarray(held.weight, float)
-    if np.sum(weight > 0) < _FEW_ROWS:
+    mean, weight = getattr(posterior.belief, "mean", None), np.asarray(held.weight, float)
+    if mean is None or np.sum(weight > 0) < _FEW_ROWS:  # a belief with several modes has no mean
         return
     rule = posterior.rule if isinstance(posterior.rule, OwnStatistics) else Sampled()
     of_mean = row_losses(replace(posterior, belief=Point(mean), rule=rule), held)
