@@ -19,6 +19,7 @@ from lamu.convergence import FARTHEST_MEAN, Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
+from lamu.model import Model
 from lamu.networks.multilayer import is_dense
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
@@ -269,7 +270,7 @@ class Steps:
     def _is_small(self, state: State, rows: int) -> bool:
         """Whether compiling the steps takes longer than most runs: of small dense networks, but not of chains."""
         model = self.objective.model
-        once = not model.has_outputs or is_dense(model.network)  # how often a row uses each weight
+        once = not isinstance(model, Model) or is_dense(model.network)  # how often a row uses each weight
         return once and self.traits.length is None and memory.bytes_of(state) * rows <= _SMALL
 
     def _sweeps_of_messages(self, rows: Batch) -> bool:
