@@ -241,3 +241,25 @@ def test_the_unit_of_a_neural_linear_prior_is_the_noise_at_weights_that_arrived(
     posterior = lamu.fit(model, (x, y), lamu.algorithms.neural_linear(), epochs=0).posterior
     residuals = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
     np.testing.assert_allclose(posterior.predict(x).std.mean(), residuals.std(), rtol=0.1)
+
+
+def test_the_noise_around_weights_that_arrived_hears_weights_and_offsets() -> None:
+    """A row of weight two is the row twice, and an offset is a part of what is predicted."""
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(60, 3)), np.array([[1.0], [2.0], [-1.0]])
+    times, offset = np.where(np.arange(60) < 30, 3, 1), rng.normal(size=60)
+    y = (x @ kernel)[:, 0] + offset + np.where(times == 3, 0.1, 0.5) * rng.normal(size=60)
+    network = lamu.networks.Trained(
+        lambda theta, x: x @ theta["kernel"], {"kernel": jnp.asarray(kernel)}, head="kernel"
+    )
+    model = lamu.Model(network, lamu.likelihoods.Gaussian(), lamu.priors.Normal(1.0))
+
+    def log_scale(**data: np.ndarray) -> np.ndarray:
+        belief = lamu.fit(model, data, lamu.algorithms.laplace(), epochs=0).posterior.belief
+        return np.asarray(belief.mean["likelihood"]["log_scale"])
+
+    rows = np.repeat(np.arange(60), times)
+    written = log_scale(x=x[rows], y=y[rows], offset=offset[rows])
+    np.testing.assert_allclose(log_scale(x=x, y=y, offset=offset, weight=times.astype(float)), written, atol=1e-3)
+    assert np.all(log_scale(x=x, y=y, offset=offset) - written > 0.1)
+    assert np.all(log_scale(x=x, y=y, weight=times.astype(float)) - written > 0.5)
