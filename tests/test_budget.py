@@ -29,7 +29,7 @@ BUDGETS = {  # the ceiling, and the goal
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.495, 0.5),
     "import lines a line of code": (0.176, 0.15),
-    "`Any` a thousand lines of code": (40.5, 40),
+    "`Any` a thousand lines of code": (39.7, 40),
     "`isinstance` a thousand lines of code": (25.2, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),

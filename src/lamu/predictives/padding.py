@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,10 +57,10 @@ class _Layout:
 class Opened(NamedTuple):
     """A preparation as its arrays and its form, with the sizes that are known for rows of a shape."""
 
-    prepared: Any
-    leaves: list[Any]
-    form: Any
-    sizes: dict[Any, Any]
+    prepared: RowWise
+    leaves: list[Array]
+    form: _Layout
+    sizes: dict[Hashable, _Size | None]
 
 
 class _Size(NamedTuple):
@@ -71,7 +71,7 @@ class _Size(NamedTuple):
     most: int
 
 
-def opened(prepared: Any) -> Opened | None:
+def opened(prepared: object) -> Opened | None:
     """Returns a preparation of which there are programs; None for another one."""
     if not isinstance(prepared, RowWise) or is_traced():
         return None
@@ -87,7 +87,7 @@ def opened(prepared: Any) -> Opened | None:
 
 
 @functools.lru_cache(maxsize=_KNOWN)
-def _sizes(form: Any, kinds: tuple[Any, ...]) -> dict[Any, Any]:
+def _sizes(form: _Layout, kinds: tuple[Hashable, ...]) -> dict[Hashable, _Size | None]:
     """The sizes of all preparations of a form, which are many where each prediction has a key of its own."""
     return {}
 
@@ -109,7 +109,7 @@ def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | No
 
 
 @functools.partial(jax.jit, static_argnames="form")
-def _predicted(leaves: list[Any], x: Array, offset: Array | None, form: Any) -> tuple[Any, Array]:
+def _predicted(leaves: list[Array], x: Array, offset: Array | None, form: _Layout) -> tuple[Predictive, Array]:
     """The predictive, and its mean, which is asked for most often."""
     pred = form.structure.unflatten(leaves).at(x, offset)
     return pred, pred.mean
@@ -128,9 +128,9 @@ def _size(ready: Opened, x: Rows, offset: Rows | None) -> _Size | None:
 
 
 def _found_size(ready: Opened, x: Rows, offset: Rows | None, rows: int) -> _Size | None:
-    room = ready.prepared.room(*_shapes((x, offset), rows), rows)
+    room = ready.prepared.room(*_shapes((x, offset), rows), rows=rows)
     rows = rows if is_spread(x) else block(rows, min(room, rows))
-    part = jax.eval_shape(functools.partial(_predicted, form=ready.form), ready.leaves, *_shapes((x, offset), rows))[0]
+    part, _ = _predicted.eval_shape(ready.leaves, *_shapes((x, offset), rows), form=ready.form)
     if type(part) not in _ROW_FIELDS:
         return None
     of_rows = [getattr(part, name) for name in _ROW_FIELDS[type(part)]]
@@ -146,19 +146,19 @@ def _shapes(rows: PyTree, count: int) -> PyTree:
 class _Padded(NamedTuple):
     """The blocks of padded rows behind a predictive: asked by programs, of which answers are kept."""
 
-    parts: list[Any]
+    parts: list[Predictive]
     total: int
     size: int
-    found: dict[str, list[Any]]  # answers of blocks
-    answers: dict[str, Any]  # put together
+    found: dict[str, list[PyTree]]  # answers of blocks
+    answers: dict[str, PyTree]  # put together
 
-    def joined(self, blocks: list[Any], axis: int) -> Any:
+    def joined(self, blocks: list[PyTree], axis: int) -> PyTree:
         """Returns what the blocks answer as one, without the rows that fill them."""
         if self.total == self.size:
             return blocks[0]
         return jax.tree.map(lambda *leaves: joined_blocks(leaves, self.total, axis), *blocks)
 
-    def ask(self, question: str, arguments: tuple[Any, ...], axis: int, columns: PyTree = None) -> Any:
+    def ask(self, question: str, arguments: tuple[object, ...], axis: int, columns: PyTree = None) -> PyTree:
         """Returns the answer to a question of the blocks; columns are cut as the rows are."""
         cut = [()] * len(self.parts) if columns is None else list(padded_blocks((columns,), self.total, self.size))
         blocks = [_answer(part, question, *rows, *arguments) for part, rows in zip(self.parts, cut, strict=True)]
@@ -166,7 +166,7 @@ class _Padded(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _answer(part: Predictive, question: str, *arguments: Any) -> PyTree:
+def _answer(part: Predictive, question: str, *arguments: object) -> PyTree:
     if question == "moments":
         return {name: getattr(part, name) for name in _MOMENTS}
     member = getattr(part, question)
@@ -198,7 +198,7 @@ def by_programs(pred: Any) -> Any:
     return _backed(_Padded([part], count, size, {}, {}))
 
 
-def drawn(pred: Predictive, key: RandomKey, n: int, first: Any) -> PyTree | None:
+def drawn(pred: Predictive, key: RandomKey, n: int, first: Array | int) -> PyTree | None:
     """Returns draws by a program of padded rows, `[n, N, ...]`; None of a predictive that has none."""
     rows = _rows_behind(pred)
     if rows is None or len(rows.parts) > 1:
@@ -207,7 +207,7 @@ def drawn(pred: Predictive, key: RandomKey, n: int, first: Any) -> PyTree | None
 
 
 @functools.partial(jax.jit, static_argnames="n")
-def _drawn(part: Predictive, key: RandomKey, n: int, first: Any) -> PyTree:
+def _drawn(part: Predictive, key: RandomKey, n: int, first: Array | int) -> PyTree:
     return part.sample(key, n, first)
 
 
@@ -251,9 +251,9 @@ def _rows_behind(pred: Predictive) -> _Padded | None:
     return None if rows is None or is_traced() else rows
 
 
-def _answered(plain: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+def _answered(plain: Callable[[Predictive], PyTree], name: str) -> Callable[[Predictive], PyTree]:
     @functools.wraps(plain)
-    def answer(self: Any) -> Any:
+    def answer(self: Predictive) -> PyTree:
         rows = _rows_behind(self)
         if rows is None:
             return plain(self)
@@ -269,9 +269,9 @@ def _answered(plain: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
     return answer
 
 
-def _of_targets(plain: Callable[..., Any], name: str, axis: int) -> Callable[..., Any]:
+def _of_targets(plain: Callable[..., PyTree], name: str, axis: int) -> Callable[..., PyTree]:
     @functools.wraps(plain)
-    def answer(self: Any, y: Any) -> Any:
+    def answer(self: Predictive, y: PyTree) -> PyTree:
         rows = _rows_behind(self)
         if rows is None or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(y)):
             return plain(self, y)
@@ -283,9 +283,9 @@ def _of_targets(plain: Callable[..., Any], name: str, axis: int) -> Callable[...
     return answer
 
 
-def _of_numbers(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _of_numbers(plain: Callable[..., PyTree], name: str) -> Callable[..., PyTree]:
     @functools.wraps(plain)
-    def answer(self: Any, *numbers: Any) -> Any:
+    def answer(self: Predictive, *numbers: object) -> PyTree:
         rows = _rows_behind(self)
         if rows is None or any(isinstance(number, Tracer) for number in numbers):
             return plain(self, *numbers)
@@ -294,7 +294,7 @@ def _of_numbers(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
     return answer
 
 
-def _row_field(self: Any, name: str) -> Any:
+def _row_field(self: Predictive, name: str) -> PyTree:
     """Returns an array of rows that is read for the first time."""
     rows, fields = vars(self).get("_padded"), _ROW_FIELDS.get(type(self), {})
     if rows is None or name not in fields:
