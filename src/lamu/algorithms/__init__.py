@@ -1,4 +1,4 @@
-"""Algorithms: recipes of the Bayesian learning rule, one folder or file a kind of belief."""
+"""Algorithms of the Bayesian learning rule: recipes grouped in files and folders by the kind of posterior."""
 
 from typing import TYPE_CHECKING
 

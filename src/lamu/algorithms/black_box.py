@@ -1,4 +1,4 @@
-"""Algorithms that look at values of the loss alone."""
+"""Black-box algorithms, which use values of the loss and no gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["BlackBox", "BlackBoxState", "igo", "natural_search_gradient", "utili
 
 @record
 class BlackBoxState:
-    """What the next step needs."""
+    """State of a search between steps."""
 
     count: Numeric  # steps taken
     mean: Params  # m
@@ -34,18 +34,18 @@ class BlackBoxState:
 
 @record
 class BlackBox(Runnable):
-    """The algorithm that `igo` makes."""
+    """Algorithm of `igo`."""
 
     learning_rate: Rate  # ρ of the mean
-    precision_rate: Rate | None = None  # ρ of the precision; None for that which depends on the number of parameters
-    # How many points a step looks at; None for a number that depends on that of the parameters.
+    precision_rate: Rate | None = None  # ρ of the precision; None for a default by the number of parameters
+    # Number of points a step; None for the default, which depends on the number of parameters.
     samples: int | None = static(default=None)
     init_scale: Number = 1.0  # the standard deviation of the search at the start
     geometry: Geometry = Retraction()  # how the precision moves
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says.
+        # Minibatches, for as long as the caller says.
         return Traits()
 
     @property
@@ -59,7 +59,7 @@ class BlackBox(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> BlackBoxState:
-        # Returns a round search distribution around the initial parameters.
+        # Returns an isotropic search distribution around the initial parameters.
         params, network_state = objective.model.init(key, batch)
         precision = 1.0 / self.init_scale**2
         return BlackBoxState(
@@ -70,46 +70,48 @@ class BlackBox(Runnable):
         )
 
     def search(self, state: BlackBoxState) -> Gaussian:
-        """Returns the distribution that points are drawn from, its precision factored."""
+        """Returns the search distribution, with its precision factored."""
         return Gaussian(state.mean, state.precision.factored())
 
     def step(
         self, key: RandomKey, state: BlackBoxState, batch: Batch, objective: Objective
     ) -> tuple[BlackBoxState, Info]:
-        # Returns the state after one look at some points.
+        # Returns the state after one step on a sample of points.
         dimension = tree.dimension(state.mean)
         count = self.samples or 4 + math.floor(3 * math.log(dimension))
         loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
         draw_key, layer_key = jax.random.split(key)
         root = self.search(state)
         draws = root.draws(draw_key, count)
-        # All points meet the same noise of random layers, so that their ranks compare.
+        # All points share the noise of random layers, so that their losses can be ranked.
         losses = jax.lax.map(lambda theta: loss.value(theta, {}, jax.random.clone(layer_key))[0], draws)
-        pull, bend = natural_search_gradient(root, draws, utilities(losses))
+        mean_change, covariance_change = natural_search_gradient(root, draws, utilities(losses))
 
         rate = self.learning_rate(state.count)
-        own = (9.0 + 3.0 * math.log(dimension)) / (5.0 * dimension * math.sqrt(dimension))
-        precision_rate = own if self.precision_rate is None else self.precision_rate(state.count)
-        # −S dΣ S is how the precision moves with the covariance.
-        curved = Dense(state.precision.matrix - state.precision.matrix @ bend @ state.precision.matrix)
+        default_rate = (9.0 + 3.0 * math.log(dimension)) / (5.0 * dimension * math.sqrt(dimension))
+        precision_rate = default_rate if self.precision_rate is None else self.precision_rate(state.count)
+        # The change of the precision that belongs to a change dΣ of the covariance is −S dΣ S.
+        precision_change = Dense(
+            state.precision.matrix - state.precision.matrix @ covariance_change @ state.precision.matrix
+        )
         state = BlackBoxState(
             count=state.count + 1,
-            mean=tree.add(state.mean, pull, rate),
-            precision=self.geometry.move(state.precision, curved, precision_rate),
+            mean=tree.add(state.mean, mean_change, rate),
+            precision=self.geometry.move(state.precision, precision_change, precision_rate),
             network_state=state.network_state,
         )
-        moved = tree.dot(pull, root.precision.matvec(pull))
-        return state, Info(loss=jnp.mean(losses), residual=jnp.sqrt(jnp.maximum(moved, 0.0)))
+        step_norm = tree.dot(mean_change, root.precision.matvec(mean_change))
+        return state, Info(loss=jnp.mean(losses), residual=jnp.sqrt(jnp.maximum(step_norm, 0.0)))
 
     def posterior(
         self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the point m: without an entropy the search distribution is no posterior.
+        # Returns the point m: without the entropy term the search distribution is not a posterior.
         return Posterior.of(objective, Point(state.mean), state.network_state, key)
 
 
 def utilities(losses: Array) -> Array:
-    """Returns the weights of some points by the ranks of their losses, best first; they sum to zero."""
+    """Returns the utilities of points by the ranks of their losses, best first; they sum to zero."""
     # \[ u_i = \frac{\max(0,\, \log(n/2 + 1) - \log i)}{\sum_j \max(0,\, \log(n/2 + 1) - \log j)} - \frac1n \]
     #
     # Source: Glasmachers, Schaul, Sun, Wierstra & Schmidhuber (2010), "Exponential natural evolution strategies".
@@ -120,7 +122,7 @@ def utilities(losses: Array) -> Array:
 
 
 def natural_search_gradient(belief: Gaussian, draws: Params, weights: Array) -> tuple[Params, Array]:
-    r"""Returns the natural gradient of \(E_q[u]\) by score functions, as changes of mean and covariance."""
+    r"""Returns the natural gradient of \(E_q[u]\) by the score function, as changes of mean and covariance."""
     # \[ dm = \sum_i u_i\, (\theta_i - m), \qquad d\Sigma = \sum_i u_i\, \big( (\theta_i - m)(\theta_i - m)^\top -
     # \Sigma
     #    \big) \]
@@ -140,18 +142,18 @@ def igo(
     samples: int | None = None,
     init_scale: float = 1.0,
 ) -> BlackBox:
-    r"""Information-geometric optimisation: a Gaussian that searches for the minimum of a loss without a gradient.
+    r"""Information-geometric optimisation: minimises a loss without its gradient by a Gaussian search distribution.
 
     With n points \(\theta_i \sim N(m, S^{-1})\) and utilities \(u_i\) of the ranks of their losses (`utilities`),
 
     \[ m \leftarrow m + \rho_m \sum_i u_i (\theta_i - m), \qquad
        S \leftarrow S - \rho_S\, S \Big[ \sum_i u_i \big( (\theta_i - m)(\theta_i - m)^\top - S^{-1} \big) \Big] S \]
 
-    the precision by the retraction. It is the rule with a score function for the gradient, and its natural gradient is
+    the precision by the retraction. It is the rule with the score-function estimator, and its natural gradient is
     that of exponential natural evolution strategies (xNES). n values of the loss and no gradient a step, and a
     factorisation of cubic cost: for up to some hundred parameters. Ranks do not change when the loss is transformed.
 
-    Departures from the rule: ranks in the place of losses; the entropy is dropped, so that the search ends at a point;
+    Departures from the rule: ranks instead of losses; the entropy is dropped, so that the search ends at a point;
     two rates; the retraction.
 
     Args:

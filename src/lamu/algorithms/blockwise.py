@@ -1,4 +1,4 @@
-"""An algorithm made of algorithms, one for each part of the parameters."""
+"""Block updates: one algorithm for each block of the parameters."""
 
 from __future__ import annotations
 
@@ -25,194 +25,200 @@ __all__ = ["Blocks", "blocks", "owners", "rest_of"]
 
 
 def owners(patterns: tuple[str, ...], coordinates: Params, held: tuple[str, ...] = ()) -> PyTree:
-    """Returns the number of the part of every leaf, a tree like the coordinates."""
+    """Returns a tree like the coordinates with each leaf's block number."""
     numbers = {pattern: number for number, pattern in enumerate(patterns)}
-    found = tree.by_pattern(numbers, coordinates)
+    numbered = tree.by_pattern(numbers, coordinates)
     for pattern, number in numbers.items():
-        if number not in jax.tree.leaves(found) and not any(tree.matches(path, pattern) for path in held):
+        if number not in jax.tree.leaves(numbered) and not any(tree.matches(path, pattern) for path in held):
             tree.require_matches((pattern,), coordinates)
             raise ValueError(f"every leaf of the block {pattern!r} belongs to a block before it; put {pattern!r} first")
-    return found
+    return numbered
 
 
 def rest_of(owner: PyTree, number: int, coordinates: Params) -> Params:
-    """Returns the leaves of all other parts, with None at those of one."""
+    """Returns the leaves of all other blocks, with None at those of this block."""
     return jax.tree.map(lambda k, leaf: None if k == number else leaf, owner, coordinates)
 
 
 # \[ q(\theta) = \prod_k q_k(\theta_k), \qquad
 #    q_k \leftarrow \mathrm{step}_k\big(q_k;\; E_{q_{-k}}[\ell(\theta_k, \theta_{-k})]\big) \]
 #
-# The rule for a product of families is one step for each factor, of the loss in expectation over the others: exact
-# messages take it at the others' μ, and gradients at one draw of them.
+# For a product of families the rule takes one step for each factor, on the expectation of the loss over the others:
+# exact messages take it at the others' μ, gradients at one sample of them.
 
 
-_DRAWS = 1 << 16  # the keys of draws of the others lie beyond those of the parts
+_DRAWS = 1 << 16  # keys for samples of the other blocks start beyond those of the blocks
 
 
 @record
 class Blocks(Runnable):
-    """The algorithm that `blocks` makes; its state is a tuple of theirs."""
+    """Algorithm of `blocks`; its state is the tuple of the blocks' states."""
 
-    algorithms: tuple[Algorithm, ...]  # one for each part
-    patterns: tuple[str, ...] = static()  # the path patterns of the parts, the first that matches a leaf counting
+    algorithms: tuple[Algorithm, ...]  # one for each block
+    patterns: tuple[str, ...] = static()  # the path patterns of the blocks; a leaf belongs to the first that matches
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says.
+        # Minibatches, for as long as the caller says.
         return Traits(messages=any(algorithm.traits.messages for algorithm in self.algorithms))
 
     @property
     def choices(self) -> Choices:
-        # The row of the table: what the parts choose, one after the other.
+        # The row of the table: the blocks' choices in order.
         rows = [algorithm.choices for algorithm in self.algorithms]
-        told = lambda values: " × ".join(dict.fromkeys(values))
+        joined = lambda values: " × ".join(dict.fromkeys(values))
         departures = tuple(dict.fromkeys(name for row in rows for name in row.departures))
         return Choices(
-            told(row.family for row in rows),
-            told(row.expectation for row in rows),
-            told(row.curvature for row in rows),
-            told(row.geometry for row in rows),
+            joined(row.family for row in rows),
+            joined(row.expectation for row in rows),
+            joined(row.curvature for row in rows),
+            joined(row.geometry for row in rows),
             departures,
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[State, ...]:
-        # Returns the states of the parts, each beside the others' first parameters.
+        # Returns the states of the blocks, each with the others at their initial parameters.
         params, _ = objective.model.init(jax.random.clone(key), batch)
         owners(self.patterns, params["network"], tuple(tree.paths(objective.model.frozen)))
         states = []
         for number, algorithm in enumerate(self.algorithms):
-            beside = self._beside(objective, number, params["network"], params["likelihood"], ())
-            states.append(algorithm.init(jax.random.clone(key), beside, batch))
+            conditional = self._conditional(objective, number, params["network"], params["likelihood"], ())
+            states.append(algorithm.init(jax.random.clone(key), conditional, batch))
         return tuple(states)
 
     def step(
         self, key: RandomKey, state: tuple[State, ...], batch: Batch, objective: Objective
     ) -> tuple[tuple[State, ...], Info]:
-        # Returns the states after a step of every part: gradients from where all stand, then messages in order.
+        # Returns the states after a step of every block: gradient steps from the same state, then messages in order.
         if len(state) == 1:
-            alone, info = self.algorithms[0].step(key, state[0], batch, objective)
-            return (alone,), info
-        known = [self._posterior(jax.random.clone(key), k, one, objective) for k, one in enumerate(state)]
+            only_state, info = self.algorithms[0].step(key, state[0], batch, objective)
+            return (only_state,), info
+        posteriors = [self._posterior(jax.random.clone(key), k, part, objective) for k, part in enumerate(state)]
         new, infos = list(state), list[Any]([None] * len(state))
         for number in sorted(range(len(state)), key=lambda k: self.algorithms[k].traits.messages):
             algorithm = self.algorithms[number]
             own = jax.random.clone(key) if number == 0 else jax.random.fold_in(key, number)
-            drawn = [
-                self._drawn(jax.random.fold_in(own, _DRAWS + k), k, known[k], objective) for k in range(len(state))
+            samples = [
+                self._sample(jax.random.fold_in(own, _DRAWS + k), k, posteriors[k], objective)
+                for k in range(len(state))
             ]
-            beliefs = tuple(_network(posterior.belief) for k, posterior in enumerate(known) if k != number)
-            beside = self._beside(objective, number, united(drawn), _dispersions(known[self._first]), beliefs)
-            new[number], infos[number] = algorithm.step(own, state[number], batch, beside)
+            beliefs = tuple(_network(posterior.belief) for k, posterior in enumerate(posteriors) if k != number)
+            conditional = self._conditional(
+                objective, number, united(samples), _dispersions(posteriors[self._first]), beliefs
+            )
+            new[number], infos[number] = algorithm.step(own, state[number], batch, conditional)
             if algorithm.traits.messages:
-                known[number] = self._posterior(jax.random.clone(key), number, new[number], objective)
-            elif number == self._last_gradient:  # messages are of where the gradients have gone
-                known = [self._posterior(jax.random.clone(key), k, one, objective) for k, one in enumerate(new)]
+                posteriors[number] = self._posterior(jax.random.clone(key), number, new[number], objective)
+            elif number == self._last_gradient:  # messages use the beliefs after the gradient steps
+                posteriors = [self._posterior(jax.random.clone(key), k, part, objective) for k, part in enumerate(new)]
         squared = jnp.stack([jnp.square(jnp.asarray(info.residual, infos[0].loss.dtype)) for info in infos])
         return tuple(new), Info(loss=infos[self._first].loss, residual=jnp.sqrt(jnp.sum(squared)))
 
     def preview(self, key: RandomKey, state: tuple[State, ...], objective: Objective) -> Posterior:
-        # Returns the product of what the parts' states stand for.
+        # Returns the product of the blocks' current posteriors.
         keys = [jax.random.clone(key), *(jax.random.fold_in(key, k) for k in range(1, len(state)))]
-        return self._joined(objective, [self._posterior(keys[k], k, one, objective) for k, one in enumerate(state)])
+        return self._joined(objective, [self._posterior(keys[k], k, part, objective) for k, part in enumerate(state)])
 
     def posterior(
         self, key: RandomKey, state: tuple[State, ...], objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the product of the parts' beliefs, with the dispersions of the first part that has any.
+        # Returns the product of the blocks' beliefs, with the dispersions of the first block that has any.
         return self.preview(key, state, objective)
 
     def explain_divergence(self, state: tuple[State, ...]) -> str | None:
-        # Returns the first explanation of a part.
-        found = (runnable(one).explain_divergence(part) for one, part in zip(self.algorithms, state, strict=True))
-        return next((reason for reason in found if reason is not None), None)
+        # Returns the first block's explanation, if any.
+        explanations = (
+            runnable(algorithm).explain_divergence(block_state)
+            for algorithm, block_state in zip(self.algorithms, state, strict=True)
+        )
+        return next((reason for reason in explanations if reason is not None), None)
 
     @property
     def _last_gradient(self) -> int:
-        """The number of the last part without messages; −1 where all take them."""
+        """The number of the last block without messages; −1 where all use them."""
         return max((k for k, algorithm in enumerate(self.algorithms) if not algorithm.traits.messages), default=-1)
 
     @property
     def _first(self) -> int:
-        """The number of the part that learns dispersions: the first without messages, where there is one."""
+        """The number of the block that learns dispersions: the first without messages, else the first."""
         return next((k for k, algorithm in enumerate(self.algorithms) if not algorithm.traits.messages), 0)
 
-    def _beside(
+    def _conditional(
         self,
         objective: Objective,
         number: int,
-        whole: Params,
+        coordinates: Params,
         dispersions: Params,
         beliefs: tuple[State, ...],
     ) -> Objective:
-        """Returns the objective of one part, with the others held."""
+        """Returns the objective of one block, with the others fixed."""
         if len(self.algorithms) == 1:
             return objective
         frozen = objective.model.frozen
-        held = rest_of(owners(self.patterns, whole, tuple(tree.paths(frozen))), number, whole)
-        held = held if frozen is None else united([held, frozen])
-        known = {} if number == self._first else dispersions
-        model = objective.model.conditioned(held, known, beliefs)
+        fixed = rest_of(owners(self.patterns, coordinates, tuple(tree.paths(frozen))), number, coordinates)
+        fixed = fixed if frozen is None else united([fixed, frozen])
+        given_dispersions = {} if number == self._first else dispersions
+        model = objective.model.conditioned(fixed, given_dispersions, beliefs)
         return replace(objective, model=model)
 
     def _posterior(self, key: RandomKey, number: int, state: State, objective: Objective) -> Posterior:
         return runnable(self.algorithms[number]).preview(key, state, objective)
 
-    def _drawn(self, key: RandomKey, number: int, posterior: Posterior, objective: Objective) -> Params:
-        """Returns the coordinates of a draw of one part."""
-        drawn = _network(posterior.belief).sample(key)
+    def _sample(self, key: RandomKey, number: int, posterior: Posterior, objective: Objective) -> Params:
+        """Returns a sample of one block in unconstrained coordinates."""
+        sample = _network(posterior.belief).sample(key)
         if not self.algorithms[number].traits.messages:
-            return drawn
-        return objective.model.unconstrained({"network": drawn, "likelihood": {}})["network"]
+            return sample
+        return objective.model.unconstrained({"network": sample, "likelihood": {}})["network"]
 
     def _joined(self, objective: Objective, posteriors: list[Posterior]) -> Posterior:
         first = posteriors[self._first]
         if len(posteriors) == 1:
             return first
         parts, model = [], objective.model
-        about_theta = self.traits.messages and model.transforms
+        constrained_space = self.traits.messages and model.transforms
         for number, posterior in enumerate(posteriors):
             belief = _network(posterior.belief)
             constrained = any(
                 tree.matches(path, pattern)
                 for path in tree.paths(jax.eval_shape(belief.sample, jax.random.key(0)))
-                for pattern, _ in (model.constraints.table if about_theta else ())
+                for pattern, _ in (model.constraints.table if constrained_space else ())
             )
             if constrained and not self.algorithms[number].traits.messages:
                 mapped = transformed(Product({"network": belief, "likelihood": Point({})}), model.constraints)
                 belief = mapped.factors["network"]
             parts.append(belief)
         belief = Product({"network": Parts(tuple(parts)), "likelihood": Point(_dispersions(first))})
-        model = model.of_theta() if about_theta else model
+        model = model.of_theta() if constrained_space else model
         return Posterior(model, belief, first.network_state, first.rule, first.key, temperature=objective.temperature)
 
 
 @recipe("Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4")
 def blocks(algorithms: Mapping[str, Any] | None = None) -> Blocks:
-    r"""An algorithm for each part of the parameters, chosen by path: IVON for a decoder, Adam for its encoder.
+    r"""Block updates with one algorithm for each path pattern: for instance IVON for a decoder, Adam for its encoder.
 
     \[ q_k \leftarrow \mathrm{step}_k\big(q_k;\; E_{q_{-k}}[\ell]\big) \]
 
-    A step takes a step of every part. Parts that move by gradients do so from where all stand, each at one draw of the
-    others' beliefs. Parts that take exact messages (`svi()` on the variables of a `lamu.Graph`) follow in their order,
-    at the others' μ where a factor is affine in it, and at a draw where a likelihood or a network stands between.
-    Dispersions are learned by the first part that moves by gradients.
+    A step updates every block. Gradient-based blocks start from the same state, each at one sample of the
+    others' beliefs. Blocks with exact messages (`svi()` on the variables of a `lamu.Graph`) follow in their order,
+    at the others' μ if a factor is affine in it, and at a sample if a likelihood or a network comes between.
+    Dispersions are learned by the first gradient-based block.
 
-    Cost of a step: that of every part, a gradient or a message each, and a draw of each part for every other.
+    Cost of a step: a gradient or a message for every block, and a sample of each block for every other.
 
-    Departures from the rule: those of the parts; one draw of the others in the place of the expectation over them.
+    Departures from the rule: those of the blocks; one sample of the others instead of the expectation over them.
 
     Args:
-        algorithms: algorithms that step on minibatches, by path pattern below `network`, the first pattern that matches
-            a leaf counting; `{"*": ivon()}` where None.
+        algorithms: algorithms that step on minibatches, by path pattern below `network`; a leaf belongs to the first
+            pattern that matches it. `{"*": ivon()}` where None.
 
     Returns:
         The algorithm. Its posterior is the product of their beliefs.
 
     Raises:
-        ValueError: for no algorithm, or one that needs all data or has runs side by side; when it runs, for a pattern
-            without a leaf of its own, or a leaf without a pattern.
-        TypeError: for something that is no algorithm.
+        ValueError: if there is no algorithm, or one needs all the data or runs several chains; when it runs, if a
+            pattern has no leaf of its own, or a leaf no pattern.
+        TypeError: if a value is not an algorithm.
 
     Source: Khan & Rue (2021), section 5.4; Khan & Lin (2017), algorithm 1.
 
@@ -240,7 +246,7 @@ def blocks(algorithms: Mapping[str, Any] | None = None) -> Blocks:
 
 
 def _network(belief: Belief) -> Belief:
-    """Returns a belief about the coordinates alone."""
+    """Returns the belief about the network's coordinates."""
     if isinstance(belief, Product):
         return belief.factors["network"]
     if isinstance(belief, Point):

@@ -1,4 +1,4 @@
-"""Beliefs about what is on or off: binary weights, and units that are dropped."""
+"""Beliefs about binary variables: binary weights, and dropped units."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Masked", "NoisyUnits", "PlugInMean", "PlugInMode", "bayesbinn", "dro
 
 @record
 class PlugInMean(PredictiveRule):
-    r"""Predictions of the network at the belief's mean, for ±1 at \(\mu = \tanh\lambda\).
+    r"""Predicts with the network at the belief's mean, for ±1 at \(\mu = \tanh\lambda\).
 
     Examples:
         >>> from lamu.algorithms.discrete import PlugInMean
@@ -48,7 +48,7 @@ class PlugInMean(PredictiveRule):
 
 @record
 class PlugInMode(PredictiveRule):
-    """Predictions of the most probable network: the signs of binary weights, and the mean of whatever else there is.
+    """Predicts with the most probable network: the signs of binary weights, and the mean of all others.
 
     Examples:
         >>> from lamu.algorithms.discrete import PlugInMode
@@ -78,40 +78,40 @@ def bayesbinn(
     momentum: float = 0.0,
     leaves: tuple[str, ...] = ("*kernel",),
 ) -> NaturalRule:
-    r"""BayesBiNN: a Bernoulli belief about every binary weight, by the rule.
+    r"""BayesBiNN: the rule for a Bernoulli belief about every binary weight.
 
     With \(\theta \sim q\) and \(\bar\ell\) the mean negative log likelihood of a minibatch,
 
     \[ \lambda_i \leftarrow (1-\rho)\,\lambda_i - \rho\,\Big(\tfrac{\kappa}{2}
        \big(\bar\ell(\theta_{-i}, +1) - \bar\ell(\theta_{-i}, -1)\big) - \lambda_0/T\Big) \]
 
-    λ₀ is the prior's, zero where it prefers no sign. The differences are `lamu.natural_rule.Flips`: D losses and a
+    λ₀ is the prior's, zero for a symmetric prior. The differences are `lamu.natural_rule.Flips`: D losses and a
     gradient a step up to 256 binary weights; beyond, one gradient and one product with the Hessian, which is the
     difference to second order in the one weight.
-    A network has many more weights than data would settle: at T = 1 the belief is wide, and `fit(temperature=0.01)`
+    A network has many more weights than the data determine: at T = 1 the belief is wide, and `fit(temperature=0.01)`
     predicts better.
 
-    The paper takes relaxed draws, \(\theta_r = \tanh((\lambda + \delta)/\tau)\) with
-    \(\delta = \tfrac12\log\frac{\epsilon}{1-\epsilon}\) and ε uniform, and one gradient there in the place of the
+    The paper takes relaxed samples, \(\theta_r = \tanh((\lambda + \delta)/\tau)\) with
+    \(\delta = \tfrac12\log\frac{\epsilon}{1-\epsilon}\) and ε uniform, and one gradient there instead of the
     difference, \(s \odot \hat g(\theta_r)\) with \(s = \frac{1 - \theta_r^2 + \epsilon_s}{\tau\,(1 - \tanh^2\lambda +
     \epsilon_s)}\): that is `expectation=lamu.expectations.Relaxed(0.5, floor=0.1)`. It costs one gradient and is biased
-    for τ > 0: a belief about six signs had a mean of .29 where the best has .73.
+    for τ > 0: a belief about six signs had a mean of .29 where the optimum has .73.
 
-    Departures from the rule: the gradient is a minibatch's; beyond 256 binary weights the second order; momentum with
-    bias correction, where asked.
+    Departures from the rule: the gradient is a minibatch's; beyond 256 binary weights the second-order difference;
+    momentum with bias correction, if set.
 
     Args:
         learning_rate: ρ, the share of the old belief that a step forgets.
-        expectation: how the gradient in μ is taken; `lamu.natural_rule.Flips()` where none is given,
+        expectation: how the gradient in μ is taken; `lamu.natural_rule.Flips()` where None,
             `lamu.expectations.Relaxed(0.5, floor=0.1)` for the paper's, whose floor bounds the slopes of weights that
             are nearly certain (the authors' program has 1e-10).
         init_half_logit: |λ| at the start, with the signs of the network's initial weights.
-        rest_rate: the rate of the weights that are not binary, and of dispersions.
+        rest_rate: the rate of the other weights and of dispersions.
         momentum: β in [0, 1), the decay of averaged gradients; zero for none.
         leaves: path patterns of the binary weights.
 
     Returns:
-        The algorithm. Its posterior is the Bernoulli belief beside a point for the other weights: predictions average
+        The algorithm. Its posterior is the Bernoulli belief, with a point for the other weights: predictions average
         over sampled binary networks. `posterior.with_rule(PlugInMode())` predicts by the most probable one.
 
     Raises:
@@ -145,19 +145,19 @@ def straight_through(
     momentum: float = 0.0,
     leaves: tuple[str, ...] = ("*kernel",),
 ) -> NaturalRule:
-    r"""The straight-through estimator: a network of binary weights, trained through latent real ones.
+    r"""The straight-through estimator: trains a network of binary weights through latent real ones.
 
     \[ \Lambda \leftarrow \Lambda - \rho\, \nabla\bar\ell(\theta)\big|_{\theta = \mathrm{sign}\,\Lambda} \]
 
-    The latent weights Λ = λ/κ are natural parameters a row, of a Bernoulli belief on ±1 at zero temperature: its mean
-    tanh κΛ is then the sign. They start as the network's initial weights. Weights that are not binary follow their
+    The latent weights Λ = λ/κ are natural parameters, per row, of a Bernoulli belief on ±1 at zero temperature: its
+    mean tanh κΛ is then the sign. They start as the network's initial weights. The other weights follow their
     gradient. One gradient a step.
 
-    Departures from the rule: the expectation is taken at the sign; entropy and decay are dropped; momentum where asked.
+    Departures from the rule: the expectation is taken at the sign; entropy and decay are dropped; momentum, if set.
 
     Args:
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`.
-        rest_rate: the rate of the weights that are not binary, and of dispersions.
+        rest_rate: the rate of the other weights and of dispersions.
         momentum: β in [0, 1) of heavy-ball momentum; zero for none.
         leaves: path patterns of the binary weights.
 
@@ -192,7 +192,7 @@ def straight_through(
 
 @record
 class Masked(PredictiveRule):
-    """The average over draws of parameters and of the noise on the units, one noise a draw for all rows."""
+    """Averages over samples of the parameters and of the units' noise, with one noise per sample for all rows."""
 
     # \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, z_s, x^*)), \qquad \theta_s \sim q,\; z_s \sim p(z) \]
     #
@@ -209,7 +209,7 @@ class Masked(PredictiveRule):
 
 @record
 class _Noisy:
-    """Draws of the parameters, each with the key of its noise, for a network that draws noise."""
+    """Samples of the parameters, each with the key of its noise, for a network with random units."""
 
     drawn: DrawnOutputs
 
@@ -233,7 +233,7 @@ def _shape(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
 def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
     drawn = belief.draws(key, samples)
     count = max(leaf.shape[0] for leaf in jax.tree.leaves(drawn))
-    # A point gives itself once: it is repeated, because the noise is not.
+    # A point belief has one draw: it is repeated, because the noise differs.
     return jax.tree.map(lambda leaf: leaf[jnp.arange(samples) * count // samples], drawn)
 
 
@@ -241,7 +241,7 @@ def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
 def _outputs(model: Target, network_state: State, draws: Params, keys: Array, x: Array, offset: Array | None) -> Array:
     def at_draw(draw: tuple[Params, PyTree]) -> Array:
         params, key = draw
-        # Each row by itself, with one key for all: noise is drawn by a row's number, and every row is its own first.
+        # Rows one at a time with the same key: noise depends on a row's number, and each row is then number zero.
         row = lambda x: model.outputs(params, network_state, x[None], key)[0][0]
         return with_offset(jax.vmap(row)(x), offset)
 
@@ -250,7 +250,7 @@ def _outputs(model: Target, network_state: State, draws: Params, keys: Array, x:
 
 @record
 class NoisyUnits(Wrapper):
-    """The algorithm that `dropout` and `mc_dropout` make: an optimiser on a network with noise on its units."""
+    """Algorithm of `dropout` and `mc_dropout`: an optimiser on a network with noise on its units."""
 
     base: Algorithm  # the optimiser
     rule: PredictiveRule  # how the trained network predicts
@@ -282,11 +282,11 @@ class NoisyUnits(Wrapper):
         return self.base.init(key, objective, batch)
 
     def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
-        # Returns the optimiser's preview, predicting by this algorithm's rule.
+        # Returns the optimiser's preview, with this algorithm's predictive rule.
         return replace(super().preview(key, state, objective), rule=self.rule)
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        # Returns the optimiser's posterior, predicting by this algorithm's rule.
+        # Returns the optimiser's posterior, with this algorithm's predictive rule.
         return replace(self.base.posterior(key, state, objective, data, trace), rule=self.rule)
 
 
@@ -295,27 +295,27 @@ def dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     r"""Training with dropout: the rule for a mixture of two Gaussians a unit.
 
     Unit j's outgoing weights have the belief \(q_j = (1 - p)\, N(m_j, \cdot) + p\, N(0, \cdot)\), one component at
-    zero, with the rate p and both covariances fixed. The delta method at the component that a draw of the rate chooses,
-    with that draw in the place of the responsibilities, leaves the gradient of a network some of whose units are
+    zero, with the rate p and both covariances fixed. The delta method at the component chosen by a draw of the rate,
+    with that draw instead of the responsibilities, gives the gradient of a network some of whose units are
     dropped:
 
     \[ m \leftarrow m - \rho\, \nabla \bar\ell\big(m \odot z\big), \qquad
        z_j \sim \mathrm{Bernoulli}(1 - p) / (1 - p) \]
 
-    One gradient a step. The rate stands in the network, `MLP(..., dropout=Dropout(p))` or `GaussianDropout(p)`.
+    One gradient a step. The rate is set in the network, `MLP(..., dropout=Dropout(p))` or `GaussianDropout(p)`.
 
     Departures from the rule: the responsibilities are replaced by draws of the rate; the gradient is a minibatch's; the
     optimiser's own. Predictions are those of the mean network, without noise.
 
     Args:
-        optimizer: the optimiser; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the optimiser; `adam(Annealed(1e-2))` where None.
 
     Returns:
         The algorithm. Its posterior is the optimiser's, a point.
 
     Raises:
-        ValueError: where the state is made, for a network without noise on its units.
-        TypeError: for an `optimizer` that is no algorithm.
+        ValueError: in `init`, for a network without noise on its units.
+        TypeError: if `optimizer` is not an algorithm.
 
     Source: Khan & Rue (2021), section 4.3; Srivastava et al. (2014).
 
@@ -334,24 +334,24 @@ def dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
 
 @recipe("Gal & Ghahramani 2016")
 def mc_dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
-    r"""Monte Carlo dropout: training with dropout, and prediction with it.
+    r"""Monte Carlo dropout: dropout in training and in prediction.
 
     \[ p(y^* \mid x^*) \approx \frac1S \sum_s p\big(y^* \mid f(m \odot z_s, x^*)\big) \]
 
-    with one mask \(z_s\) for all rows, so that a draw is a function: draw s depends on the key and on s alone. One
+    with one mask \(z_s\) for all rows, so that each sample is a function: sample s depends only on the key and s. One
     gradient a step; S passes a prediction.
 
-    Departures from the rule: those of `dropout`; nothing is learned of the belief's width, which is the rate's.
+    Departures from the rule: those of `dropout`; the belief's spread is not learned: it is the rate's.
 
     Args:
-        optimizer: the optimiser; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the optimiser; `adam(Annealed(1e-2))` where None.
 
     Returns:
         The algorithm. Its posterior is the optimiser's point with the predictive rule `Masked`.
 
     Raises:
-        ValueError: where the state is made, for a network without noise on its units.
-        TypeError: for an `optimizer` that is no algorithm.
+        ValueError: in `init`, for a network without noise on its units.
+        TypeError: if `optimizer` is not an algorithm.
 
     Source: Gal & Ghahramani (2016), equation 6.
 

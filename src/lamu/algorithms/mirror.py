@@ -26,8 +26,8 @@ __all__ = ["Entropy", "Hypentropy", "MirrorDescent", "MirrorState", "Simplex", "
 class Hypentropy:
     r"""The hyperbolic entropy, for real parameters: \(\nabla\psi(\theta) = \mathrm{arcsinh}(\theta/\beta)\).
 
-    Parameters well above β move by factors, as those of exponentiated gradient with two signs; those well below by
-    differences, as those of gradient descent with the rate \(\rho\beta\).
+    Parameters well above β move by factors, as in exponentiated gradient with two signs; those well below by
+    differences, as in gradient descent with the rate \(\rho\beta\).
 
     Attributes:
         beta: β, positive.
@@ -45,7 +45,7 @@ class Hypentropy:
     beta: Number = 1.0
 
     def check(self, theta: Array) -> None:
-        """Raises a ValueError where β is no scale; it takes every real parameter."""
+        """Raises a ValueError if β is not positive; every real parameter is valid."""
         if not self.beta > 0:
             raise ValueError(f"beta={self.beta!r} is no scale of the parameters; give a positive number")
 
@@ -131,14 +131,14 @@ class MirrorState:
 
 @record
 class MirrorDescent(Runnable):
-    """The algorithm that `mirror_descent` makes."""
+    """Algorithm of `mirror_descent`."""
 
     learning_rate: Rate
     mirror_map: Any = Hypentropy()
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says.
+        # Minibatches, for as long as the caller says.
         return Traits()
 
     @property
@@ -155,18 +155,18 @@ class MirrorDescent(Runnable):
         return MirrorState(jnp.zeros((), jnp.int32), params, network_state)
 
     def step(self, key: RandomKey, state: MirrorState, batch: Batch, objective: Objective) -> tuple[MirrorState, Info]:
-        # Returns the state after one step in the dual coordinates; dispersions take one of gradient descent.
+        # Returns the state after one step in the dual coordinates; dispersions take a gradient step.
         loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
-        at, rho = loss.gradient(state.params, key), self.learning_rate(state.count)
+        evaluated, rho = loss.gradient(state.params, key), self.learning_rate(state.count)
 
         def move(theta: Array, gradient: Array) -> Array:
             dual = self.mirror_map.to_dual(theta) - tree.cast(rho, theta) * gradient
             return self.mirror_map.to_primal(dual).astype(theta.dtype)
 
-        params = tree.add(state.params, at.coordinates, -rho)
-        params = {**params, "network": jax.tree.map(move, state.params["network"], at.coordinates["network"])}
-        norm = jnp.sqrt(tree.dot(at.coordinates, at.coordinates))
-        return MirrorState(state.count + 1, params, at.network_state), Info(at.value, norm)
+        params = tree.add(state.params, evaluated.coordinates, -rho)
+        params = {**params, "network": jax.tree.map(move, state.params["network"], evaluated.coordinates["network"])}
+        norm = jnp.sqrt(tree.dot(evaluated.coordinates, evaluated.coordinates))
+        return MirrorState(state.count + 1, params, evaluated.network_state), Info(evaluated.value, norm)
 
     def posterior(
         self, key: RandomKey, state: MirrorState, objective: Objective, data: Data, trace: Trace
@@ -176,14 +176,14 @@ class MirrorDescent(Runnable):
 
 @recipe("Nemirovski & Yudin 1983; Khan & Rue 2021, section 5.4")
 def mirror_descent(learning_rate: RateLike = Annealed(0.1), mirror_map: Any = None) -> MirrorDescent:
-    r"""Mirror descent: a gradient step in the coordinates of a mirror map \(\nabla\psi\), and back.
+    r"""Mirror descent: a gradient step in the coordinates of a mirror map \(\nabla\psi\), mapped back.
 
     \[ \nabla\psi(\theta') = \nabla\psi(\theta) - \rho\, \nabla\bar\ell(\theta) \iff
        \theta' = \arg\min_\vartheta\; \langle \nabla\bar\ell(\theta), \vartheta \rangle
        + \tfrac1\rho D_\psi(\vartheta \,\|\, \theta) \]
 
-    The rule is mirror descent in μ, with the map of its family, \(\lambda = \nabla A^*(\mu)\); this recipe is the same
-    step of a point, with a map of your choice: `Hypentropy` for real weights, `Entropy` for positive ones
+    The rule is mirror descent in μ, with the map of its family, \(\lambda = \nabla A^*(\mu)\); this recipe takes the
+    same step for a point, with any map: `Hypentropy` for real weights, `Entropy` for positive ones
     (exponentiated gradient), `Simplex` for probabilities (Hedge, where the loss is linear). Dispersions take gradient
     steps. One gradient a step.
 

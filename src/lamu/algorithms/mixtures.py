@@ -1,4 +1,4 @@
-"""Beliefs that are mixtures of Gaussians: variational inference and multimodal optimisation."""
+"""Mixtures of Gaussians as beliefs: variational inference and multimodal optimisation."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = ["MixtureRule", "MixtureState", "WithEntropy", "mixture_vi", "multimod
 # \[ \log \pi_k \leftarrow \log \pi_k - \rho_\pi\, E_{q_k}[\ell + \log q] + \text{const} \]
 #
 # with the new \(S_k\). For one component \(\nabla^2 \log q = -S\), and this is the rule for a Gaussian. The components
-# see each other through log q: where they overlap, the responsibilities in its gradient push them apart. So the code is
-# the rule for each component, on a loss to which \(\log q / \kappa\) was added.
+# interact through log q: where they overlap, the responsibilities in its gradient push them apart. The code is
+# therefore the rule for each component, on the loss plus \(\log q / \kappa\).
 
 
 @record
 class WithEntropy(BatchLoss):
-    r"""The mean loss and the belief's own log density, \(\bar\ell(\theta) + \log q(\theta) / \kappa\)."""
+    r"""The mean loss plus the belief's log density, \(\bar\ell(\theta) + \log q(\theta) / \kappa\)."""
 
-    belief: Belief = None  # q, held
+    belief: Belief = None  # q, fixed
 
     def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         value, state = super().value(coordinates, rest, key)
@@ -51,7 +51,7 @@ class WithEntropy(BatchLoss):
 
 @record
 class MixtureState:
-    """What the next step needs."""
+    """State of a mixture between steps."""
 
     count: Numeric  # steps taken
     logits: Array  # log π, up to a constant, `[K]`
@@ -63,16 +63,16 @@ class MixtureState:
 
 @record
 class MixtureRule(Runnable):
-    """The rule for a mixture of Gaussians with dense precisions, as an algorithm; a recipe is a choice of its parts."""
+    """The rule for a mixture of Gaussians with dense precisions; recipes choose its parts."""
 
     expectation: Expectation  # how the expectation under a component is taken
     curvature: Curvature  # what stands for the Hessian of ℓ + log q
     learning_rate: Rate
-    weights_rate: Rate | None = None  # ρ_π; None where the weights are held equal
+    weights_rate: Rate | None = None  # ρ_π; None for fixed equal weights
     geometry: Geometry = Retraction()  # how precisions move
     components: int = static(default=5)  # K
     init_precision: Number = 1.0  # the precision a row of every component at the start
-    spread: Number = 1.0  # the deviation of the components' means from the initial weights at the start
+    spread: Number = 1.0  # the standard deviation of the components' means around the initial weights
 
     def __post_init__(self) -> None:
         if not isinstance(self.components, int) or self.components < 1:
@@ -84,7 +84,7 @@ class MixtureRule(Runnable):
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says, on real parameters of a network without a state.
+        # Minibatches, for as long as the caller says, on real parameters of a network without a state.
         return Traits(samples=getattr(self.expectation, "samples", None))
 
     @property
@@ -112,12 +112,12 @@ class MixtureRule(Runnable):
         centre, rest = NetworkParameters().split(params)
         keys = jax.vmap(lambda k: jax.random.fold_in(spread_key, k))(jnp.arange(self.components))
         mean = jax.vmap(lambda k: tree.add(centre, tree.normal(k, centre), self.spread))(keys)
-        one = Dense.from_diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, self.init_precision), centre))
+        initial = Dense.from_diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, self.init_precision), centre))
         return MixtureState(
             count=jnp.zeros((), jnp.int32),
-            logits=jnp.zeros(self.components, one.matrix.dtype),
+            logits=jnp.zeros(self.components, initial.matrix.dtype),
             mean=mean,
-            precision=jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.components, axis=0), one),
+            precision=jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.components, axis=0), initial),
             rest=rest,
             network_state=network_state,
         )
@@ -130,7 +130,7 @@ class MixtureRule(Runnable):
     def step(
         self, key: RandomKey, state: MixtureState, batch: Batch, objective: Objective
     ) -> tuple[MixtureState, Info]:
-        # Returns the state after one step of the rule on a batch, all components at once, under the old q.
+        # Returns the state after one step on a batch, which updates all components at once under the old q.
         belief = self.belief(state, objective)
         roots = jax.vmap(lambda precision: precision.factored())(belief.components.precision)
         factored = Mixture(state.logits, Gaussian(state.mean, roots))
@@ -138,13 +138,13 @@ class MixtureRule(Runnable):
         rate = self.learning_rate(state.count)
 
         def component(key: RandomKey, q: Gaussian, precision: Dense) -> Params:
-            at = self.expectation.evaluate(key, q, loss, self.curvature, Dense)
-            target = jax.tree.map(jnp.add, precision, at.curvature)
+            evaluated = self.expectation.evaluate(key, q, loss, self.curvature, Dense)
+            target = jax.tree.map(jnp.add, precision, evaluated.curvature)
             mean, precision, direction = gaussian_arrow(
-                q.mean, precision, at.gradient, target, rate, geometry=self.geometry, metric=Inverse()
+                q.mean, precision, evaluated.gradient, target, rate, geometry=self.geometry, metric=Inverse()
             )
-            decrement = jnp.maximum(tree.dot(at.gradient, direction), 0.0)
-            return mean, precision, at.value, at.rest, decrement
+            decrement = jnp.maximum(tree.dot(evaluated.gradient, direction), 0.0)
+            return mean, precision, evaluated.value, evaluated.rest, decrement
 
         keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(self.components))
         mean, precision, values, rests, decrements = jax.vmap(component)(keys, belief.components, state.precision)
@@ -169,7 +169,7 @@ class MixtureRule(Runnable):
     def posterior(
         self, key: RandomKey, state: MixtureState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the mixture beside its point dispersions.
+        # Returns the mixture, with the dispersions as a point.
         belief: Belief = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
         return Posterior.of(objective, belief, state.network_state, key)
 
@@ -193,7 +193,7 @@ def mixture_vi(
     with q the whole mixture. For S draws a component, K S gradients and Hessians (one Hessian-vector product a
     parameter each) and K factorisations of cubic cost a step: for small problems.
 
-    Departures from the rule: the retraction; a rate of their own for the weights.
+    Departures from the rule: the retraction; a separate rate for the weights.
 
     Args:
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`.
@@ -204,11 +204,11 @@ def mixture_vi(
         spread: the standard deviation of the components' starts around the initial parameters.
 
     Returns:
-        The algorithm. Its posterior is the mixture; its loss the negative evidence bound, a row.
+        The algorithm. Its posterior is the mixture; its loss is the negative evidence lower bound per row.
 
     Raises:
-        ValueError: for a rate, precision or spread that is not positive, fewer than one component or draw, or, where
-            the state is made, a network with a state.
+        ValueError: for a rate, precision or spread that is not positive, fewer than one component or sample, or, in
+            `init`, a network with a state.
 
     Source: Lin, Khan & Schmidt (2019), "Fast and simple natural-gradient variational inference with mixture of
         exponential-family approximations", section 4.
@@ -237,19 +237,19 @@ def mixture_vi(
 def multimodal(
     learning_rate: RateLike = 0.1, components: int = 10, init_precision: float = 10.0, spread: float = 1.0
 ) -> MixtureRule:
-    r"""Multimodal optimisation: several modes at once, by a mixture of Gaussians and the delta method.
+    r"""Multimodal optimisation: finds several modes with a mixture of Gaussians and the delta method.
 
     With \(r_j(\theta) = \pi_j N(\theta \mid m_j, S_j^{-1}) / q(\theta)\) the responsibilities,
 
     \[ S_k \leftarrow S_k + \rho\, \big(\nabla^2 \ell + \nabla^2 \log q\big)(m_k), \qquad
        m_k \leftarrow m_k - \rho\, S_k^{-1} \Big( \nabla\ell(m_k) - \sum_j r_j(m_k)\, S_j (m_k - m_j) \Big) \]
 
-    A component that is alone ends at a mode, with the Hessian there as its precision; components that overlap repel
-    each other, so that more modes are found than by as many runs. K gradients, K Hessians (one Hessian-vector product a
-    parameter each) and K factorisations of cubic cost a step: for small problems.
+    An isolated component ends at a mode, with the Hessian there as its precision; overlapping components repel
+    each other, so that they find more modes than as many independent runs. K gradients, K Hessians (one Hessian-vector
+    product a parameter each) and K factorisations of cubic cost a step: for small problems.
 
     Departures from the rule: expectations, and with them the responsibilities, are taken at the means; the weights are
-    held equal; the retraction, without which the Hessian between modes would make precisions negative.
+    fixed and equal; the retraction, without which the Hessian between modes would make precisions negative.
 
     Args:
         learning_rate: ρ, a number or a schedule of steps.
@@ -262,8 +262,8 @@ def multimodal(
         modes.
 
     Raises:
-        ValueError: for a rate, precision or spread that is not positive, fewer than one component, or, where the state
-            is made, a network with a state.
+        ValueError: for a rate, precision or spread that is not positive, fewer than one component, or, in `init`,
+            a network with a state.
 
     Source: Khan & Rue (2021), section 3 (multimodal optimization); Lin, Khan & Schmidt (2019), section 3.
 

@@ -1,4 +1,4 @@
-"""Probabilistic backpropagation: assumed-density filtering with moments propagated through the layers."""
+"""Probabilistic backpropagation: assumed-density filtering with moment propagation through the layers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = ["MomentState", "PriorFactors", "ProbabilisticBackpropagation", "pbp",
 def renewed(
     shape: Numeric, rate: Numeric, variance: Numeric, square: Numeric, unit: Numeric = 1.0
 ) -> tuple[Array, Array]:
-    r"""Returns the Gamma with mean and variance of \(\gamma\) after a normal number e of precision γ was seen."""
-    # With \(Z(a) = N(e \mid 0,\; v + u\, b / (a - 1))\), the Student's distribution of e taken for a normal one of its
-    # variance, and \(Z_1 = Z(a + 1)\), \(Z_2 = Z(a + 2)\),
+    r"""Returns the Gamma that matches the mean and variance of \(\gamma\) after a normal number e of precision γ."""
+    # With \(Z(a) = N(e \mid 0,\; v + u\, b / (a - 1))\), the Student's distribution of e replaced by a normal one of
+    # its variance, and \(Z_1 = Z(a + 1)\), \(Z_2 = Z(a + 2)\),
     #
     # \[ a' = \Big(\frac{Z_2 Z}{Z_1^2} \frac{a + 1}{a} - 1\Big)^{-1}, \qquad
     #    b' = \Big(\frac{Z_2}{Z_1} \frac{a + 1}{b} - \frac{Z_1}{Z} \frac ab\Big)^{-1} \]
     #
-    # in which the ratios are taken before the densities: both are near one, and b' would else lose all its digits in
+    # where the ratios are taken before the densities: both are near one, and b' would otherwise lose all its digits in
     # float32 after some thousand rows.
     #
     # Source: Hernández-Lobato & Adams (2015), equations 9 and 10.
@@ -54,7 +54,7 @@ def renewed(
 
 
 def require_variance(belief: Belief, name: str) -> None:
-    """Raises a ValueError for a Gamma belief under which the variance has no mean, a TypeError for anything else."""
+    """Raises a ValueError if the variance has no mean under the belief, a TypeError if the belief is not a Gamma."""
     if not isinstance(belief, Gamma):
         raise TypeError(f"{name}={belief!r} is no belief about a precision; give for instance Gamma(6.0, 6.0)")
     shape: Params = belief.shape
@@ -63,29 +63,29 @@ def require_variance(belief: Belief, name: str) -> None:
 
 
 # The weight j has the prior \(N(w_j \mid m_{0j},\; u_j / \lambda)\), one precision λ for all with a Gamma belief. The
-# belief about \(w_j\) has the approximation of that factor in it, \(N\)-shaped with natural parameters \((r_j, p_j)\),
-# times the Gamma-shaped \((\alpha_j, \beta_j)\) that it tells of λ. Refining one takes it out, and puts in what makes
-# the moments those of belief times prior.
+# belief about \(w_j\) contains an approximation of that factor, \(N\)-shaped with natural parameters \((r_j, p_j)\),
+# times the Gamma-shaped message \((\alpha_j, \beta_j)\) to λ. Refining a factor removes it, and inserts the one
+# that matches the moments of belief times prior.
 
 
-_WIDEST = 1e6  # prior variances: a weight whose belief without the factor is wider keeps it (a convention)
+_WIDEST = 1e6  # prior variances: a factor is not refined where the belief without it is wider (a convention)
 
 
 @record
 class PriorFactors:
-    """The approximate factors of the prior, and the belief about its precision."""
+    """Approximate factors of the prior, and the belief about its precision."""
 
     centre: Params  # \(m_0\), a tree of the weights
     unit: Params  # \(u_j\), the prior's variance where λ is one
     precision_mean: Params  # \(r_j\), precision times mean (from \(m_0\))
     precision: Params  # \(p_j\)
-    shape: Params  # \(\alpha_j\), what a weight adds to the shape of the belief about λ
-    rate: Params  # \(\beta_j\), what it adds to its rate
+    shape: Params  # \(\alpha_j\), a weight's contribution to the shape of the belief about λ
+    rate: Params  # \(\beta_j\), its contribution to the rate
     belief: Gamma  # the Gamma of λ
 
     @classmethod
     def first(cls, centre: Params, unit: Params, belief: Gamma) -> PriorFactors:
-        """Returns the factors before any data: of the variance that λ is expected to give."""
+        """Returns the factors before any data, with the expected variance under the belief about λ."""
         zeros = [tree.zeros_like(centre) for _ in range(3)]
         expected = (belief.shape - 1.0) / belief.rate
         return cls(centre, unit, zeros[0], jax.tree.map(lambda u: expected / u, unit), zeros[1], zeros[2], belief)
@@ -97,46 +97,58 @@ class PriorFactors:
 
     def refined(self, mean: Params, variance: Params) -> tuple[Params, Params, PriorFactors]:
         """Returns the belief's means and variances, and the factors, after one pass over them."""
-        # One weight after the other, because each moves the belief about λ that the next one meets. A weight about
-        # which the data say nothing is left alone.
+        # Weights in sequence, because each changes the belief about λ for the next one. A weight without
+        # information from the data is left unchanged.
         vector = lambda part: tree.ravel(part)[0]
         unravel = tree.ravel(mean)[1]
         parts = (mean, variance, self.centre, self.unit, self.precision_mean, self.precision, self.shape, self.rate)
         now = tuple(map(vector, parts))
         start = (self.belief.shape, self.belief.rate)
-        (shape, rate), found = jax.lax.scan(_one, start, now)
-        m, v, precision_mean, precision, more, faster = map(unravel, found)
-        after = PriorFactors(self.centre, self.unit, precision_mean, precision, more, faster, Gamma(shape, rate))
+        (shape, rate), refined_parts = jax.lax.scan(_refined_weight, start, now)
+        m, v, precision_mean, precision, shape_added, rate_added = map(unravel, refined_parts)
+        after = PriorFactors(
+            self.centre, self.unit, precision_mean, precision, shape_added, rate_added, Gamma(shape, rate)
+        )
         return m, v, after
 
 
-def _one(belief: tuple[Array, Array], weight: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+def _refined_weight(
+    belief: tuple[Array, Array], weight: tuple[Array, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
     a, b = belief
     m, v, m0, u, precision_mean, precision, shape, rate = weight
     away = m - m0
     # The belief without this factor.
-    left = 1.0 / v - precision
-    wide = 1.0 / left
-    lean = (away / v - precision_mean) * wide
+    cavity_precision = 1.0 / v - precision
+    cavity_variance = 1.0 / cavity_precision
+    cavity_offset = (away / v - precision_mean) * cavity_variance
     c, d = a - shape, b - rate
-    total = wide + u * d / (c - 1.0)
-    slope = -lean / total
-    new_away = lean + wide * slope
+    total = cavity_variance + u * d / (c - 1.0)
+    slope = -cavity_offset / total
+    new_away = cavity_offset + cavity_variance * slope
     # v − v² (g² − 2 ∂ log Z / ∂v), for this Z a ratio of variances.
-    new_v = wide * (total - wide) / total
-    new_a, new_b = renewed(c, d, wide, lean**2, u)
-    good = (left > 0) & (wide < _WIDEST * u) & (c > 1.0) & (d > 0) & (new_v > 0) & (new_a > 1.0) & (new_b > 0)
+    new_v = cavity_variance * (total - cavity_variance) / total
+    new_a, new_b = renewed(c, d, cavity_variance, cavity_offset**2, u)
+    good = (
+        (cavity_precision > 0)
+        & (cavity_variance < _WIDEST * u)
+        & (c > 1.0)
+        & (d > 0)
+        & (new_v > 0)
+        & (new_a > 1.0)
+        & (new_b > 0)
+    )
     good &= jnp.isfinite(new_away) & jnp.isfinite(new_a) & jnp.isfinite(new_b)
     keep = lambda new, old: jnp.where(good, new, old)
-    found = (
+    refined = (
         keep(m0 + new_away, m),
         keep(new_v, v),
-        keep(new_away / new_v - lean * left, precision_mean),
-        keep(1.0 / new_v - left, precision),
+        keep(new_away / new_v - cavity_offset * cavity_precision, precision_mean),
+        keep(1.0 / new_v - cavity_precision, precision),
         keep(new_a - c, shape),
         keep(new_b - d, rate),
     )
-    return (keep(new_a, a), keep(new_b, b)), found
+    return (keep(new_a, a), keep(new_b, b)), refined
 
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
@@ -144,7 +156,7 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 @record
 class MomentState:
-    """The belief about all weights and both precisions."""
+    """Belief about all weights and both precisions."""
 
     mean: Params  # the weights' means
     variance: Params  # their variances
@@ -152,7 +164,7 @@ class MomentState:
     factors: PriorFactors  # the prior's part of the belief
     seen: Array  # the rows seen in this pass
     counted: Array  # the sum of their weights
-    last: RowFactors  # the factors of the rows in the pass before this one, or zeros in the first pass
+    last: RowFactors  # the factors of the rows in the pass before, or zeros in the first pass
 
 
 @record
@@ -161,20 +173,20 @@ class RowFactors:
 
     precision: Params  # the precisions of the weights
     precision_mean: Params  # precision times mean, the mean measured from the prior's centre
-    noise: PyTree  # what the rows added to the noise's belief; None where the noise is given
+    noise: PyTree  # the rows' contribution to the noise's belief; None where the noise is fixed
     weight: Numeric  # the sum of the rows' weights; zero before the first pass is over
 
 
 @record
 class ProbabilisticBackpropagation(Runnable):
-    """The algorithm that `pbp` makes."""
+    """Algorithm of `pbp`."""
 
     prior: Gamma  # the belief about the precision of the weights before any data
     noise: Gamma  # the belief about the precision of the noise before any data
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, of which it sees one row at a time.
+        # Minibatches, processed one row at a time.
         return Traits()
 
     @property
@@ -191,13 +203,13 @@ class ProbabilisticBackpropagation(Runnable):
         model = supervised(objective.model)
         require_rectifiers(model)
         weights = model.init(key, batch)[0]["network"]
-        known = independent_normal(model.free_prior, weights)
-        if known is None:
+        prior_moments = independent_normal(model.free_prior, weights)
+        if prior_moments is None:
             raise TypeError(
                 f"the prior {type(model.prior).__name__} is not one of independent normal weights, which are those "
                 "that pbp finds the precision of; give priors.Normal()"
             )
-        centre, precision = known
+        centre, precision = prior_moments
         fans = _fans(weights)
         unit = jax.tree.map(lambda delta, fan: 1.0 / (delta * fan), precision, fans)
         factors = PriorFactors.first(centre, unit, _as_arrays(self.prior, weights, ()))
@@ -218,34 +230,34 @@ class ProbabilisticBackpropagation(Runnable):
         model, like = supervised(objective.model), state.mean
         dtype = state.seen.dtype
         targets, constant = _standardised(model.likelihood, batch.y, dtype)
-        known = with_offset(jnp.zeros_like(targets), batch.offset)
-        # How often a row counts; a padded one not at all.
+        offsets = with_offset(jnp.zeros_like(targets), batch.offset)
+        # How many times a row counts; zero for padding.
         counts = (batch.mask * batch.weight * objective.likelihood_power / objective.temperature).astype(dtype)
-        given = None if state.noise is not None else _noise(model.likelihood, targets)
+        fixed_noise = None if state.noise is not None else _noise(model.likelihood, targets)
 
-        def one(belief: tuple[PyTree, ...], row: tuple[Array, ...]) -> tuple[tuple[PyTree, ...], Array]:
-            return _absorbed(belief, given, state.factors.centre, state.last, *row)
+        def absorb(belief: tuple[PyTree, ...], row: tuple[Array, ...]) -> tuple[tuple[PyTree, ...], Array]:
+            return _absorbed(belief, fixed_noise, state.factors.centre, state.last, *row)
 
-        begun = (state.mean, state.variance, state.noise)
+        start = (state.mean, state.variance, state.noise)
         (mean, variance, noise), log_z = jax.lax.scan(
-            one, begun, (rows_of(model, like, batch.x), targets - known, counts)
+            absorb, start, (rows_of(model, like, batch.x), targets - offsets, counts)
         )
-        moved = jax.tree.map(lambda new, old, v: jnp.sum((new - old) ** 2 / v), mean, *begun[:2])
+        moved = jax.tree.map(lambda new, old, v: jnp.sum((new - old) ** 2 / v), mean, *start[:2])
         residual = jnp.sqrt(sum(jax.tree.leaves(moved), jnp.zeros((), dtype)))
 
         real = (batch.mask > 0).astype(dtype)
         seen = state.seen + jnp.sum(real)
-        whole = seen >= jnp.asarray(objective.data_size, dtype) - 0.5
+        pass_over = seen >= jnp.asarray(objective.data_size, dtype) - 0.5
         counted = state.counted + jnp.sum(counts)
 
-        def over() -> tuple[Params, Params, PyTree, RowFactors, Array]:
+        def finish_pass() -> tuple[Params, Params, PyTree, RowFactors, Array]:
             last = _row_factors(state.factors, mean, variance, noise, self.noise, counted)
             return *state.factors.refined(mean, variance), last, jnp.zeros_like(counted)
 
         mean, variance, factors, last, counted = jax.lax.cond(
-            whole, over, lambda: (mean, variance, state.factors, state.last, counted)
+            pass_over, finish_pass, lambda: (mean, variance, state.factors, state.last, counted)
         )
-        seen = jnp.where(whole, seen - jnp.asarray(objective.data_size, dtype), seen)
+        seen = jnp.where(pass_over, seen - jnp.asarray(objective.data_size, dtype), seen)
         loss = constant - jnp.sum(jnp.where(real > 0, log_z, jnp.zeros_like(log_z))) / jnp.maximum(jnp.sum(real), 1.0)
         after = MomentState(mean, variance, noise, factors, seen, counted, last)
         return after, Info(loss=loss, residual=residual)
@@ -253,7 +265,7 @@ class ProbabilisticBackpropagation(Runnable):
     def posterior(
         self, key: RandomKey, state: MomentState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the independent Gaussians of the weights, beside the Gamma of the noise's precision.
+        # Returns independent Gaussians of the weights, and the Gamma of the noise's precision.
         gaussian = Gaussian(state.mean, Diagonal(jax.tree.map(jnp.reciprocal, state.variance)))
         noise: Belief = Point({}) if state.noise is None else NoiseScale(state.noise)
         belief = Product({"network": gaussian, "likelihood": noise})
@@ -262,7 +274,7 @@ class ProbabilisticBackpropagation(Runnable):
 
 @recipe("Hernández-Lobato & Adams 2015, section 3; Li et al. 2015, algorithm 1")
 def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> ProbabilisticBackpropagation:
-    r"""Probabilistic backpropagation: a Gaussian belief about each weight that one row after the other moves.
+    r"""Probabilistic backpropagation: a Gaussian belief about each weight, updated one row at a time.
 
     Means m(x) and variances v(x) of the outputs go forward through the layers in closed form; the row's log evidence
     \(\log Z = \log N\big(y \mid m(x),\, v(x) + E\sigma^2\big)\) is differentiated backward, and
@@ -271,39 +283,39 @@ def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> Probabilistic
        v_j \leftarrow v_j - v_j^2 \Big( \Big(\frac{\partial \log Z}{\partial m_j}\Big)^2
        - 2\, \frac{\partial \log Z}{\partial v_j} \Big) \]
 
-    are the moments of the belief times the row's likelihood, exactly so where the outputs are normal. The precision γ
-    of the noise has a Gamma belief, which is moved by its moments too, and so has the precision λ of the prior \(N(w_j
+    are the moments of the belief times the row's likelihood, exactly so if the outputs are normal. The precision γ
+    of the noise has a Gamma belief, updated by moment matching too, and so has the precision λ of the prior \(N(w_j
     \mid m_0, 1/(\lambda\, \delta\, n))\), with \(m_0\) and δ those of the model's prior and n the fan-in plus one (the
-    paper's network divides a layer's sums by √n): its factors are refined by expectation propagation whenever N rows
-    were seen. From the second pass on, a row first takes out of the belief its share, 1/N, of what all rows put in
-    during the pass before (stochastic expectation propagation), so that every row counts once however many passes are
-    made; the paper's passes count the rows anew each, and its belief becomes narrower with every one. A row costs one
-    gradient, on twice as many numbers as weights, and the rows of a batch come one after the other, so that the batch
-    size changes nothing but the order. Nothing is drawn after the start, and there is no rate. Forty passes are usual.
-    Targets should be standardised (`model.standardised`), because the belief about the noise is.
+    paper's network divides a layer's sums by √n): its factors are refined by expectation propagation after every N
+    rows. From the second pass on, each row first removes from the belief its share, 1/N, of what all rows contributed
+    in the pass before (stochastic expectation propagation), so that every row counts once however many passes are
+    made; the paper's passes count the rows again each time, and its belief becomes narrower with every one. A row costs
+    one gradient, on twice as many numbers as weights, and rows of a batch are processed in sequence, so that the batch
+    size changes only the order. Nothing is random after the start, and there is no rate. Forty passes are usual.
+    Targets should be standardised (`model.standardised`), because the belief about the noise assumes it.
 
-    Departures from the rule: the divergence is the other one, KL(posterior ‖ q), matched in its moments row by row; to
-    first order in v that is the rule with ρ = 1 and \(-\log E_q[p(y \mid \theta)]\) in the place of \(E_q[-\log p(y
+    Departures from the rule: the divergence is the reverse one, KL(posterior ‖ q), matched in its moments row by row;
+    to first order in v that is the rule with ρ = 1 and \(-\log E_q[p(y \mid \theta)]\) instead of \(E_q[-\log p(y
     \mid \theta)]\), its Hessian in m by the heat equation, \(2\, \partial_v = \partial_m^2 + (\partial_m)^2\). A row
-    takes out the mean factor of all rows in the place of its own; units' sums are taken for normal, several outputs for
-    independent. A weight of a row, the likelihood's power and 1/T multiply what a row changes of the natural
-    parameters; T does not divide the prior, whose precision is found.
+    removes the mean factor of all rows instead of its own; units' sums are taken for normal, several outputs for
+    independent. A weight of a row, the likelihood's power and 1/T multiply the row's change of the natural
+    parameters; T does not divide the prior, whose precision is learned.
 
     Args:
-        prior: the belief about λ before any data; `Gamma(6.0, 6.0)` where none is given, as the paper's.
-        noise: the belief about γ before any data; `Gamma(1.15, 0.15)` where none is given: it expects the paper's
-            variance of one, and weighs as much beside rows that count once as the paper's `Gamma(6.0, 6.0)` beside
-            rows that count forty times. Not used where the likelihood's noise is given.
+        prior: the belief about λ before any data; `Gamma(6.0, 6.0)`, as the paper's, where None.
+        noise: the belief about γ before any data; `Gamma(1.15, 0.15)` where None: it expects the paper's
+            variance of one, and has the same weight against rows that count once as the paper's `Gamma(6.0, 6.0)`
+            against rows that count forty times. Not used if the likelihood's noise is fixed.
 
     Returns:
         The algorithm. Its posterior predicts by the propagated moments, a normal distribution for each row.
 
     Raises:
-        TypeError: for something else than Gamma beliefs, or, where the state is made, for a network with anything but
+        TypeError: if a belief is not a Gamma, or, in `init`, for a network with activations other than
             rectifiers, a likelihood that is not Gaussian, or a prior without independent normal weights.
         ValueError: for a shape of 1 or less, or frozen weights.
 
-    Source: Hernández-Lobato & Adams (2015), sections 3.1 to 3.3, and the authors' code for where it starts; Li,
+    Source: Hernández-Lobato & Adams (2015), sections 3.1 to 3.3, and the authors' code for the start; Li,
     Hernández-Lobato & Turner (2015), algorithm 1, for the passes after the first.
 
     Examples:
@@ -324,7 +336,7 @@ def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> Probabilistic
 def _row_factors(
     factors: PyTree, mean: Params, variance: Params, noise: PyTree, noise_prior: Gamma, weight: Array
 ) -> RowFactors:
-    """The belief over the prior's factors."""
+    """Returns the belief divided by the prior's factors."""
     precision = jax.tree.map(lambda v, p: 1.0 / v - p, variance, factors.precision)
     precision_mean = jax.tree.map(
         lambda m, v, m0, r: (m - m0) / v - r, mean, variance, factors.centre, factors.precision_mean
@@ -337,20 +349,20 @@ def _row_factors(
 
 
 def _without_share(belief: tuple[PyTree, ...], centre: Params, last: RowFactors, counts: Array) -> tuple[PyTree, ...]:
-    """The belief without a row's share of what the rows said in the last pass; the belief itself in the first pass."""
+    """Returns the belief without a row's share of the last pass; the belief itself in the first pass."""
     mean, variance, noise = belief
     share = jnp.where(last.weight > 0, counts / jnp.where(last.weight > 0, last.weight, 1.0), 0.0)
 
-    def left(m: Array, v: Array, m0: Array, p: Array, r: Array) -> tuple[Array, Array]:
+    def remove_share(m: Array, v: Array, m0: Array, p: Array, r: Array) -> tuple[Array, Array]:
         precision = 1.0 / v - share * p
         good = precision > 0
         new_v = 1.0 / jnp.where(good, precision, 1.0)
         new_m = m0 + new_v * ((m - m0) / v - share * r)
-        # In the first pass nothing changes, not even the last digit.
+        # In the first pass nothing changes, bit for bit.
         good &= share > 0
         return jnp.where(good, new_m, m), jnp.where(good, new_v, v)
 
-    pairs = jax.tree.map(left, mean, variance, centre, last.precision, last.precision_mean)
+    pairs = jax.tree.map(remove_share, mean, variance, centre, last.precision, last.precision_mean)
     mean, variance = jax.tree.transpose(jax.tree.structure(mean), jax.tree.structure((0, 0)), pairs)
     if noise is not None:
         noise = Gamma(noise.shape - share * last.noise.shape, noise.rate - share * last.noise.rate)
@@ -358,27 +370,33 @@ def _without_share(belief: tuple[PyTree, ...], centre: Params, last: RowFactors,
 
 
 def _absorbed(
-    belief: tuple[PyTree, ...], given: PyTree, centre: Params, last: RowFactors, x: Array, target: Array, counts: Array
+    belief: tuple[PyTree, ...],
+    fixed_noise: PyTree,
+    centre: Params,
+    last: RowFactors,
+    x: Array,
+    target: Array,
+    counts: Array,
 ) -> tuple[tuple[PyTree, ...], Array]:
-    """Returns the belief after a row, and the log evidence of the row without it, in nats and standardised units."""
+    """Returns the belief after a row, and the row's log evidence before it, in nats and standardised units."""
     old_mean, old_variance, old_noise = belief
     mean, variance, noise = _without_share(belief, centre, last, counts)
-    expected = given if noise is None else noise.rate / (noise.shape - 1.0)
+    expected = fixed_noise if noise is None else noise.rate / (noise.shape - 1.0)
 
     def log_evidence(mean: Params, variance: Params) -> tuple[Array, tuple[Array, Array]]:
         centre, spread = moments(mean, variance, x)
         total = spread + expected
-        each = -((target - centre) ** 2) / (2.0 * total) - jnp.log(total) / 2.0 - _HALF_LOG_2_PI
-        return jnp.sum(each), (centre, spread)
+        log_densities = -((target - centre) ** 2) / (2.0 * total) - jnp.log(total) / 2.0 - _HALF_LOG_2_PI
+        return jnp.sum(log_densities), (centre, spread)
 
     gradient = jax.value_and_grad(log_evidence, argnums=(0, 1), has_aux=True)
     (log_z, (centre, spread)), (g_mean, g_variance) = gradient(mean, variance)
 
     def moved(m: Array, v: Array, g: Array, h: Array, old_m: Array, old_v: Array) -> tuple[Array, Array]:
-        whole = v - v**2 * (g**2 - 2.0 * h)
-        new_v = 1.0 / (1.0 / v + counts * (1.0 / whole - 1.0 / v))
-        new_m = m + counts * new_v / whole * v * g
-        good = (whole > jnp.finfo(v.dtype).tiny) & (new_v > jnp.finfo(v.dtype).tiny) & jnp.isfinite(new_m)
+        full_variance = v - v**2 * (g**2 - 2.0 * h)
+        new_v = 1.0 / (1.0 / v + counts * (1.0 / full_variance - 1.0 / v))
+        new_m = m + counts * new_v / full_variance * v * g
+        good = (full_variance > jnp.finfo(v.dtype).tiny) & (new_v > jnp.finfo(v.dtype).tiny) & jnp.isfinite(new_m)
         good &= jnp.isfinite(new_v) & (counts > 0)
         return jnp.where(good, new_m, old_m), jnp.where(good, new_v, old_v)
 
@@ -394,7 +412,7 @@ def _absorbed(
 
 
 def _fans(weights: Params) -> Params:
-    """The fan-in plus one of the layer that each leaf belongs to."""
+    """Returns the fan-in plus one of each leaf's layer."""
     sizes = {index: layer["kernel"].shape[0] + 1.0 for index, layer in weights["layers"].items()}
     return {"layers": {index: dict.fromkeys(layer, sizes[index]) for index, layer in weights["layers"].items()}}
 
@@ -409,7 +427,7 @@ def _learns_noise(model: Any) -> bool:
 
 
 def _noise(likelihood: Any, targets: Array) -> Array:
-    """The variance of a noise that is given, in the units of standardised targets."""
+    """Returns the fixed noise variance, in the units of standardised targets."""
     return jnp.asarray(_base(likelihood).scale, targets.dtype) ** 2
 
 
@@ -418,7 +436,7 @@ def _base(likelihood: Any) -> Any:
 
 
 def _standardised(likelihood: Any, y: Array, dtype: DTypeLike) -> tuple[Array, Array]:
-    """Returns the targets in the network's units, `[batch, outputs]`, and what log densities lose by the change."""
+    """Returns the targets in the network's units, `[batch, outputs]`, and the log Jacobian of the change of units."""
     columns = y[:, None] if y.ndim == 1 else y
     if not isinstance(likelihood, Scaled):
         return columns.astype(dtype), jnp.zeros((), dtype)

@@ -12,7 +12,7 @@ from lamu.typing import Array, Number, Params, State
 
 __all__ = ["Optimizer", "default_optimiser", "optax_step", "optimiser_or"]
 
-# An argument that `optimiser_or` refuses in a sentence of its own: its type for a checker, anything where it runs.
+# `optimiser_or` refuses other types in its own sentence: type checkers see the type, and at run time it is Any.
 if TYPE_CHECKING:
     from optax import GradientTransformation as Optimizer
 else:
@@ -22,15 +22,15 @@ else:
 @cache
 def default_optimiser(name: str, *settings: float) -> Optimizer:
     """Returns an optax optimiser, the same object for the same arguments."""
-    # An optimiser is a pair of functions, and a new pair is to JAX a new program, though it does the same: a recipe
-    # that made its own at every call would compile every run anew.
+    # An optimiser is a pair of functions, and to JAX a new pair is a new program: a recipe
+    # that made a new one at every call would compile every run again.
     import optax
 
     return getattr(optax, name)(*settings)
 
 
 def optimiser_or(optimizer: Optimizer | None, name: str, *settings: float) -> Optimizer:
-    """Returns an optax optimiser as it is, and the default where it is None."""
+    """Returns an optax optimiser unchanged, or the default where it is None."""
     if optimizer is None:
         return default_optimiser(name, *settings)
     import optax
@@ -50,7 +50,7 @@ def optax_step(
     value_fn: Callable[[Params], Array],
     factor: Number | Array = 1.0,
 ) -> tuple[Params, State]:
-    """Returns parameters and memory after one update."""
+    """Returns parameters and optimiser state after one update."""
     import optax
 
     extra = {}

@@ -1,4 +1,4 @@
-"""Optimisers: rows of the rule whose posterior is a point."""
+"""Optimisers: instances of the rule whose posterior is a point, or a Gaussian at the mode."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def sgd(learning_rate: RateLike = 0.1, momentum: float = 0.0) -> Rule:
 
     with \(\hat g\) the gradient of the mean loss on a minibatch. One gradient a step.
 
-    Departures from the rule: the gradient is a minibatch's; momentum, where asked.
+    Departures from the rule: the gradient is a minibatch's; momentum, if set.
 
     Args:
         learning_rate: ρ a row, a number or a schedule of steps.
@@ -137,7 +137,7 @@ def sam(learning_rate: RateLike = 0.1, radius: float = 0.05, momentum: float = 0
     outside the worst case. The rule with a fixed covariance, the expectation replaced by the largest loss in a ball.
     Two gradients a step.
 
-    Departures from the rule: normalised ascent; momentum, where asked.
+    Departures from the rule: normalised ascent; momentum, if set.
 
     Args:
         learning_rate: ρ a row, a number or a schedule of steps.
@@ -168,14 +168,14 @@ def sam(learning_rate: RateLike = 0.1, radius: float = 0.05, momentum: float = 0
 
 @recipe("Duchi, Hazan & Singer 2011")
 def adagrad(learning_rate: RateLike = 0.1, hess_init: float = 0.1, eps: float = 1e-7) -> Rule:
-    r"""Adagrad, as a row of the rule: the rule without its entropy, which is what forgets.
+    r"""Adagrad as an instance of the rule: the entropy, which makes the rule forget, is dropped.
 
     \[ s \leftarrow s + \hat g^2, \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
 
     with \(\hat g\) the gradient of the mean loss on a minibatch, the prior included. One gradient a step.
 
     Departures from the rule: the squared minibatch gradient stands for the Hessian; the square root; no forgetting; two
-    rates, that of s being 1. What is rooted is no precision: the posterior is the point m.
+    rates, that of s being 1. The square root is not a precision, so that the posterior is the point m.
 
     Args:
         learning_rate: ρ, a number or a schedule of steps.
@@ -209,14 +209,14 @@ def adagrad(learning_rate: RateLike = 0.1, hess_init: float = 0.1, eps: float = 
 
 @recipe("Tieleman & Hinton 2012; Khan & Rue 2021, section 4.2")
 def rmsprop(learning_rate: RateLike = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_init: float = 0.0) -> Rule:
-    r"""RMSprop, as a row of the rule.
+    r"""RMSprop as an instance of the rule.
 
     \[ s \leftarrow s + (1-\beta_2)(\hat g^2 - s), \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
 
     with \(\hat g\) the gradient of the mean loss on a minibatch, the prior included. One gradient a step.
 
-    Departures from the rule: the squared minibatch gradient stands for the Hessian; the square root; two rates. What is
-    rooted is no precision: the posterior is the point m.
+    Departures from the rule: the squared minibatch gradient stands for the Hessian; the square root; two rates. The
+    root is not a precision, so that the posterior is the point m.
 
     Args:
         learning_rate: ρ, a number or a schedule of steps.
@@ -250,7 +250,7 @@ def rmsprop(learning_rate: RateLike = 1e-3, b2: float = 0.9, eps: float = 1e-8, 
 
 @recipe("Kingma & Ba 2015; Khan & Rue 2021, section 4.2")
 def adam(learning_rate: RateLike = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Rule:
-    r"""Adam, as a row of the rule.
+    r"""Adam as an instance of the rule.
 
     \[ s \leftarrow s + (1-\beta_2)(\hat g^2 - s), \quad v \leftarrow \beta_1 v + (1-\beta_1)\hat g, \quad
        m \leftarrow m - \rho\, \frac{v / (1-\beta_1^t)}{\sqrt{s / (1-\beta_2^t)} + \epsilon} \]
@@ -258,7 +258,7 @@ def adam(learning_rate: RateLike = 1e-3, b1: float = 0.9, b2: float = 0.999, eps
     with \(\hat g\) the gradient of the mean loss on a minibatch, the prior included. One gradient a step.
 
     Departures from the rule: the squared minibatch gradient stands for the Hessian; the square root; momentum; bias
-    correction; two rates. What is rooted is no precision: the posterior is the point m.
+    correction; two rates. The root is not a precision, so that the posterior is the point m.
 
     Args:
         learning_rate: ρ, a number or a schedule of steps.
@@ -301,14 +301,14 @@ def adam(learning_rate: RateLike = 1e-3, b1: float = 0.9, b2: float = 0.999, eps
 # one of rounding. Near a minimum the whole step is taken, which is the rule itself.
 
 
-# Of a step at most; the share of the promised decrease (Armijo's, of the textbooks); units of rounding of the loss that
-# count as none.
+# The most halvings of a step; the share of the predicted decrease (Armijo's, as in textbooks); and how many units of
+# rounding of the loss are ignored.
 _HALVINGS, _ARMIJO, _ROUNDING = 30, 1e-4, 16
 
 
 @record
 class MadePositive:
-    r"""The rule's metric where S + γI is positive, else that of \(|S + \gamma I|\): absolute eigenvalues."""
+    r"""Metric S + γI where it is positive definite, else \(|S + \gamma I|\): absolute eigenvalues."""
 
     # Newton's step for an indefinite Hessian goes towards saddle points; with absolute eigenvalues it goes downhill. S
     # itself is untouched, and near a minimum the metric is the rule's own.
@@ -321,7 +321,7 @@ class MadePositive:
 
     @property
     def departure(self) -> str:
-        """What it adds to the rule."""
+        """The departure from the rule, for the table."""
         return "absolute eigenvalues where indefinite" + (", damping" if self.damping else "")
 
     def direction(self, precision: Any, gradient: Params, count: Numeric, rate: Numeric) -> Params:
@@ -344,13 +344,13 @@ class MadePositive:
 
 @record
 class Searched(Rule):
-    """The rule with a line search, for an expectation that is deterministic."""
+    """The rule with a line search, for a deterministic expectation."""
 
     batching: str = static(default="mini")  # "full" where every step needs all the data, else "mini"
 
     @property
     def traits(self) -> Traits:
-        # The rule's, with these batches.
+        # The rule's, with this batching.
         return replace(super().traits, batching=self.batching)
 
     @property
@@ -359,38 +359,38 @@ class Searched(Rule):
         return replace(choices, departures=(*choices.departures, "line search"))
 
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
-        # Returns the state after one step of the rule, as much of it as decreases the objective.
-        again = jax.random.clone(key)
+        # Returns the state after one step of the rule, shortened until it decreases the objective.
+        loss_key = jax.random.clone(key)
         new, info = super().step(key, state, batch, objective)
         rate = self.learning_rate(state.count)
-        before = self._free_energy(again, state, batch, objective)
+        before = self._free_energy(loss_key, state, batch, objective)
         slope = rate * jnp.square(info.residual) / objective.concentration
         slack = _ROUNDING * jnp.finfo(before.dtype).eps * jnp.abs(before)
 
-        def part(t: Array) -> RuleState:
+        def shortened(t: Array) -> RuleState:
             blend = lambda old, to: jax.tree.map(lambda a, b: a + t.astype(a.dtype) * (b - a), old, to)
             precision = new.precision if self._at_the_mean else blend(state.precision, new.precision)
             rest = blend(state.rest, new.rest)
             return replace(new, mean=blend(state.mean, new.mean), rest=rest, precision=precision)
 
         def fails(t: Array) -> Array:
-            after = self._free_energy(jax.random.clone(again), part(t), batch, objective)
+            after = self._free_energy(jax.random.clone(loss_key), shortened(t), batch, objective)
             return ~(after <= before - (_ARMIJO * t * slope).astype(before.dtype) + slack)  # NaN fails
 
-        def shorter(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        def halve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             t, tries, _ = carry
             t = t / 2
             return t, tries + 1, fails(t)
 
-        one = jnp.ones((), before.dtype)
-        start = (one, jnp.zeros((), jnp.int32), fails(one))
-        t, _, failed = jax.lax.while_loop(lambda carry: carry[2] & (carry[1] < _HALVINGS), shorter, start)
+        full_step = jnp.ones((), before.dtype)
+        start = (full_step, jnp.zeros((), jnp.int32), fails(full_step))
+        t, _, failed = jax.lax.while_loop(lambda carry: carry[2] & (carry[1] < _HALVINGS), halve, start)
         stay = lambda old, to: jax.tree.map(lambda a, b: jnp.where(failed, a, b), old, to)
-        taken = part(t)
+        taken = shortened(t)
         return replace(taken, mean=stay(state.mean, taken.mean), rest=stay(state.rest, taken.rest)), info
 
     def explain_divergence(self, state: RuleState) -> str | None:
-        # Returns what is wrong with a precision that is not positive, in one sentence with the remedy.
+        # Returns what is wrong where the precision is not positive definite, in one sentence with the remedy.
         if super().explain_divergence(state) is None:
             return None
         return (
@@ -400,7 +400,7 @@ class Searched(Rule):
 
     @property
     def _at_the_mean(self) -> bool:
-        """Whether the objective is the loss at the mean, of which the precision is no part."""
+        """Whether the objective is the loss at the mean, which does not depend on the precision."""
         return isinstance(self.expectation, Delta)
 
     def _free_energy(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> Array:
@@ -427,7 +427,7 @@ class Searched(Rule):
 def newton(
     learning_rate: RateLike = 1.0, damping: float = 0.0, curvature: Hessian | GaussNewton | None = None
 ) -> Searched:
-    r"""Newton's method, as a row of the rule.
+    r"""Newton's method as an instance of the rule.
 
     \[ S \leftarrow (1 - \rho)\, S + \rho\, \nabla^2\ell(m), \qquad m \leftarrow m - \rho\, S^{-1} \nabla\ell(m) \]
 
@@ -442,8 +442,8 @@ def newton(
     has its minimum at kinks, where the Hessian is that of one side and mostly indefinite: take the Gauss–Newton matrix,
     which also leaves Laplace's usual posterior.
 
-    Departures from the rule: the line search, which only shortens steps; absolute eigenvalues in the direction, and in
-    nothing else, where the Hessian is indefinite; damping, where asked.
+    Departures from the rule: the line search, which only shortens steps; absolute eigenvalues in the direction only,
+    where the Hessian is indefinite; damping, if set.
 
     Args:
         learning_rate: ρ in (0, 1], a number or a schedule of steps.
@@ -453,7 +453,7 @@ def newton(
             and Marquardt); the Hessian where None.
 
     Returns:
-        The algorithm. Its posterior is the Gaussian with that curvature for its precision; learned dispersions are a
+        The algorithm. Its posterior is the Gaussian with that curvature as its precision; learned dispersions are a
         point.
 
     Raises:
@@ -495,9 +495,9 @@ def kfac(
     factor_update_period: int = 10,
     diagonal: Any = (),
 ) -> Rule:
-    r"""The natural gradient with Kronecker factors: noisy K-FAC at the mean of its belief, without the noise.
+    r"""Natural gradient with Kronecker factors: noisy K-FAC with gradients at the mean, without sampling.
 
-    With \(a_i\) a layer's inputs and \(d_i\) the cotangents of its outputs at m, labels drawn from the model, and
+    With \(a_i\) a layer's inputs and \(d_i\) the cotangents of its outputs at m, labels sampled from the model, and
     \(P = A \otimes B + \delta/N\):
 
     \[ A \leftarrow A + (1-\beta_2)\Big(\tfrac1M \sum_i a_i a_i^\top - A\Big), \qquad
@@ -510,8 +510,8 @@ def kfac(
     or outputs are written; Adam's does. One gradient and a second backward pass without it a step; one product for each
     factor, four small ones for the direction; eigendecompositions of A and B every so many steps.
 
-    Departures from the rule: the factors are averaged apart, and taken every so many steps; directions are made with
-    older factors, wide layers by their leading eigenvectors; momentum with bias correction; two rates; damping; clipped
+    Departures from the rule: the factors are averaged separately, and updated at intervals; directions use older
+    factors, wide layers their leading eigenvectors; momentum with bias correction; two rates; damping; clipped
     steps.
 
     Args:
@@ -520,22 +520,22 @@ def kfac(
         b2: β₂, the decay of the averaged factors.
         hess_init: h₀, the curvature a row at the start.
         damping: γ, the damping of the steps.
-        max_step: the largest coordinate of a step at rate one; None where steps are not clipped.
-        inverse_update_period: after how many moves of the factors they are decomposed anew.
-        rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
-            wider than that keep all. None for all of them.
-        diagonal: path patterns of leaves that get a diagonal in the place of factors.
-        factor_update_period: every how many steps the factors are taken, and moved as far as that many steps would.
+        max_step: the largest coordinate of a step at rate one; None for steps that are not clipped.
+        inverse_update_period: number of updates of the factors between their eigendecompositions.
+        rank: number of eigenvectors of each factor that are kept; the others get the mean of their eigenvalues. Layers
+            that are not wider keep all. None keeps all of them.
+        diagonal: path patterns of leaves that get a diagonal instead of factors.
+        factor_update_period: number of steps between updates of the factors; an update equals that of so many steps.
 
     Returns:
-        The algorithm. As OGN's, its posterior is the Gaussian at m with the precision that it has learned, which at a
+        The algorithm. As OGN's, its posterior is the Gaussian at m with the learned precision, which at a
         mode is Laplace's with Kronecker factors; learned dispersions are a point.
 
     Raises:
         ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, or a
             pattern that matches no leaf (when it runs).
         TypeError: (when it runs) for a network with a state, a prior that is not Gaussian, or weights of two axes that
-            are no kernel.
+            are not a kernel.
 
     Source: Martens & Grosse (2015); Zhang et al. (2018), section 3.3.
 
@@ -574,15 +574,15 @@ class MapState:
 
 @record
 class MapEstimate(Runnable):
-    """The algorithm that `map_estimate` makes."""
+    """Algorithm of `map_estimate`."""
 
     optimizer: Optimizer = static()  # an optax gradient transformation
 
-    criterion: ClassVar[type[BatchLoss]] = BatchLoss  # what it minimises
+    criterion: ClassVar[type[BatchLoss]] = BatchLoss  # the loss it minimises
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says.
+        # Minibatches, for as long as the caller says.
         return Traits()
 
     @property
@@ -597,44 +597,48 @@ class MapEstimate(Runnable):
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         # Returns the state after one update.
         loss = self.criterion(objective, batch, state.network_state, AllParameters(), {})
-        at = loss.gradient(state.params, key)
-        slope, onto = _beside_kinks(objective, state.params, at.coordinates)
-        again = lambda params: loss.value(onto(params), {}, key)[0]
-        params, optimizer = optax_step(self.optimizer, slope, state.optimizer, state.params, at.value, again)
-        norm = jnp.sqrt(tree.dot(slope, slope))
-        return MapState(onto(params), optimizer, at.network_state), Info(at.value, norm)
+        gradients = loss.gradient(state.params, key)
+        gradient, project = _subgradient_at_kinks(objective, state.params, gradients.coordinates)
+        loss_at = lambda params: loss.value(project(params), {}, key)[0]
+        params, optimizer = optax_step(
+            self.optimizer, gradient, state.optimizer, state.params, gradients.value, loss_at
+        )
+        norm = jnp.sqrt(tree.dot(gradient, gradient))
+        return MapState(project(params), optimizer, gradients.network_state), Info(gradients.value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         return Posterior.of(objective, Point(state.params), state.network_state, key)
 
 
-def _beside_kinks(objective: Objective, params: Params, gradient: Params) -> tuple[Params, Callable[[Params], Params]]:
-    r"""Returns the shortest subgradient of the loss, and what puts a step that crosses a kink of the prior on it."""
+def _subgradient_at_kinks(
+    objective: Objective, params: Params, gradient: Params
+) -> tuple[Params, Callable[[Params], Params]]:
+    r"""Returns the shortest subgradient, and a function that stops a step at the kinks of the prior."""
     # With the kink at m and slopes ±a beside it (a row), \(f\) the smooth part of the loss:
     #
     # \[ g_i = \nabla_i f + a\, \mathrm{sign}(\theta_i - m), \qquad
     #    g_i = \mathrm{sign}(\nabla_i f)\, \max(|\nabla_i f| - a, 0) \;\text{ at } \theta_i = m \]
     #
-    # and a coordinate stays on the side of m on which it is, or from m goes to the side to which −g_i points; else it
-    # is m. For gradient descent this is the proximal step (soft thresholding), except that a step to the other side
-    # ends at m and goes on with the next. It needs nothing of the optimiser, whose directions may have any metric and
-    # any momentum: for L-BFGS it is the orthant-wise method.
+    # and a coordinate stays on its side of m, or leaves m towards the side to which −g_i points; otherwise it
+    # becomes m. For gradient descent this is the proximal step (soft thresholding), except that a step to the other
+    # side ends at m and goes on with the next. It assumes nothing about the optimiser, whose directions may have any
+    # metric and any momentum: for L-BFGS it is the orthant-wise method.
     #
     # Source: Andrew & Gao (2007), "Scalable training of L1-regularized log-linear models"; Beck & Teboulle (2009).
     shortened = objective.shortest_subgradient(params, gradient)
-    known = objective.model.free_prior.kinks(params["network"])
-    if known is None:
+    kinks = objective.model.free_prior.kinks(params["network"])
+    if kinks is None:
         return gradient, lambda new: new
 
-    def stays(new: Array, theta: Array, g: Array, m: Array, a: Array) -> Array:
+    def keep_side(new: Array, theta: Array, g: Array, m: Array, a: Array) -> Array:
         side = jnp.where(theta == m, -jnp.sign(g), jnp.sign(theta - m))
         return jnp.where((jnp.sign(new - m) == side) | (a == 0), new, m)
 
-    def onto(new: Params) -> Params:
-        own = jax.tree.map(stays, new["network"], params["network"], shortened["network"], *known)
+    def project(new: Params) -> Params:
+        own = jax.tree.map(keep_side, new["network"], params["network"], shortened["network"], *kinks)
         return {**new, "network": own}
 
-    return shortened, onto
+    return shortened, project
 
 
 @recipe("any optax optimiser")
@@ -643,26 +647,26 @@ def map_estimate(optimizer: Optimizer | None = None) -> MapEstimate:
 
     \[ \theta \leftarrow \theta + \mathrm{update}\big(\nabla\bar\ell(\theta)\big) \]
 
-    on minibatches, with the prior in the loss. One gradient a step, and what the optimiser adds (L-BFGS with a line
+    on minibatches, with the prior in the loss. One gradient a step, plus the optimiser's own cost (L-BFGS with a line
     search evaluates the loss several times; give it the whole data as one batch).
 
     Where the prior has a kink at m (`lamu.priors.Laplace`), weights are exactly m at the mode, and the algorithm
-    reaches them: the optimiser sees the shortest subgradient, and a weight that would cross m in a step ends there.
-    For gradient descent that is soft thresholding, for L-BFGS the orthant-wise method, and any other optimiser does the
-    same. With a linear model and a Gaussian likelihood the mode is the Lasso's.
+    reaches them: it gives the optimiser the shortest subgradient, and a weight that would cross m in a step stops at m.
+    For gradient descent that is soft thresholding, for L-BFGS the orthant-wise method; any other optimiser behaves
+    alike. With a linear model and a Gaussian likelihood the mode is the Lasso's.
 
-    Departures from the rule: whatever the optimiser adds to gradient descent.
+    Departures from the rule: those of the optimiser from gradient descent.
 
     Args:
-        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where none is given.
+        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where None.
 
     Returns:
         The algorithm. Its posterior is the point θ.
 
     Raises:
-        TypeError: for something that is no gradient transformation.
+        TypeError: if `optimizer` is not a gradient transformation.
 
-    Source: Khan & Rue (2021), section 1.3.1, for the gradient; Andrew & Gao (2007) for kinks; optax names the paper of
+    Source: Khan & Rue (2021), section 1.3.1, for the gradient; Andrew & Gao (2007) for kinks; optax cites the paper of
     each optimiser.
 
     Examples:
@@ -682,7 +686,7 @@ def map_estimate(optimizer: Optimizer | None = None) -> MapEstimate:
 
 @record
 class WithVolume(BatchLoss):
-    """The mean loss, and half the log-determinant of the Fisher information a row."""
+    """The mean loss plus half the log-determinant of the Fisher information, per row."""
 
     def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         value, state = super().value(coordinates, rest, key)
@@ -694,13 +698,13 @@ class WithVolume(BatchLoss):
 
 @record
 class InvariantMap(MapEstimate):
-    """The algorithm that `invariant_map` makes."""
+    """Algorithm of `invariant_map`."""
 
     criterion = WithVolume
 
     @property
     def traits(self) -> Traits:
-        # All the data at every step: the information is that of all rows.
+        # Full batches: the information is that of all rows.
         return Traits(batching="full")
 
     @property
@@ -709,7 +713,7 @@ class InvariantMap(MapEstimate):
         return replace(choices, departures=("half the log-determinant of the Fisher information", *choices.departures))
 
     def explain_divergence(self, state: MapState) -> str:
-        # Returns what a criterion that is not finite means, and the remedy.
+        # Returns the cause of a criterion that is not finite, and the remedy.
         return (
             "the Fisher information of the data has no finite log-determinant there: some direction of the parameters "
             "changes no prediction (more weights than the data tell apart, or dead units); use map_estimate(), or a "
@@ -719,43 +723,43 @@ class InvariantMap(MapEstimate):
 
 def log_volume(objective: Objective, batch: Batch, network_state: State, params: Params) -> Array:
     r"""Returns \(\log\det F(\theta)\) of all parameters, F the Fisher information of the data."""
-    # Weights have the generalised Gauss–Newton matrix \(\sum_i J_i^\top \Lambda_i J_i\), which is the Fisher
-    # information; dispersions, which are orthogonal to them, N times their own.
+    # The information of the weights is the generalised Gauss–Newton matrix \(\sum_i J_i^\top \Lambda_i J_i\);
+    # that of the dispersions, which are orthogonal to the weights, is N times the information of one row.
     weights, rest = NetworkParameters().split(params)
     loss = BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
     matrix = GaussNewton().matrix(loss, weights, Dense).matrix * objective.data_size
-    # Positive by construction; a Cholesky factor says so where rounding would not, by NaN.
-    found = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix))))
+    # Positive by construction; if rounding makes it indefinite, the Cholesky factor is NaN.
+    log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix))))
     if jax.tree.leaves(rest):
         information = objective.model.dispersion_information(rest)
         for leaf in jax.tree.leaves(information):
-            found = found + jnp.sum(jnp.log(leaf * objective.data_size)).astype(found.dtype)
-    return found
+            log_det = log_det + jnp.sum(jnp.log(leaf * objective.data_size)).astype(log_det.dtype)
+    return log_det
 
 
 @recipe("Druilhet & Marin 2007")
 def invariant_map(optimizer: Optimizer | None = None) -> InvariantMap:
-    r"""The most probable parameters by a density that does not depend on how the model is written.
+    r"""The posterior mode under a density that does not depend on the parameterisation.
 
     \[ \hat\theta = \arg\max_\theta\; \log p(\theta \mid D) - \tfrac12 \log\det F(\theta) \]
 
     with F the Fisher information of the data. In other parameters φ the posterior's density gains the factor
-    \(|\det \partial\theta / \partial\varphi|\), and so does \(\sqrt{\det F}\): their ratio, the density with respect to
-    Jeffreys' measure, has its maximum at the same distribution of the data, where that of the density alone moves.
+    \(|\det \partial\theta / \partial\varphi|\), and so does \(\sqrt{\det F}\). Their ratio, the density with respect to
+    Jeffreys' measure, has its maximum at the same distribution of the data; the density alone does not.
 
-    A step takes the gradient of the determinant through the Jacobian of all rows: \(N K D\) numbers of memory and
-    \(D^3\) operations, for small models whose parameters the data tell apart.
+    A step differentiates the determinant through the Jacobian of all rows: \(N K D\) numbers of memory and
+    \(D^3\) operations, for small models with identifiable parameters.
 
-    Departures from the rule: the volume of the Fisher information, and whatever the optimiser adds to gradient descent.
+    Departures from the rule: the volume of the Fisher information, and those of the optimiser from gradient descent.
 
     Args:
-        optimizer: an optax gradient transformation; `optax.lbfgs()` where none is given.
+        optimizer: an optax gradient transformation; `optax.lbfgs()` where None.
 
     Returns:
         The algorithm. Its posterior is the point θ. Every step sees all the data.
 
     Raises:
-        TypeError: for something that is no gradient transformation.
+        TypeError: if `optimizer` is not a gradient transformation.
 
     Source: Druilhet & Marin (2007); Khan & Rue (2021) for the plain mode.
 

@@ -1,4 +1,4 @@
-"""The table of algorithms: those of the face that are registered as recipes."""
+"""Table of algorithms: the public ones that are registered as recipes."""
 
 from __future__ import annotations
 
