@@ -1,4 +1,4 @@
-"""Descent on the parameters of a belief: the algorithm that `bayes_by_backprop` makes."""
+"""Gradient descent on the parameters of a belief: the algorithm of `bayes_by_backprop`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 @runtime_checkable
 class PositiveTransform(Protocol):
-    """An increasing function from all numbers onto the positive ones."""
+    """Protocol of an increasing function from the real numbers onto the positive ones."""
 
     def __call__(self, raw: Array) -> Array:
         """Returns s."""
@@ -62,7 +62,7 @@ class SoftplusTransform:
 
 @record
 class ExpTransform:
-    r"""\(s = e^\rho\), so that a step of ρ is a factor of s."""
+    r"""\(s = e^\rho\): an additive step of ρ is a multiplicative step of s."""
 
     def __call__(self, raw: Array) -> Array:
         """Returns exp ρ."""
@@ -75,10 +75,10 @@ class ExpTransform:
 
 @record
 class DescentState:
-    """What the next step needs."""
+    """State carried between steps."""
 
     count: Numeric  # steps taken
-    params: dict[str, Params]  # what descends: "mean" m, "raw" ρ, and "rest", the dispersions
+    params: dict[str, Params]  # trained: "mean" m, "raw" ρ, and "rest", the dispersions
     optimizer: State  # the optax state
     network_state: State
 
@@ -88,17 +88,17 @@ class BeliefDescent(Runnable):
     r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser."""
 
     optimizer: Optimizer = static()  # an optax gradient transformation
-    estimator: Estimator  # how the rows are drawn
+    estimator: Estimator  # how weights are sampled for the rows
     divergence: Divergence  # D
     base_distribution: BaseDistribution  # the law of z in \(\theta = m + s(\rho) z\)
     scale_transform: PositiveTransform  # s(ρ)
-    factor: Rate  # what every update is multiplied with
+    factor: Rate  # factor of every update
     init_scale: Number  # s at the start
-    samples: int = static(default=1)  # how many draws a step
+    samples: int = static(default=1)  # number of samples a step
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says.
+        # Minibatches, for as long as the caller says.
         return Traits(samples=self.samples)
 
     @property
@@ -120,7 +120,7 @@ class BeliefDescent(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DescentState:
-        # Returns the state at the network's initial weights, every scale at its start.
+        # Returns the state at the network's initial weights, with every scale at its initial value.
         params, network_state = objective.model.init(key, batch)
         mean, rest = NetworkParameters().split(params)
         raw = jax.tree.map(lambda leaf: self.scale_transform.inverse(jnp.full_like(leaf, self.init_scale)), mean)
@@ -128,7 +128,7 @@ class BeliefDescent(Runnable):
         return DescentState(jnp.zeros((), jnp.int32), moving, self.optimizer.init(moving), network_state)
 
     def belief(self, params: dict[str, Params]) -> LocationScale:
-        """Returns q from what descends."""
+        """Returns q of the trained parameters."""
         return LocationScale(params["mean"], jax.tree.map(self.scale_transform, params["raw"]), self.base_distribution)
 
     def step(
@@ -137,10 +137,10 @@ class BeliefDescent(Runnable):
         # Returns the state after one update.
         estimate = lambda params: self.estimate(key, params, batch, objective, state.network_state)
         value, loss, gradient, network_state = estimate(state.params)
-        # Line searches evaluate what descends themselves, under the same draws.
-        again = lambda params: self.estimate(jax.random.clone(key), params, batch, objective, state.network_state)[0]
+        # Line searches evaluate the objective themselves, with the same samples.
+        value_at = lambda params: self.estimate(jax.random.clone(key), params, batch, objective, state.network_state)[0]
         params, optimizer = optax_step(
-            self.optimizer, gradient, state.optimizer, state.params, value, again, self.factor(state.count)
+            self.optimizer, gradient, state.optimizer, state.params, value, value_at, self.factor(state.count)
         )
         scaled = jax.tree.map(lambda s, g: s * g, self.belief(state.params).scale, gradient["mean"])
         residual = objective.concentration * jnp.sqrt(tree.dot(scaled, scaled))
@@ -149,98 +149,105 @@ class BeliefDescent(Runnable):
     def estimate(
         self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: State
     ) -> tuple[Array, Array, dict[str, Params], State]:
-        r"""Returns \(D / \kappa\) in nats a row, the loss to show, the gradient, and the network's new state."""
+        r"""Returns \(D / \kappa\) in nats per row, the loss to report, the gradient, and the network's new state."""
 
         def loss_at(rest: Params) -> BatchLoss:
             return BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
 
         if isinstance(self.divergence, ReverseKL):
             return self._bound(key, params, objective, loss_at)
-        return self._weighed(key, params, objective, loss_at)
+        return self._by_importance_weights(key, params, objective, loss_at)
 
     def posterior(
         self, key: RandomKey, state: DescentState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns q about the weights, beside the dispersions' point.
+        # Returns q about the weights, with the dispersions as a point.
         belief = self.belief(state.params)
-        known: Belief = belief.gaussian() or belief
-        whole = Product({"network": known, "likelihood": Point(state.params["rest"])})
-        return Posterior.of(objective, whole, state.network_state, key)
+        network_belief: Belief = belief.gaussian() or belief
+        product = Product({"network": network_belief, "likelihood": Point(state.params["rest"])})
+        return Posterior.of(objective, product, state.network_state, key)
 
     def _bound(
         self, key: RandomKey, params: Params, objective: Objective, loss_at: Callable[[Params], BatchLoss]
     ) -> PyTree:
-        """The evidence bound: the divergence from Gaussian leaves is known, and what is known is not drawn."""
-        whole = objective.model.free_prior
-        known = whole.gaussian(params["mean"])
-        # The divergence from a full matrix would factor it at every step: its log density is drawn.
-        exact = known is not None and isinstance(known.precision, Diagonal | Scalar)
+        """The evidence lower bound: exact for Gaussian leaves of the prior, sampled for the others."""
+        prior = objective.model.free_prior
+        gaussian_prior = prior.gaussian(params["mean"])
+        # The exact divergence from a full matrix would factor it at every step: its log density is sampled.
+        exact = gaussian_prior is not None and isinstance(gaussian_prior.precision, Diagonal | Scalar)
         exact = exact and isinstance(self.base_distribution, StandardNormal)
-        remainder = NonGaussian.of(whole, params["mean"]) if exact else whole
+        remainder = NonGaussian.of(prior, params["mean"]) if exact else prior
 
         def divergence(params: Params) -> Array:
             if not exact:
                 return -self.belief(params).entropy() / objective.concentration
-            assert known is not None
-            tempered = Gaussian(known.mean, known.precision.scale(1.0 / objective.temperature))
+            assert gaussian_prior is not None
+            tempered = Gaussian(gaussian_prior.mean, gaussian_prior.precision.scale(1.0 / objective.temperature))
             belief = self._gaussian(params)
             if remainder is None:
                 return belief.kl(tempered) / objective.concentration
-            others = jax.tree.map(lambda m, x: x if m is None else None, known.mean, belief.mean, is_leaf=_is_none)
-            ours, left = restricted(belief, known.mean), restricted(belief, others)
-            assert ours is not None
-            assert left is not None
-            return (ours.kl(tempered) - left.entropy()) / objective.concentration
+            others = jax.tree.map(
+                lambda m, x: x if m is None else None, gaussian_prior.mean, belief.mean, is_leaf=_is_none
+            )
+            gaussian_part, other_part = restricted(belief, gaussian_prior.mean), restricted(belief, others)
+            assert gaussian_part is not None
+            assert other_part is not None
+            return (gaussian_part.kl(tempered) - other_part.entropy()) / objective.concentration
 
-        def drawn(params: Params, key: RandomKey) -> tuple[Array, State]:
+        def sampled_loss(params: Params, key: RandomKey) -> tuple[Array, State]:
             belief = self.belief(params)
             value, state = self.estimator.value(key, belief, loss_at(params["rest"]))
             if remainder is not None:
-                # The draw of the estimator Global(), which draws with the first half of its key.
+                # The sample of the estimator Global(), which uses the first half of its key.
                 theta = belief.sample(jax.random.split(jax.random.clone(key))[0])
-                surprise = -remainder.log_prob(theta) / objective.data_size
-                value = value + surprise.astype(value.dtype)
+                prior_loss = -remainder.log_prob(theta) / objective.data_size
+                value = value + prior_loss.astype(value.dtype)
             return value, state
 
-        at_draw = lambda key: jax.value_and_grad(drawn, has_aux=True)(params, key)
-        (value, network_state), gradient = tree.average(self._each(at_draw, key))
-        exactly, of_exactly = jax.value_and_grad(divergence)(params)
-        return value + exactly.astype(value.dtype), value, tree.add(gradient, of_exactly), network_state
+        at_draw = lambda key: jax.value_and_grad(sampled_loss, has_aux=True)(params, key)
+        (value, network_state), gradient = tree.average(self._sample_each(at_draw, key))
+        divergence_value, divergence_gradient = jax.value_and_grad(divergence)(params)
+        return (
+            value + divergence_value.astype(value.dtype),
+            value,
+            tree.add(gradient, divergence_gradient),
+            network_state,
+        )
 
-    def _weighed(
+    def _by_importance_weights(
         self, key: RandomKey, params: Params, objective: Objective, loss_at: Callable[[Params], BatchLoss]
     ) -> PyTree:
-        """Any divergence by the weights of its draws."""
+        """Estimates any divergence by importance weights of its samples."""
 
-        def drawn(params: Params, key: RandomKey) -> tuple[Array, State]:
+        def surrogate_loss(params: Params, key: RandomKey) -> tuple[Array, State]:
             draw_key, layer_key = jax.random.split(key)
             belief = self.belief(params)
             theta = belief.sample(draw_key)
             if not self.divergence.through_draws:
                 theta = jax.lax.stop_gradient(theta)
             loss, state = loss_at(params["rest"]).value(theta, params["rest"], layer_key)
-            surprise = -objective.model.free_prior.log_prob(theta) / objective.data_size
-            log_target = -objective.concentration * (loss + surprise.astype(loss.dtype))
+            prior_loss = -objective.model.free_prior.log_prob(theta) / objective.data_size
+            log_target = -objective.concentration * (loss + prior_loss.astype(loss.dtype))
             log_belief = belief.log_prob(theta)
             return self.divergence.surrogate(log_target, log_belief), (log_target - log_belief, loss, state)
 
-        at_draw = lambda key: jax.value_and_grad(drawn, has_aux=True)(params, key)
-        (_, (log_weights, _, states)), gradients = self._each(at_draw, key)
+        at_draw = lambda key: jax.value_and_grad(surrogate_loss, has_aux=True)(params, key)
+        (_, (log_weights, _, states)), gradients = self._sample_each(at_draw, key)
         shares = self.divergence.shares(log_weights) / objective.concentration
         gradient = jax.tree.map(lambda leaf: jnp.tensordot(shares.astype(leaf.dtype), leaf, axes=1), gradients)
         value = self.divergence.value(log_weights) / objective.concentration
         return value, value, gradient, tree.average(states)
 
-    def _each(self, at_draw: Callable[[RandomKey], PyTree], key: RandomKey) -> PyTree:
-        """One draw after the other, so that memory grows with what is kept of them alone."""
+    def _sample_each(self, at_draw: Callable[[RandomKey], PyTree], key: RandomKey) -> PyTree:
+        """Evaluates samples one after the other, so that memory grows only with the results that are kept."""
         if self.samples == 1:
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))
         return tree.each(lambda i: at_draw(jax.random.fold_in(key, i)), self.samples)
 
     def _gaussian(self, params: Params) -> Gaussian:
-        known = self.belief(params).gaussian()
-        assert known is not None
-        return known
+        gaussian = self.belief(params).gaussian()
+        assert gaussian is not None
+        return gaussian
 
 
 def _is_none(leaf: object) -> bool:
@@ -258,33 +265,33 @@ def bayes_by_backprop(
     init_scale: float = 0.02,
     factor: RateLike = Annealed(1.0),
 ) -> BeliefDescent:
-    r"""Bayes by backprop: a mean-field belief, moved along the plain gradient in its own parameters.
+    r"""Bayes by backprop: a mean-field belief, trained by the Euclidean gradient in its own parameters.
 
-    With \(\theta = m + s(\rho)\, z\), z of a fixed law, at temperature T and \(\kappa = N / T\):
+    With \(\theta = m + s(\rho)\, z\), z of a fixed distribution, at temperature T and \(\kappa = N / T\):
 
     \[ F(m, \rho) = E_z\big[\bar\ell_D(m + s z)\big] + \tfrac1\kappa\, KL\big(q_{m,\rho} \,\|\, p^{1/T}\big), \qquad
        (m, \rho) \leftarrow (m, \rho) + f_t\, \mathrm{update}(\nabla F) \]
 
     where \(\bar\ell_D\) is the mean negative log likelihood. The divergence of a normal belief from a Gaussian prior is
-    exact; any other is estimated from the draws. Dispersions descend beside, by the same optimiser. One gradient and
-    one draw a parameter, draw and step; with `LocalReparameterisation()` and `Flipout()` two forward products a layer.
+    exact; any other is estimated from samples. The same optimiser trains the dispersions. One gradient and
+    one normal number a parameter, sample and step; `LocalReparameterisation()` and `Flipout()` take two products.
 
-    Departures from the rule: the gradient in the parameters (m, ρ), and not the natural one; whatever the optimiser
-    adds; a divergence other than the evidence bound's, where asked.
+    Departures from the rule: the gradient in the parameters (m, ρ) is not the natural one; those of the optimiser;
+    a divergence other than the evidence lower bound's, if set.
 
     Args:
-        optimizer: an optax gradient transformation; `optax.adam(0.01)` where none is given.
-        estimator: how rows are drawn, of `lamu.algorithms.descent`: `Global()` where none is given,
+        optimizer: an optax gradient transformation; `optax.adam(0.01)` where None.
+        estimator: how weights are sampled, of `lamu.algorithms.descent`: `Global()` where None,
             `LocalReparameterisation()` or `Flipout()`.
-        divergence: of `lamu.divergences`: `ReverseKL()`, the evidence bound, where none is given, `Renyi(alpha)` or
-            `InclusiveKL()`, both with several draws.
-        samples: how many draws a step.
-        base_distribution: the law of z, of `lamu.families.location_scale`: `StandardNormal()` where none is given,
+        divergence: of `lamu.divergences`: `ReverseKL()`, the evidence lower bound, where None, `Renyi(alpha)` or
+            `InclusiveKL()`, both with several samples.
+        samples: number of samples a step.
+        base_distribution: distribution of z, of `lamu.families.location_scale`: `StandardNormal()` where None,
             `StandardLogistic()`, `StandardLaplace()`, `Radial()`, or `Quantile(function)` of any inverse
             distribution function.
         scale_transform: s(ρ), of `lamu.algorithms.descent`: `SoftplusTransform()` where None, or `ExpTransform()`.
         init_scale: s at the start, in the units of the weights.
-        factor: \(f_t\), what every update is multiplied with: a number, a schedule of steps, or `Annealed`.
+        factor: \(f_t\), the factor of every update: a number, a schedule of steps, or `Annealed`.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights (of another base distribution, a
@@ -292,9 +299,9 @@ def bayes_by_backprop(
         likelihood a row (for other divergences, their estimate a row).
 
     Raises:
-        TypeError: for something that is no optimiser, estimator, divergence, base distribution or positive
+        TypeError: if an argument is not an optimiser, estimator, divergence, base distribution or positive
             function, or a base distribution that the estimator cannot sample from.
-        ValueError: for an initial scale or a factor that is not positive, or fewer draws than the divergence needs.
+        ValueError: for an initial scale or a factor that is not positive, or fewer samples than the divergence needs.
 
     Source: Blundell et al. (2015), section 3.2; Kingma, Salimans & Welling (2015); Wen et al. (2018).
 
@@ -341,7 +348,7 @@ def bayes_by_backprop(
 
 def _part(name: str, value: Any, default: Any, protocol: Any, example: str) -> Any:
     value = default if value is None else value
-    # A class has the methods too.
+    # isinstance with a protocol also accepts a class, which has the methods too.
     if isinstance(value, type) or not isinstance(value, protocol):
         raise TypeError(f"{name}={value!r} is no {name}; give for instance {example}")
     return value

@@ -33,26 +33,26 @@ __all__ = [
 ]
 
 
-# With \(w = m + s z\) and data a, a site that is linear in w has \(y = u(m, a) + u(s z, a)\). What is added to the
-# first term has the law that weights drawn anew for the row would give it:
+# With \(w = m + s z\) and data a, a site that is linear in w has \(y = u(m, a) + u(s z, a)\). The noise added to the
+# first term has the distribution of the second under weights sampled for the row:
 #
-# * a product whose output uses every weight once is normal, with variance \(u(s^2, a^2)\);
-# * one draw of the weights for all rows, its signs changed for each row in and out of the site, is a draw anew in law;
-# * an elementwise use has so few weights that they are drawn for each row.
+# * if every weight is used once in an output, the product is normal, with variance \(u(s^2, a^2)\);
+# * one sample of the weights for all rows, with signs flipped by row in and out of the site, has the same marginals;
+# * weights of elementwise uses are so few that they are sampled for each row.
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a site's output is drawn."""
+    """How the output of a site is sampled."""
 
     site: ParameterUse
-    noise: Callable[[RandomKey, int], PyTree]  # of the rows, from a key and their number: arrays `[batch, ...]`
+    noise: Callable[[RandomKey, int], PyTree]  # noise for the rows, from a key and their number: arrays `[batch, ...]`
     # One row's output, from the program's values, the bases of m, s and s z, and the row's noise.
     output: Callable[..., Array]
 
 
 def anew(program: FlatJaxpr, site: ParameterUse, gaussian: bool) -> Plan | None:
-    """Returns the plan that draws weights for each row, where the use is elementwise; else None."""
+    """Returns the plan that samples weights for each row, for an elementwise use; else None."""
     if program.steps[site.step].name not in ELEMENTWISE:
         return None
     shape, dtype = program.avals[site.base].shape, program.avals[site.base].dtype
@@ -68,7 +68,7 @@ def anew(program: FlatJaxpr, site: ParameterUse, gaussian: bool) -> Plan | None:
 
 
 def local(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
-    """Returns the plan that draws the output itself; None where a weight is used at several places or in no product."""
+    """Returns the plan that samples outputs; None if a weight is used at several positions or not in a product."""
     axes = _axes(program, site)
     if axes is None or axes[2] > 1:
         return None
@@ -83,7 +83,7 @@ def local(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
         given = _given(site, values)
         squares = given if step.name == "gather" else {**given, other: jnp.square(given[other])}
         variance = site.use(program, jnp.square(scale), squares)
-        # Where all inputs are zero there is no noise, and the root has no slope.
+        # If all inputs are zero there is no noise, and the root has no derivative.
         seen = variance > 0
         root = jnp.where(seen, jnp.sqrt(jnp.where(seen, variance, jnp.ones_like(variance))), jnp.zeros_like(variance))
         return site.use(program, centre, given) + root * z
@@ -92,7 +92,7 @@ def local(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
 
 
 def flipped(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
-    """Returns the plan that changes signs of one draw of the weights; None for what is no product."""
+    """Returns the plan that flips signs of one sample of the weights; None if the use is not a product."""
     axes = _axes(program, site)
     if axes is None:
         return None
@@ -120,7 +120,7 @@ def flipped(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
 
 
 def _axes(program: FlatJaxpr, site: ParameterUse) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
-    """Returns which axes of the data and of the output tell weights apart, and at how many places each is used."""
+    """Returns which axes of data and output index the weights, and at how many positions each is used."""
     if site.spread or site.loop is not None:
         return None
     step, out = program.steps[site.step], _aval_out(program, site)
@@ -151,7 +151,7 @@ def _axes(program: FlatJaxpr, site: ParameterUse) -> tuple[tuple[int, ...], tupl
 
 
 def _other(program: FlatJaxpr, site: ParameterUse) -> int:
-    """The place of the data that the weights meet."""
+    """Returns the index of the data that the weights are multiplied with."""
     return program.steps[site.step].reads[1 - site.position]
 
 
@@ -184,9 +184,9 @@ def outputs_by_rows(
     choose: Callable[..., Plan | None],
     name: str,
 ) -> Array:
-    """Returns f of every row in training mode, `[batch, outputs]`, each with weights drawn for it."""
-    # The network is traced for one row and read (`lamu.objective.curvature.reader`). What `choose` has no plan for is
-    # drawn once for all rows, and the log `lamu` says so.
+    """Returns f of every row in training mode, `[batch, outputs]`, each with its own sample of the weights."""
+    # The network is traced for one row and read (`lamu.objective.curvature.reader`). Weights for which `choose`
+    # returns None are sampled once for all rows, which the logger `lamu` reports.
     if jax.tree.leaves(loss.network_state):
         raise TypeError(
             f"{name}() draws for single rows, and the rows of a network with a state (batch statistics) are not "
@@ -195,7 +195,7 @@ def outputs_by_rows(
     structure = jax.tree.structure(belief.location)
     shared_key, site_key, layer_key = jax.random.split(key, 3)
     x = loss.batch.x
-    # A row's key is known by its number alone, so that padding changes nothing.
+    # A row's key depends only on its number, so that padding changes nothing.
     rows = [x, jax.vmap(lambda i: jax.random.fold_in(layer_key, i))(jnp.arange(x.shape[0]))]
 
     def network(leaves: list[Array], row: list[Array]) -> Array:
@@ -209,27 +209,27 @@ def outputs_by_rows(
     plans = _plans(program, choose, belief, x.shape[0], name)
     planned = {plan.site.leaf for plan in plans}
     leaves = [m if i in planned else m + d for i, (m, d) in enumerate(zip(centre, away, strict=True))]
-    held = program.before(leaves)
+    shared = program.before(leaves)
     bases = [
-        tuple(plan.site.through(program, part[plan.site.leaf], held) for part in (centre, scale, away))
+        tuple(plan.site.through(program, part[plan.site.leaf], shared) for part in (centre, scale, away))
         for plan in plans
     ]
     noises = [plan.noise(jax.random.fold_in(site_key, i), x.shape[0]) for i, plan in enumerate(plans)]
-    at = {plan.site.step: i for i, plan in enumerate(plans)}
+    plan_of_step = {plan.site.step: i for i, plan in enumerate(plans)}
 
-    def one(row: list[Array], noises: list[PyTree]) -> Array:
-        values = {**held, **dict(zip(program.examples, row, strict=True))}
+    def row_outputs(row: list[Array], noises: list[PyTree]) -> Array:
+        values = {**shared, **dict(zip(program.examples, row, strict=True))}
         for number, step in enumerate(program.steps):
-            if number in at:
+            if number in plan_of_step:
                 (out,) = step.writes
                 assert out is not None
-                index = at[number]
+                index = plan_of_step[number]
                 values[out] = plans[index].output(values, bases[index], noises[index])
             elif step.dependent:
                 step.advance(values)
         return program.results(values)[0]
 
-    return jax.vmap(one)(rows, noises)
+    return jax.vmap(row_outputs)(rows, noises)
 
 
 def _plans(
@@ -239,17 +239,17 @@ def _plans(
     batch: int,
     name: str,
 ) -> list[Plan]:
-    """Returns the plans of all leaves whose every use has one, and says which leaves have none."""
-    found, reasons = sites(program)
-    numbers = {site.step for site in found}
+    """Returns the plans of leaves whose every use has one, and logs the leaves that have none."""
+    uses, reasons = sites(program)
+    numbers = {site.step for site in uses}
     for number, step in enumerate(program.steps):
-        # A use that no gradient flows through (`stop_gradient`) is no site, and sees the weights all the same.
+        # A use without a gradient (`stop_gradient`) is not a site, but it reads the weights too.
         for place in step.reads:
             out = step.writes[0] if step.writes else None
             if place in program.views and number not in numbers and out not in program.views:
                 reasons.setdefault(program.views[place][0], f"enters a `{step.name}`")
     plans = []
-    for site in found:
+    for site in uses:
         if not all(program.steps[number].name in MOVES for number in site.single):
             reasons.setdefault(site.leaf, "is changed before it meets data")
         plan = None if site.leaf in reasons else choose(program, site)
@@ -276,42 +276,42 @@ def _shape(array: Any, skip: int = 0) -> jax.ShapeDtypeStruct:
 
 @record
 class Estimator:
-    """One draw's estimate of the expected loss; the base class draws once for all rows."""
+    """Single-sample estimate of the expected loss; the base class samples once for all rows."""
 
-    joint: ClassVar[bool] = False  # whether all rows see one and the same θ, which divergences that weigh draws need
+    joint: ClassVar[bool] = False  # whether all rows share one θ, which divergences by importance weights need
 
     def require(self, base_distribution: BaseDistribution) -> None:
-        """Raises a TypeError where the estimator cannot sample from the base distribution; never, by default."""
+        """Raises a TypeError if the estimator cannot sample from the base distribution; never, by default."""
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
-        """Returns an estimate of the mean loss in nats a row, and the network's new state."""
+        """Returns an estimate of the mean loss in nats per row, and the network's new state."""
         draw_key, layer_key = jax.random.split(key)
         return loss.value(belief.sample(draw_key), loss.rest, layer_key)
 
 
 @record
 class Global(Estimator):
-    r"""One draw \(\theta = m + s z\) for all rows of the batch."""
+    r"""One sample \(\theta = m + s z\) for all rows of the batch."""
 
     joint = True
 
 
 @record
 class LocalReparameterisation(Estimator):
-    """What comes out of a layer is drawn, in the place of its weights: a draw a row, at the price of two products."""
+    """Samples a layer's outputs instead of its weights: a sample per row, at the cost of two products."""
 
     # For a dense layer with inputs a and independent normal weights, \(w_{jk} \sim N(m_{jk}, s_{jk}^2)\),
     #
     # \[ y_k \sim N\Big( \sum_j a_j m_{jk},\; \sum_j a_j^2 s_{jk}^2 \Big) \]
     #
-    # exactly and independently. Where a row uses a weight at several places (a convolution, a layer over positions) the
-    # outputs are correlated, and drawn apart they would be those of another model: such layers are drawn as `Flipout`
-    # draws them, which keeps the expectation. What cannot be read has one draw for all rows, and a line in the log.
+    # exactly and independently. If a row uses a weight at several positions (a convolution, a layer over positions),
+    # outputs are correlated, and independent samples would belong to another model: such layers are sampled as by
+    # `Flipout`, which keeps the expectation. Unreadable parameters have one sample for all rows, and are logged.
     #
     # Source: Kingma, Salimans & Welling (2015), section 2.3.
 
     def require(self, base_distribution: BaseDistribution) -> None:
-        """Accepts the standard normal."""
+        """Accepts only the standard normal."""
         if not isinstance(base_distribution, StandardNormal):
             raise TypeError(
                 f"LocalReparameterisation() adds up normal weights, not those of {type(base_distribution).__name__}(); "
@@ -319,7 +319,7 @@ class LocalReparameterisation(Estimator):
             )
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
-        """Returns the mean loss with a draw of the outputs of every layer, and the network's (empty) state."""
+        """Returns the mean loss with sampled outputs of every layer, and the network's (empty) state."""
 
         def choose(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
             return local(program, site) or flipped(program, site) or anew(program, site, gaussian=True)
@@ -329,11 +329,11 @@ class LocalReparameterisation(Estimator):
 
 @record
 class Flipout(Estimator):
-    r"""One draw of the weights for all rows, with signs of each row's own: \((x_i \circ u_i)\,\Delta \circ v_i\)."""
+    r"""One sample of the weights for all rows, with signs by row: \((x_i \circ u_i)\,\Delta \circ v_i\)."""
 
-    # With \(\Delta = s z\) and u, v of independent signs, \(\Delta \circ u_i v_i^\top\) is distributed as Δ, and for
-    # different rows uncorrelated. A convolution's signs are one a channel. At the price of two products; the belief
-    # need be symmetric only. What cannot be read has one draw for all rows, and a line in the log.
+    # With \(\Delta = s z\) and u, v of independent signs, \(\Delta \circ u_i v_i^\top\) is distributed as Δ, and is
+    # uncorrelated between rows. A convolution has one sign a channel. It costs two products; the belief
+    # need only be symmetric. Parameters that cannot be read have one sample for all rows, and are logged.
     #
     # Source: Wen et al. (2018), section 3.
 
@@ -345,7 +345,7 @@ class Flipout(Estimator):
             )
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, State]:
-        """Returns the mean loss with signs of every row's own, and the network's (empty) state."""
+        """Returns the mean loss with random signs for every row, and the network's (empty) state."""
 
         def choose(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
             return flipped(program, site) or anew(program, site, gaussian=False)

@@ -1,1 +1,1 @@
-"""Posteriors of several runs side by side."""
+"""Ensembles: posteriors of several runs, or of the iterates of one."""

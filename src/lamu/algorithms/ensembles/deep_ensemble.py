@@ -1,4 +1,4 @@
-"""Deep ensembles: several runs of one algorithm, from different starts and in different orders, averaged."""
+"""Deep ensembles: several runs of one algorithm from different starts and data orders, averaged."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from lamu.typing import Array, Data, Numeric, PyTree, RandomKey, State, Targets,
 __all__ = ["Anchors", "Bootstrap", "DeepEnsemble", "Diversity", "Seeds", "deep_ensemble", "pooled"]
 
 
-# P(Poisson(1) ≤ k) on 32 bits, for k = 0, 1, …; more than eleven copies come once in 10⁹ rows.
+# P(Poisson(1) ≤ k) on 32 bits, for k = 0, 1, …; more than eleven copies occur once in 10⁹ rows.
 _BELOW = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(12)])
 _STEPS = (_BELOW * 2**32).astype(np.uint32)
 
 
 @record
 class Diversity:
-    """How one member's data and objective differ from those that all are given; in nothing, unless overridden."""
+    """Base class for the differences between members' data and objectives; by default there are none."""
 
-    departure: ClassVar[str] = ""  # what it adds to the rule
+    departure: ClassVar[str] = ""  # departure from the rule, for the table
 
     def batch(self, member: Numeric, batch: Batch) -> Batch:
-        """Returns the rows as member number `member` sees them."""
+        """Returns the batch of member number `member`."""
         return batch
 
     def objective(self, member: Numeric, objective: Objective, batch: Batch) -> Objective:
-        """Returns the objective of member number `member`; the batch is for shapes alone."""
+        """Returns the objective of member number `member`; the batch is used for shapes only."""
         return objective
 
 
 @record
 class Seeds(Diversity):
-    """Starts, noise and orders of the data, which every ensemble has, and nothing else.
+    """Starts, noise and data orders only, in which the members of every ensemble differ.
 
     Examples:
         >>> from lamu.algorithms.ensembles.deep_ensemble import Seeds
@@ -61,17 +61,17 @@ class Seeds(Diversity):
 
 @record
 class Bootstrap(Diversity):
-    r"""Every member has a resample of the rows of its own: a row counts as often as Poisson(1) says.
+    r"""A bootstrap resample of the rows for every member: a row counts as often as Poisson(1) says.
 
     \[ w_{ki} \sim \mathrm{Poisson}(1), \qquad \bar\ell_k(\theta) = -\tfrac1N \sum_i w_{ki}\, w_i \log p(y_i \mid x_i,
        \theta) - \tfrac1N \log p(\theta) \]
 
-    which is drawing N rows with replacement, but for their number, known to \(\sqrt N\). The count is a function of the
-    seed, the member and the row's own bits: it is the same in every epoch, whatever the order, in a stream too, and
-    nothing is stored. Rows that are equal count the same.
+    which is sampling N rows with replacement, except that their number varies by \(\sqrt N\). The count is a function
+    of the seed, the member and the row's own bits: it is the same in every epoch, in any order, also in a stream, and
+    nothing is stored. Equal rows have equal counts.
 
     Attributes:
-        seed: of the resamples.
+        seed: seed of the resamples.
 
     Source: Efron (1979); Oza & Russell (2001), section 2, for the Poisson counts.
 
@@ -90,7 +90,7 @@ class Bootstrap(Diversity):
     departure = "rows resampled for each member"
 
     def batch(self, member: Numeric, batch: Batch) -> Batch:
-        """Returns the rows, each with its weight times its count in the member's resample."""
+        """Returns the batch with each row's weight times its count in the member's resample."""
         own = _mixed(jnp.asarray(member).astype(jnp.uint32) + _mixed(jnp.uint32(self.seed % 2**32) + jnp.uint32(1)))
         bits = _mixed(_fingerprints(batch.x, batch.y) ^ own)
         counts = jnp.sum((bits[:, None] >= jnp.asarray(_STEPS)[None, :-1]).astype(batch.weight.dtype), axis=1)
@@ -99,17 +99,17 @@ class Bootstrap(Diversity):
 
 @record
 class Anchors(Diversity):
-    r"""Every member has a prior about a centre of its own, which is a draw from the prior.
+    r"""A prior for every member whose centre is a sample from the prior.
 
     \[ p_k(\theta) = N(\theta \mid a_k, \delta^{-1}), \qquad a_k \sim N(m_0, \delta^{-1}) \]
 
-    so that members disagree where the data do not say, as functions drawn from the prior would. For a linear model with
-    Gaussian noise the centre of the members is the posterior's mean, and their covariance \(S^{-1} \delta S^{-1}\),
-    below the posterior's \(S^{-1}\) where the data say anything. The draw is a function of the seed and the member and
-    is made again at every step: as many normals as weights.
+    so that members disagree where the data are uninformative, as functions sampled from the prior do. For a linear
+    model with Gaussian noise the mean of the members is the posterior's, and their covariance \(S^{-1} \delta S^{-1}\),
+    below the posterior's \(S^{-1}\) where the data are informative. The sample is a function of the seed and the member
+    and is drawn again at every step: as many normal numbers as weights.
 
     Attributes:
-        seed: of the draws.
+        seed: seed of the samples.
 
     Source: Pearce, Leibfried, Brintrup, Zaki & Neely (2020), section 3; Osband, Aslanides & Cassirer (2018), lemma 3,
         for linear models the same.
@@ -125,7 +125,7 @@ class Anchors(Diversity):
     departure = "a prior of its own for each member"
 
     def objective(self, member: Numeric, objective: Objective, batch: Batch) -> Objective:
-        """Returns the objective whose prior is about the member's centre.
+        """Returns the objective whose prior is centred at the member's sample.
 
         Raises:
             TypeError: for a prior that is not Gaussian with independent weights.
@@ -133,26 +133,26 @@ class Anchors(Diversity):
         model = objective.model
         shapes: PyTree = jax.eval_shape(model.init, jax.random.key(0), batch)[0]
         like = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes["network"])
-        known = independent_normal(model.free_prior, like)
-        if known is None:
+        moments = independent_normal(model.free_prior, like)
+        if moments is None:
             raise TypeError(
                 f"anchors are the centres of Gaussian priors, and {type(model.prior).__name__} is none of independent "
                 "weights; give priors.Normal(), or Bootstrap()"
             )
         centre = model.prior.sample(jax.random.fold_in(jax.random.key(self.seed), member), like)
-        prior = Belief(Gaussian(centre, Diagonal(known[1])))
+        prior = Belief(Gaussian(centre, Diagonal(moments[1])))
         return replace(objective, model=replace(model, prior=prior))
 
 
 def _fingerprints(x: Array, y: Targets) -> Array:
-    """A number for the bits of every row, `[batch]`, of 32 bits."""
+    """Returns a hash of every row's bits, `[batch]`, of 32 bits."""
     words = jnp.concatenate([_words(leaf) for leaf in jax.tree.leaves((x, y))], axis=1)
     places = _mixed(jnp.arange(words.shape[1], dtype=jnp.uint32) + jnp.uint32(1))
     return jnp.sum(_mixed(words ^ places[None]), axis=1, dtype=jnp.uint32)
 
 
 def _words(leaf: Array) -> Array:
-    """The bits of every row as numbers of 32 bits, `[batch, words]`."""
+    """Returns the bits of every row as 32-bit numbers, `[batch, words]`."""
     leaf = jnp.asarray(leaf)
     if leaf.dtype == jnp.bool_:
         leaf = leaf.astype(jnp.uint8)
@@ -163,7 +163,7 @@ def _words(leaf: Array) -> Array:
 
 
 def _mixed(bits: Array) -> Array:
-    """The finaliser of MurmurHash3: every bit of the result depends on every bit given."""
+    """The finaliser of MurmurHash3: every output bit depends on every input bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)
@@ -171,83 +171,86 @@ def _mixed(bits: Array) -> Array:
 
 @record
 class DeepEnsemble(Wrapper):
-    """The algorithm that `deep_ensemble` makes."""
+    """Algorithm of `deep_ensemble`."""
 
-    base: Algorithm  # the algorithm of every member
-    members: int = static(default=5)  # how many there are
-    diversity: Diversity | Any = Seeds()  # in what they differ beside their seeds
+    base: Algorithm  # the members' algorithm
+    members: int = static(default=5)  # number of members
+    diversity: Diversity | Any = Seeds()  # how members differ besides their seeds
 
     @property
     def traits(self) -> Traits:
-        # Those of the members' algorithm, with an order of the data for each; the members as runs.
+        # Those of the members' algorithm, with one data order and one run for each member.
         return replace(self.base.traits, streams=self.members, runs=self.members, shared=())
 
     @property
     def choices(self) -> Choices:
-        # The members' row, several times.
+        # The members' row, as a mixture.
         choices = self.base.choices
         more = (self.diversity.departure,) if self.diversity.departure else ()
         departures = (*choices.departures, "members apart", *more)
         return replace(choices, family=f"mixture of {self.members}: {choices.family}", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
-        # Returns every member's first state, along a leading axis.
+        # Returns the members' first states, stacked along a leading axis.
         keys = jax.random.split(key, self.members)
 
-        def one(key: RandomKey, k: Array) -> State:
-            own = self.diversity.objective(k, objective, batch)
-            return self.base.init(key, own, self.diversity.batch(k, batch))
+        def init_member(key: RandomKey, k: Array) -> State:
+            member_objective = self.diversity.objective(k, objective, batch)
+            return self.base.init(key, member_objective, self.diversity.batch(k, batch))
 
-        return jax.vmap(one)(keys, jnp.arange(self.members))
+        return jax.vmap(init_member)(keys, jnp.arange(self.members))
 
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
-        # Returns every member's next state.
+        # Returns the members' next states.
         #
-        # A batch may have a leading axis of members, as the loop makes it; without one, all members see the same rows.
+        # A batch may have a leading axis of members, as in the training loop; otherwise all members share its rows.
         keys = jax.random.split(key, self.members)
-        apart = batch.mask.ndim == 2
-        model, one = objective.model, _member(batch, 0) if apart else batch
+        separate_batches = batch.mask.ndim == 2
+        model, example = objective.model, _member(batch, 0) if separate_batches else batch
 
         def step(key: RandomKey, state: State, k: Array | int, batch: Batch) -> tuple[State, Info]:
             own = self.diversity.objective(k, objective, batch)
             return self.base.step(key, state, self.diversity.batch(k, batch), own)
 
-        if model.scan_friendly(one):
+        if model.scan_friendly(example):
             numbers = jnp.arange(self.members)
-            state, info = jax.vmap(step, in_axes=(0, 0, 0, 0 if apart else None))(keys, state, numbers, batch)
+            state, info = jax.vmap(step, in_axes=(0, 0, 0, 0 if separate_batches else None))(
+                keys, state, numbers, batch
+            )
         else:
             steps = [
-                step(keys[k], _member(state, k), k, _member(batch, k) if apart else batch) for k in range(self.members)
+                step(keys[k], _member(state, k), k, _member(batch, k) if separate_batches else batch)
+                for k in range(self.members)
             ]
             state, info = jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps)
         return state, Info(loss=jnp.mean(info.loss), residual=jnp.max(info.residual))
 
     def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
-        # Returns what the state predicts before any pass over the data: the members' previews as one ensemble.
+        # Returns the posterior before any pass over the data: the members' previews as one ensemble.
         preview = runnable(self.base).preview
         return pooled(
             [preview(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key
         )
 
     def explain_divergence(self, state: State) -> str | None:
-        # Returns the first member's explanation that there is.
+        # Returns the first member's explanation, if any.
         reasons = (runnable(self.base).explain_divergence(_member(state, k)) for k in range(self.members))
-        return next((each for each in reasons if each is not None), None)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        # Returns the members' posteriors as one ensemble, predicting by the members' own rule.
+        # Returns the members' posteriors as one ensemble, with the members' own predictive rule.
         members = [
             self.base.posterior(
-                jax.random.fold_in(key, k), _member(state, k), own, _seen(self.diversity, k, data), None
+                jax.random.fold_in(key, k), _member(state, k), member_objective, _seen(self.diversity, k, data), None
             )
-            for k, own in enumerate(self._objectives(objective, data))
+            for k, member_objective in enumerate(self._objectives(objective, data))
         ]
-        # The model is everybody's; a prior of a member's own is none of it.
-        kept = [replace(p, model=replace(p.model, prior=objective.model.prior)) for p in members]
-        return pooled(kept if isinstance(self.diversity, Anchors) else members, key)
+        # The model is shared; members' own priors are not part of it.
+        with_shared_prior = [replace(p, model=replace(p.model, prior=objective.model.prior)) for p in members]
+        return pooled(with_shared_prior if isinstance(self.diversity, Anchors) else members, key)
 
     def _objectives(self, objective: Objective, data: Data) -> list[Objective]:
-        """The members' own objectives; with nothing to read shapes from, the one that is everybody's."""
+        """Returns the members' objectives; without data to read shapes from, the shared one."""
         if data is None:
             return [objective] * self.members
         example = data.example(1)
@@ -255,7 +258,7 @@ class DeepEnsemble(Wrapper):
 
 
 def _seen(diversity: Diversity, member: int, data: Data) -> Data:
-    """The data as a member sees them, for an algorithm whose posterior needs a pass."""
+    """Returns a member's data, for an algorithm whose posterior needs a pass over them."""
     if data is None or isinstance(diversity, Seeds):
         return data
     if isinstance(data, Arrays):
@@ -264,7 +267,7 @@ def _seen(diversity: Diversity, member: int, data: Data) -> Data:
 
 
 class _Rows:
-    """Batches as a member sees them, which may be read again."""
+    """A member's batches, which may be read again."""
 
     def __init__(self, diversity: Diversity, member: int, base: Any) -> None:
         self._diversity, self._member, self._base = diversity, member, base
@@ -279,7 +282,7 @@ def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
         for parts in zip(*[(p.belief, p.network_state, p.model.frozen) for p in posteriors], strict=True)
     )
-    # A member whose posterior froze weights (a last layer's features) froze its own.
+    # A member whose posterior froze weights (a last layer's features) has its own frozen weights.
     rule: Any = Pooling(posteriors[0].rule, frozen)
     return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key, temperature=posteriors[0].temperature)
 
@@ -295,27 +298,27 @@ def deep_ensemble(
     \[ q(\theta) = \frac1M \sum_{k=1}^M q_k(\theta) \]
 
     with each \(q_k\) the algorithm's own posterior from its own start, noise and order of the data. All members step
-    under one `vmap` (one after the other where a CPU meets convolutions): M gradients a step. Members may differ in
-    more: `Bootstrap()` gives each a resample of the rows, `Anchors()` a prior about a draw from the prior.
+    under one `vmap` (in sequence for convolutions on a CPU): M gradients a step. Members may also differ
+    in their data or priors: `Bootstrap()` resamples the rows for each, `Anchors()` centres each prior at a sample.
 
-    `lamu.fit(..., mesh=jax.make_mesh((4,), ("runs",)))` spreads the members over devices: each device steps those that
-    it holds, and nothing but the mean of the losses is exchanged. The members are the leading axis of every leaf of
-    the state; in a loop of one's own, shard that axis with `jax.device_put`, and the compiled step keeps it.
+    `lamu.fit(..., mesh=jax.make_mesh((4,), ("runs",)))` spreads the members over devices: each device steps its own
+    members, and only the mean of the losses is exchanged. The members are the leading axis of every leaf of
+    the state; in a custom loop, shard that axis with `jax.device_put`, and the compiled step keeps it.
 
-    Departures from the rule: the members' own; and each lives apart, without the responsibilities that the rule for a
-    mixture would give (which vanish between modes that do not overlap); what the diversity adds.
+    Departures from the rule: the members' own; members are independent, without the responsibilities that the rule for
+    a mixture would give (which vanish between modes that do not overlap); those of the diversity.
 
     Args:
-        base: the algorithm of every member; `adam(Annealed(1e-2))` where none is given.
+        base: the members' algorithm; `adam(Annealed(1e-2))` where None.
         members: M.
-        diversity: `Seeds()`, `Bootstrap()` or `Anchors()`, or an object of one's own with their two methods.
+        diversity: `Seeds()`, `Bootstrap()` or `Anchors()`, or a custom object with their two methods.
 
     Returns:
         The algorithm. Its posterior is the ensemble; a prediction averages the members' predictives.
 
     Raises:
         ValueError: for fewer than one member, or members that see each row once or all rows always.
-        TypeError: for a `base` that is no algorithm, or a diversity that is none.
+        TypeError: if `base` is not an algorithm, or `diversity` not a diversity.
 
     Source: Lakshminarayanan, Pritzel & Blundell (2017); Pearce et al. (2020) for anchors.
 

@@ -1,4 +1,4 @@
-"""A mixture of Gaussians out of several runs of one algorithm: an ensemble whose members are one density."""
+"""A mixture of Gaussians from several runs of one algorithm: an ensemble as one density."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["EqualWeights", "EvidenceWeights", "Mixed", "mixture"]
 
 @record
 class EqualWeights:
-    """Every component counts the same.
+    """Equal weights of all components.
 
     Examples:
         >>> from lamu.algorithms.ensembles.mixture import EqualWeights
@@ -38,18 +38,18 @@ class EqualWeights:
 
 @record
 class EvidenceWeights:
-    r"""Every component by its evidence, or the bound on it: where components do not overlap, the rule's fixed point.
+    r"""Weights by each component's evidence, or its lower bound: the rule's fixed point if components do not overlap.
 
     \[ \log \pi_k = E_{q_k}[-\ell(\theta)/T - \log q_k(\theta)] + \text{const} \]
 
-    by some draws, with a pass over the data for all of them at once; by the evidence itself where the algorithm knows
-    it (Laplace). Differences of bounds between runs are often many nats, and then one component has all the weight.
+    by samples, with one pass over the data for all of them; by the evidence itself if the algorithm computes
+    it (Laplace). Bounds of different runs often differ by many nats, and then one component has all the weight.
 
     Attributes:
-        samples: how many draws a component.
+        samples: number of samples a component.
 
     Raises:
-        ValueError: for fewer than one draw.
+        ValueError: for fewer than one sample.
 
     Examples:
         >>> from lamu.algorithms.ensembles.mixture import EvidenceWeights
@@ -77,8 +77,8 @@ class EvidenceWeights:
         total, count = jnp.zeros(self.samples), 0.0
         for number, batch in enumerate(data.batches(4096)):
             of_batch = jax.random.fold_in(key, number)
-            each = _negative_log_likelihoods(objective, draws, batch, posterior.network_state, of_batch)
-            total, count = total + each * batch.count, count + batch.count
+            losses = _negative_log_likelihoods(objective, draws, batch, posterior.network_state, of_batch)
+            total, count = total + losses * batch.count, count + batch.count
         loss = total / count + jax.vmap(objective.negative_log_prior)(draws)
         gaussian: Belief = posterior.belief
         log_q = jax.vmap(gaussian.factors["network"].log_prob)(draws["network"])
@@ -94,20 +94,20 @@ def _negative_log_likelihoods(objective: Objective, draws: Params, batch: Batch,
 
 @record
 class Mixed(DeepEnsemble):
-    """The algorithm that `mixture` makes: the runs of an ensemble, put together as one mixture of Gaussians."""
+    """Algorithm of `mixture`: the runs of an ensemble, combined into one mixture of Gaussians."""
 
-    weights: EqualWeights | EvidenceWeights = EqualWeights()  # how the components are weighed
+    weights: EqualWeights | EvidenceWeights = EqualWeights()  # weights of the components
 
     @property
     def traits(self) -> Traits:
-        # Those of the members' algorithm, with an order of the data for each, on a network without a state.
+        # Those of the members' algorithm, with a data order for each, on a network without a state.
         return replace(super().traits, needs_data_pass=True)
 
     @property
     def choices(self) -> Choices:
-        whole = super().choices
-        departures = (*whole.departures, self.weights.departure)
-        return replace(whole, departures=tuple(name for name in departures if name))
+        choices = super().choices
+        departures = (*choices.departures, self.weights.departure)
+        return replace(choices, departures=tuple(name for name in departures if name))
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         shapes: PyTree = jax.eval_shape(objective.model.init, key, batch)
@@ -119,11 +119,11 @@ class Mixed(DeepEnsemble):
         return super().init(key, objective, batch)
 
     def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
-        # Returns what the state predicts before any pass over the data: the components with equal weights.
+        # Returns the posterior before any pass over the data: the components with equal weights.
         return replace(self, weights=EqualWeights()).posterior(key, state, objective, None, None)
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        # Returns the mixture of the runs' Gaussians; learned dispersions are their average, unconstrained.
+        # Returns the mixture of the runs' Gaussians; learned dispersions are averaged, unconstrained.
         keys = [jax.random.fold_in(key, k) for k in range(self.members)]
         runs = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(self.members)]
         posteriors = [self.base.posterior(k, run, objective, data, None) for k, run in zip(keys, runs, strict=True)]
@@ -153,29 +153,29 @@ def mixture(
     components: int = 5,
     weights: EqualWeights | EvidenceWeights = EqualWeights(),  # noqa: B008  (a record never changes)
 ) -> Mixed:
-    r"""A mixture of Gaussians, each component the belief of a run of its own.
+    r"""A mixture of Gaussians whose components are the beliefs of separate runs.
 
     \[ q(\theta) = \sum_{k=1}^K \pi_k\, q_k(\theta) \]
 
-    The runs are those of `deep_ensemble`, from starts, noise and orders of the data of their own: K gradients a step.
-    What differs is the posterior: one density, with `log_prob`, responsibilities and draws. Such mixtures of
+    The runs are those of `deep_ensemble`, with different starts, noise and data orders: K gradients a step.
+    The posterior differs: one density, with `log_prob`, responsibilities and samples. Such mixtures of
     variational Gaussians won the NeurIPS 2021 competition on approximate inference in Bayesian deep learning.
 
-    Departures from the rule: the members' own; each lives apart, without the responsibilities that the rule for a
-    mixture would give (which vanish between modes that do not overlap); the weights are held equal, or set at the end.
+    Departures from the rule: the members' own; members are independent, without the responsibilities that the rule for
+    a mixture would give (which vanish between modes that do not overlap); the weights are equal, or set at the end.
 
     Args:
-        base: the algorithm of every run, with a Gaussian belief; `ivon()` where none is given.
+        base: the algorithm of every run, with a Gaussian belief; `ivon()` where None.
         components: K.
         weights: `EqualWeights()`, or `EvidenceWeights()` by each run's evidence bound.
 
     Returns:
-        The algorithm. Its posterior is the mixture, beside the average of the learned dispersions.
+        The algorithm. Its posterior is the mixture, with the average of the learned dispersions.
 
     Raises:
-        ValueError: for fewer than one component, members that see each row once or all rows always, or, where the state
-            is made, a network with a state.
-        TypeError: for a `base` that is no algorithm, or, where the posterior is made, keeps no Gaussian.
+        ValueError: for fewer than one component, members that see each row once or all rows always, or, in `init`,
+            a network with a state.
+        TypeError: if `base` is not an algorithm, or, in `posterior`, if its belief is not a Gaussian.
 
     Source: Wilson & Izmailov (2020), section 3.2 (multiple basins); Shen et al. (2024), section 4.3.
 
@@ -194,6 +194,6 @@ def mixture(
         base = ivon()
     if not isinstance(components, int) or components < 1:
         raise ValueError(f"components={components!r} makes no mixture; give a whole number of at least 1")
-    # The runs themselves, and what may be run so, are the ensemble's business.
-    checked = deep_ensemble(base, components)
-    return Mixed(base=checked.base, members=components, weights=weights)
+    # deep_ensemble checks and makes the runs.
+    ensemble = deep_ensemble(base, components)
+    return Mixed(base=ensemble.base, members=components, weights=weights)

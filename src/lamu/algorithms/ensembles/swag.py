@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# With \(\theta_1, \theta_2, \dots\) the iterates that were collected and \(\bar\theta_n\) the mean of the first n,
+# With \(\theta_1, \theta_2, \dots\) the collected iterates and \(\bar\theta_n\) the mean of the first n,
 #
 # \[ \bar\theta_n = \bar\theta_{n-1} + (\theta_n - \bar\theta_{n-1})/n, \qquad
 #    Q_n = Q_{n-1} + (\theta_n - \bar\theta_{n-1}) \odot (\theta_n - \bar\theta_n), \qquad
@@ -42,25 +42,25 @@ __all__ = [
 # (Welford), so that \(Q_n/n = \overline{\theta^2} - \bar\theta^2\) without the difference of two large numbers.
 
 
-# The least variance: a weight that never moved has none, and no density. As in the authors' code.
+# The least variance: a weight that never moved has none, and hence no density. As in the authors' code.
 _LEAST = 1e-30
 
 
 @record
 class LastPart:
-    r"""The last part of a run: so many iterates of it, evenly spaced, the very last among them.
+    r"""Evenly spaced iterates from the last part of a run, including the last one.
 
-    `lamu.fit` fills in the length of its run; in a loop of one's own, `lamu.rate.over` does. In a run without a length
-    it is the last part of a period of the rates, and every period collects its own.
+    `lamu.fit` sets the length of its run; in a custom loop, `lamu.rate.over` does. In a run without a length
+    it is the last part of a period of the rates, and every period collects its own iterates.
 
     Attributes:
-        share: of the run, in (0, 1].
-        iterates: how many; every one where the part is not so long.
-        clock: holds the length of the run, which nobody need give.
+        share: share of the run, in (0, 1].
+        iterates: number of iterates; all of them if the part is shorter.
+        clock: carries the length of the run, and need not be set.
 
     Raises:
-        ValueError: for a share or a number that leaves nothing to collect, and, where the state is made, for a run
-            whose length nobody knows.
+        ValueError: for a share or a number that leaves nothing to collect, and, in `init`, for a run
+            of unknown length.
 
     Examples:
         >>> from lamu.algorithms.ensembles.swag import LastPart
@@ -81,7 +81,7 @@ class LastPart:
             raise ValueError(f"iterates={self.iterates!r} have no covariance; ask for at least two")
 
     def check(self) -> None:
-        """Raises a ValueError where nobody knows how long the run is."""
+        """Raises a ValueError if the length of the run is unknown."""
         if isinstance(self.clock, Annealed) and self.clock.steps is None:
             raise ValueError(
                 "the part of a run that is collected (LastPart) needs a run, whose length is not known here; give "
@@ -89,19 +89,19 @@ class LastPart:
             )
 
     def collects(self, step: Numeric) -> Array:
-        """Returns whether the iterate after step number `step` (the first is 0) is collected."""
+        """Returns whether the iterate after step `step` (the first is 0) is collected."""
         length, since = self._place(step)
         part = jnp.maximum(jnp.floor(jnp.asarray(self.share, length.dtype) * length), 1.0)
         period = jnp.maximum(jnp.floor(part / self.iterates), 1.0)
-        left = length - 1.0 - since
-        return (left < jnp.minimum(part, period * self.iterates)) & (jnp.mod(left, period) == 0.0)
+        steps_left = length - 1.0 - since
+        return (steps_left < jnp.minimum(part, period * self.iterates)) & (jnp.mod(steps_left, period) == 0.0)
 
     def starts_again(self, step: Numeric) -> Array:
-        """Returns whether what was collected before this step is forgotten."""
+        """Returns whether earlier iterates are discarded before this step."""
         return self._place(step)[1] == 0.0
 
     def _place(self, step: Numeric) -> tuple[Array, Array]:
-        """Returns the length of the run, or of the period, and how many of its steps came before this one."""
+        """Returns the length of the run, or of the period, and the number of its steps before this one."""
         self.check()
         if isinstance(self.clock, WarmRestarts):
             return self.clock.period(step)
@@ -111,11 +111,11 @@ class LastPart:
 
 @record
 class EverySteps:
-    """Every so many steps from some step on, however long the run is.
+    """One iterate every `period` steps, whatever the length of the run.
 
     Attributes:
-        period: how many steps lie between two.
-        first: the number of the step after which the first is collected, the first step of all being 0.
+        period: number of steps between two iterates.
+        first: number of the step after which the first is collected; steps count from 0.
 
     Raises:
         ValueError: for a period below one, or a first step below zero.
@@ -137,64 +137,64 @@ class EverySteps:
             raise ValueError(f"first={self.first!r} is the number of no step; the first of all is 0")
 
     def check(self) -> None:
-        """Needs to know nothing of the run."""
+        """Does nothing: the length of the run is not needed."""
 
     def collects(self, step: Numeric) -> Array:
-        """Returns whether the iterate after step number `step` (the first is 0) is collected."""
+        """Returns whether the iterate after step `step` (the first is 0) is collected."""
         after = jnp.asarray(step) - self.first
         return (after >= 0) & (after % self.period == 0)
 
     def starts_again(self, step: Numeric) -> bool:
-        """Returns False: all iterates count."""
+        """Returns False: iterates are never discarded."""
         del step
         return False
 
 
 @record
 class Collected:
-    """What is kept of the iterates that were collected."""
+    """Moments and last deviations of the collected iterates."""
 
-    count: Numeric  # n, how many
+    count: Numeric  # n, their number
     mean: Params  # \(\bar\theta_n\)
     squares: Params  # \(Q_n\), the sum of squared deviations
-    # The last K of the \(\delta_i\), leaves `[K, ...]`, the oldest overwritten; zero where there are not so many yet.
+    # The last K of the \(\delta_i\), leaves `[K, ...]`, the oldest overwritten; zero if there are fewer.
     deviations: Params
 
     @classmethod
     def none(cls, like: Params, rank: int) -> Collected:
-        """Returns what there is before any was collected."""
-        # Buffers of their own, since a run gives its state away.
+        """Returns an empty collection."""
+        # New buffers, since a run donates its state.
         zeros = lambda *axes: jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), like)
         return cls(jnp.zeros((), jnp.int32), zeros(), zeros(), zeros(rank))
 
     def with_iterate(self, theta: Params, collects: Array | bool) -> Collected:
-        """Returns this with one more iterate, where it is collected; the cost is a few passes over θ, whatever K is."""
+        """Returns the collection with one more iterate, if collected; the cost is a few passes over θ for any K."""
         count = self.count + jnp.asarray(collects).astype(jnp.int32)
         rank = jax.tree.leaves(self.deviations)[0].shape[0]
         slot = self.count % max(rank, 1)
 
-        def kept(new: Array, old: Array) -> Array:
+        def where_collected(new: Array, old: Array) -> Array:
             return jnp.where(collects, new, old)
 
-        def moved(mean: Array, x: Array) -> Array:
-            return kept(mean + (x - mean) / jnp.maximum(count, 1).astype(x.dtype), mean)
+        def new_mean(mean: Array, x: Array) -> Array:
+            return where_collected(mean + (x - mean) / jnp.maximum(count, 1).astype(x.dtype), mean)
 
-        def written(columns: Array, x: Array, now: Array) -> Array:
-            return columns.at[slot].set(kept(x - now, columns[slot])) if rank else columns
+        def with_column(columns: Array, x: Array, now: Array) -> Array:
+            return columns.at[slot].set(where_collected(x - now, columns[slot])) if rank else columns
 
-        mean = jax.tree.map(moved, self.mean, theta)
+        mean = jax.tree.map(new_mean, self.mean, theta)
         squares = jax.tree.map(
-            lambda q, x, old, now: kept(q + (x - old) * (x - now), q), self.squares, theta, self.mean, mean
+            lambda q, x, old, now: where_collected(q + (x - old) * (x - now), q), self.squares, theta, self.mean, mean
         )
-        return Collected(count, mean, squares, jax.tree.map(written, self.deviations, theta, mean))
+        return Collected(count, mean, squares, jax.tree.map(with_column, self.deviations, theta, mean))
 
     def without(self, forgets: Array | bool) -> Collected:
-        """Returns this with no iterate, where it is forgotten; columns are overwritten as others come."""
+        """Returns an empty collection if `forgets`; columns are overwritten later."""
         empty = lambda part: jax.tree.map(lambda leaf: jnp.where(forgets, jnp.zeros_like(leaf), leaf), part)
         return Collected(empty(self.count), empty(self.mean), empty(self.squares), empty(self.deviations))
 
     def about(self, part: str) -> Collected:
-        """Returns what was collected of one part of the parameters."""
+        """Returns the collection of one part of the parameters."""
         return Collected(self.count, self.mean[part], self.squares[part], self.deviations[part])
 
     @property
@@ -206,7 +206,7 @@ class Collected:
 
 @record
 class DiagonalDeviations:
-    r"""Every weight by itself: \(\Sigma = \mathrm{diag}(\overline{\theta^2} - \bar\theta^2)\) (SWAG-Diagonal).
+    r"""Diagonal covariance: \(\Sigma = \mathrm{diag}(\overline{\theta^2} - \bar\theta^2)\) (SWAG-Diagonal).
 
     Examples:
         >>> from lamu.algorithms.ensembles.swag import DiagonalDeviations
@@ -224,12 +224,12 @@ class DiagonalDeviations:
 
 @record
 class LowRankDeviations:
-    r"""Half the diagonal, and half the covariance of the last K deviations from the mean that was then.
+    r"""Half the diagonal plus half the covariance of the last K deviations from the running mean.
 
     \[ \Sigma = \tfrac12 \Big( \mathrm{diag}(\overline{\theta^2} - \bar\theta^2)
        + \tfrac{1}{K - 1} \sum_{i > n - K} \delta_i \delta_i^\top \Big) \]
 
-    With fewer than K iterates the sum has n terms and n − 1 stands below it.
+    With n < K iterates the sum has n terms and the denominator is n − 1.
 
     Attributes:
         rank: K, at least two.
@@ -251,7 +251,7 @@ class LowRankDeviations:
 
     @property
     def words(self) -> str:
-        """How the family is named in the table of algorithms."""
+        """Name of the family in the table of algorithms."""
         return f"low-rank ({self.rank}) plus diagonal covariance of the iterates"
 
     def precision(self, seen: Collected) -> LowRankCovariance:
@@ -262,26 +262,26 @@ class LowRankDeviations:
 
 
 Covariance: TypeAlias = DiagonalDeviations | LowRankDeviations
-"""What covariance iterates have, as a precision that a Gaussian belief can hold."""
+"""Structure of the iterates' covariance, as a precision for a Gaussian belief."""
 
 
 @record
 class SwagState:
-    """The optimiser's state, and what was collected of its iterates."""
+    """The optimiser's state, and the collected iterates."""
 
     inner: State  # the optimiser's state
     count: Numeric  # steps taken
-    seen: Collected  # the iterates collected, of all parameters
+    seen: Collected  # the collected iterates of all parameters
 
 
 @record
 class Swag(Wrapper):
-    """The algorithm that `swag` makes."""
+    """Algorithm of `swag`."""
 
     base: Algorithm  # the optimiser
-    covariance: Covariance  # what covariance the iterates have
+    covariance: Covariance  # structure of the iterates' covariance
     collect: LastPart | EverySteps  # which iterates are collected
-    statistics: BatchStatistics  # what becomes of a network's batch statistics in the posterior
+    statistics: BatchStatistics  # how the posterior treats a network's batch statistics
 
     @property
     def traits(self) -> Traits:
@@ -298,14 +298,14 @@ class Swag(Wrapper):
         return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> SwagState:
-        # Returns the optimiser's first state, with nothing collected.
+        # Returns the optimiser's first state, with no iterates collected.
         self.collect.check()
         state = self.base.init(key, objective, batch)
         seen = Collected.none(self._point(key, state, objective).mean, self.covariance.rank)
         return SwagState(inner=state, count=jnp.zeros((), jnp.int32), seen=seen)
 
     def step(self, key: RandomKey, state: SwagState, batch: Batch, objective: Objective) -> tuple[SwagState, Info]:
-        # Returns the state after the optimiser's step, whose iterate is collected where it is its turn.
+        # Returns the state after the optimiser's step, whose iterate is collected if due.
         inner, info = self.base.step(key, state.inner, batch, objective)
         theta = self._point(key, inner, objective).mean
         seen = state.seen.without(self.collect.starts_again(state.count))
@@ -313,14 +313,14 @@ class Swag(Wrapper):
         return SwagState(inner=inner, count=state.count + 1, seen=seen), info
 
     def preview(self, key: RandomKey, state: SwagState, objective: Objective) -> Posterior:
-        # Returns what the state predicts before any pass over the data; with nothing collected, the last iterate.
+        # Returns the posterior before any pass over the data; with nothing collected, the last iterate.
         point, seen = self._point(key, state.inner, objective), state.seen
         mean = jax.tree.map(lambda new, now: jnp.where(seen.count > 0, new, now), seen.mean, point.mean)
         belief = self._belief(replace(seen, mean=mean))
         return Posterior.of(objective, belief, point.network_state, key)
 
     def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        # Returns the Gaussian of the iterates, with statistics as they were chosen.
+        # Returns the Gaussian of the iterates, with batch statistics as chosen.
         count = state.seen.count
         if not isinstance(count, Tracer) and count < 2:
             raise ValueError(
@@ -330,12 +330,12 @@ class Swag(Wrapper):
         return self.statistics.of(self.preview(key, state, objective), data)
 
     def _point(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
-        """The optimiser's own posterior, whose mean is the iterate."""
+        """Returns the optimiser's own posterior, whose mean is the iterate."""
         return runnable(self.base).preview(jax.random.clone(key), state, objective)
 
     def _belief(self, seen: Collected) -> Product:
-        ours = seen.about("network")
-        gaussian = Gaussian(ours.mean, self.covariance.precision(ours))
+        network = seen.about("network")
+        gaussian = Gaussian(network.mean, self.covariance.precision(network))
         return Product({"network": gaussian, "likelihood": Point(seen.mean["likelihood"])})
 
 
@@ -346,41 +346,41 @@ def swag(
     collect: LastPart | EverySteps = LastPart(),  # noqa: B008  (the same)
     statistics: BatchStatistics = Recomputed(),  # noqa: B008  (the same)
 ) -> Swag:
-    r"""SWAG: the Gaussian with mean and covariance of the iterates of an optimiser that keeps moving.
+    r"""SWAG: the Gaussian with the mean and covariance of an optimiser's iterates.
 
     \[ q(\theta) = N\Big( \bar\theta,\; \tfrac12 \Sigma_{\mathrm{diag}}
        + \tfrac{1}{2 (K - 1)} \hat D \hat D^\top \Big), \qquad
        \Sigma_{\mathrm{diag}} = \mathrm{diag}(\overline{\theta^2} - \bar\theta^2) \]
 
     with averages over the collected iterates and the columns \(\theta_i - \bar\theta_i\) of \(\hat D\) of the last K,
-    each from the mean that was then. The optimiser's gradient a step; collecting costs a few passes over the weights
-    and holds K + 2 copies of them; the posterior takes 50 passes over 1,024 rows, forward alone, where the network has
-    batch statistics. A draw, an entropy or a density takes \(O(D K^2)\) once and \(O(D K)\) then. Multi-SWAG is
-    `deep_ensemble(base=swag())`, and `mixture(base=swag())` makes one density of it.
+    each from the running mean. A step costs the optimiser's gradient; collecting costs a few passes over the weights
+    and stores K + 2 copies of them; the posterior takes 50 forward passes over 1,024 rows if the network has
+    batch statistics. A sample, an entropy or a density takes \(O(D K^2)\) once and \(O(D K)\) afterwards. Multi-SWAG is
+    `deep_ensemble(base=swag())`, and `mixture(base=swag())` combines it into one density.
 
-    The covariance is that of the optimiser about its valley, which the rate, the batch size and the momentum set: give
-    an optimiser that does not come to rest, at a constant rate. Neither N nor the temperature scales it. Where the
-    noise of a regression is learned, gradients grow as it falls: give SGD a lower rate there, or the noise a scale.
+    The covariance is that of the optimiser in its valley, which depends on the rate, the batch size and the momentum:
+    use an optimiser that does not converge, at a constant rate. Neither N nor the temperature scales it. If the
+    noise of a regression is learned, gradients grow as it falls: give SGD a lower rate, or fix the noise scale.
 
-    Departures from the rule: the optimiser's; its covariance stands in the place of the rule's, which no part of the
-    loss fixes; learned dispersions are a point, their average.
+    Departures from the rule: the optimiser's; its covariance replaces the rule's, and no part of the
+    loss determines it; learned dispersions are a point, their average.
 
     Args:
-        base: the optimiser; `sgd(0.005, momentum=0.9)` where none is given.
-        covariance: `LowRankDeviations(rank)`, as above, or `DiagonalDeviations()`, \(\Sigma_{\mathrm{diag}}\) alone and
-            whole.
+        base: the optimiser; `sgd(0.005, momentum=0.9)` where None.
+        covariance: `LowRankDeviations(rank)`, as above, or `DiagonalDeviations()`, which is \(\Sigma_{\mathrm{diag}}\)
+            without the factor of one half.
         collect: `LastPart(share, iterates)` of the run, or `EverySteps(period, first)`.
-        statistics: of `lamu.batch_statistics`: `Recomputed()`, which computes batch statistics afresh at the mean of
-            the weights, `RecomputedPerDraw()`, which does so for every draw, as the paper does, or `Frozen()`, which
-            leaves them as the run did.
+        statistics: of `lamu.batch_statistics`: `Recomputed()`, which recomputes batch statistics at the mean of
+            the weights, `RecomputedPerDraw()`, which does so for every sample, as the paper does, or `Frozen()`, which
+            keeps those of the run.
 
     Returns:
-        The algorithm. Its posterior is the Gaussian, beside the average of the learned dispersions; predictions average
-        over draws.
+        The algorithm. Its posterior is the Gaussian, with the average of the learned dispersions; predictions average
+        over samples.
 
     Raises:
-        TypeError: for a `base` that is no algorithm, or one whose steps have a length of their own.
-        ValueError: where the state is made, for a last part of a run of unknown length; where the posterior is made,
+        TypeError: if `base` is not an algorithm, or its steps have a length of their own.
+        ValueError: in `init`, for the last part of a run of unknown length; in `posterior`,
             for fewer than two iterates.
 
     Source: Maddox, Garipov, Izmailov, Vetrov & Wilson (2019), equation 1 and algorithm 1; Wilson & Izmailov (2020) for

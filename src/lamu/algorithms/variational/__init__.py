@@ -1,1 +1,1 @@
-"""Variational learning: rows of the rule that keep a Gaussian."""
+"""Variational learning: instances of the rule whose posterior is a Gaussian."""

@@ -1,4 +1,4 @@
-"""A belief about the scales of a hierarchical prior beside one about the weights, by exact messages."""
+"""Exact messages for the scales of a hierarchical prior, combined with a Gaussian belief about the weights."""
 
 # \[ q(w, \tau) = q(w) \prod_{l,g} q(\tau_{l,g}^{-2}), \qquad
 #    w_i \mid \tau \sim N\big(0,\; s_i^2 \prod_l \tau_{l,g_l(i)}^2\big) \]
@@ -34,17 +34,17 @@ __all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages
 
 @record
 class ScalesState:
-    """What the next step needs."""
+    """State carried between steps."""
 
-    inner: State  # the state of the algorithm of the weights
+    inner: State  # the state of the weights' algorithm
     # The belief about the precisions 1/τ² of each level, a `Gamma` whose shape and rate are dictionaries by group.
     precisions: tuple[Gamma, ...]
-    prior: LayerwiseNormal  # the normal prior of the weights, of their mean precisions
+    prior: LayerwiseNormal  # the normal prior of the weights, with their mean precisions
 
 
 @record
 class ConjugateScales(Wrapper):
-    """The algorithm that `conjugate_scales` makes."""
+    """Algorithm of `conjugate_scales`."""
 
     base: Algorithm  # the algorithm that learns the weights
 
@@ -54,11 +54,11 @@ class ConjugateScales(Wrapper):
         return replace(choices, family=f"{choices.family}, times Gamma of every scale")
 
     def inner(self, state: ScalesState) -> State:
-        # Returns the state of the algorithm of the weights.
+        # Returns the state of the weights' algorithm.
         return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ScalesState:
-        # Returns the first state, under the prior of typical scales.
+        # Returns the first state, under the prior with typical scales.
         prior = _conjugate(objective.model.prior)
         model = _under(objective, prior.standardised).model
         weights = model.complete(model.init(key, batch)[0]["network"])
@@ -72,29 +72,29 @@ class ConjugateScales(Wrapper):
         return ScalesState(inner, precisions, normal)
 
     def step(self, key: RandomKey, state: ScalesState, batch: Batch, objective: Objective) -> tuple[ScalesState, Info]:
-        # Returns the state after a step of the weights, and the messages to the scales.
+        # Returns the state after a step of the weights, and of the messages to the scales.
         prior, under = _conjugate(objective.model.prior), _under(objective, state.prior)
         inner, info = self.base.step(key, state.inner, batch, under)
         belief = self._belief(jax.random.clone(key), inner, under)
         squares = jax.tree.map(lambda m, v: m * m + v, belief.mean, belief.precision.variance(belief.mean))
-        if objective.model.frozen is not None:  # what a frozen weight is tells of its scale too
+        if objective.model.frozen is not None:  # frozen weights inform their scale too
             squares = tree.merged(squares, jax.tree.map(jnp.square, objective.model.frozen))
         precisions = scale_messages(prior, state.precisions, squares, objective.temperature)
         return ScalesState(inner, precisions, _mean_prior(prior, precisions, state.prior.scale)), info
 
     def check_memory(self, objective: Objective, params: Params) -> None:
-        # Raises what the other raises, and a TypeError for a prior whose scales are not conjugate.
+        # Raises what the weights' algorithm raises, and a TypeError for a prior whose scales are not conjugate.
         prior = _conjugate(objective.model.prior)
         runnable(self.base).check_memory(_under(objective, prior.standardised), params)
 
     def preview(self, key: RandomKey, state: ScalesState, objective: Objective) -> Posterior:
-        # Returns what the state predicts, under the normal prior so far.
+        # Returns the state's current posterior, under the current normal prior.
         return runnable(self.base).preview(key, state.inner, _under(objective, state.prior))
 
     def posterior(
         self, key: RandomKey, state: ScalesState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the belief about the weights; its model has the normal prior of the mean precisions.
+        # Returns the belief about the weights; its model has the normal prior with the mean precisions.
         return self.base.posterior(key, state.inner, _under(objective, state.prior), data, trace)
 
     def _belief(self, key: RandomKey, inner: State, objective: Objective) -> Gaussian:
@@ -111,7 +111,7 @@ class ConjugateScales(Wrapper):
 def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
     r"""A Gaussian belief about the weights of any network, and gamma beliefs about the scales of their prior.
 
-    Each step moves the weights under the normal prior of their mean precisions, then sends every scale its exact
+    Each step updates the weights under the normal prior with the mean precisions, then sends every scale its exact
     message, for n weights of the scale with precisions \(\delta_i\) of their standardised prior,
 
     \[ q(\tau_{l,g}^{-2}) = \mathrm{Gamma}\Big(a + \tfrac n2,\; b + \tfrac12 \sum_{i \in g} E[w_i^2]\, \delta_i
@@ -119,19 +119,19 @@ def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
        w_i \sim N\Big(0,\; \big(\delta_i \prod_l E[\tau_{l,g_l(i)}^{-2}]\big)^{-1}\Big) \]
 
     which is the rule at ρ = 1 for the scales; at temperature T the natural parameters, without those of the entropy,
-    are divided by T, those of a half-Cauchy's auxiliary variable too. The scales of inputs that do nothing go to zero,
-    which a mean field in the form that is not centred does not reach.
+    are divided by T, those of a half-Cauchy's auxiliary variable too. The scales of irrelevant inputs go to zero,
+    which a mean field in the non-centred parameterisation does not achieve.
 
     The prior is `Hierarchical`, `ARD` or `Horseshoe` of half-Cauchy or inverse-gamma scales and normal weights without
-    a mean, given as it is: `Model(network, likelihood, prior)`, not around the network. The posterior's model has the
-    normal prior of the mean precisions; the beliefs about the scales are in the run's `state.precisions`.
+    a mean, passed unchanged: `Model(network, likelihood, prior)`, not around the network. The posterior's model has the
+    normal prior with the mean precisions; the beliefs about the scales are in the run's `state.precisions`.
 
-    Departures from the rule: none of its own; those of the other algorithm.
+    Departures from the rule: those of the weights' algorithm.
 
-    Cost of a step: that of the other algorithm, and a few passes over the weights; no gradient.
+    Cost of a step: that of the weights' algorithm, and a few passes over the weights; no gradient.
 
     Args:
-        base: the algorithm that learns the weights, with a Gaussian belief; `ivon()` where None.
+        base: algorithm for the weights, with a Gaussian belief; `ivon()` where None.
 
     Returns:
         An algorithm.
@@ -139,7 +139,7 @@ def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
     Raises:
         TypeError: for a prior whose scales are not conjugate, or an algorithm without a Gaussian belief.
 
-    Source: MacKay (1994); Wand et al. (2011) for the half-Cauchy; Louizos, Ullrich & Welling (2017) above networks.
+    Source: MacKay (1994); Wand et al. (2011) for the half-Cauchy; Louizos, Ullrich & Welling (2017) for networks.
 
     Examples:
         >>> import lamu
@@ -155,7 +155,7 @@ def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
 def scale_messages(
     prior: Hierarchy, precisions: tuple[Gamma, ...], squares: Params, temperature: Numeric = 1.0
 ) -> tuple[Gamma, ...]:
-    """Returns the beliefs about the precisions of all levels after one message to each, level by level."""
+    """Returns the beliefs about the precisions of all levels after one message to each, in their order."""
     delta = _standardised(prior, squares)
     beliefs = list(precisions)
     for index, level in enumerate(prior.levels):
@@ -178,22 +178,22 @@ def scale_messages(
 
 
 def _mean_prior(prior: Hierarchy, precisions: tuple[Gamma, ...], weights: Params) -> LayerwiseNormal:
-    """The normal prior of the mean precisions."""
+    """Returns the normal prior with the mean precisions."""
     levels = [(level, belief.mean) for level, belief in zip(prior.levels, precisions, strict=True)]
     scale = lambda path, d: jax.lax.rsqrt(d * _product(levels, path))
     scales = tree.map_with_path(scale, _standardised(prior, weights))
-    # A number of its own would be a leaf of the state in another dtype.
+    # The location has the scales' dtype: a Python number would be a leaf of the state in another dtype.
     return LayerwiseNormal(scales, jnp.zeros((), jax.tree.leaves(scales)[0].dtype))
 
 
 def _standardised(prior: Hierarchy, weights: Params) -> Params:
-    """The precisions of the standardised weights."""
-    known: Belief = prior.standardised.gaussian(weights)
-    return known.precision.diagonal(weights)
+    """Returns the precisions of the standardised weights."""
+    gaussian: Belief = prior.standardised.gaussian(weights)
+    return gaussian.precision.diagonal(weights)
 
 
 def _product(levels: list[Params], path: str) -> Array | float:
-    """The product of the mean precisions of a leaf's scales, of a shape that broadcasts to it."""
+    """Returns the product of the mean precisions of a leaf's scales, in a shape that broadcasts to it."""
     return math.prod((level.of(means, path) for level, means in levels if level.covers(path)), start=1.0)
 
 
@@ -202,7 +202,7 @@ def _under(objective: Objective, prior: Prior) -> Objective:
 
 
 def _conjugate(prior: Prior) -> Hierarchy:
-    """The prior, after a check that its scales are conjugate to normal weights."""
+    """Returns the prior, after a check that its scales are conjugate to normal weights."""
     if not isinstance(prior, Hierarchy) or not prior.multiplies:
         raise TypeError(
             f"conjugate_scales() learns the scales of ARD(), Horseshoe() or Hierarchical(), and {type(prior).__name__} "

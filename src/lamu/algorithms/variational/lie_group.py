@@ -1,4 +1,4 @@
-"""The Lie-group rule: a belief is a group's action on noise, and a step stays in the group."""
+"""The Lie-group rule: the belief is a group acting on noise, and steps stay in the group."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = ["LieGroup", "LieGroupState", "lie_group"]
 
 @record
 class LieGroupState:
-    """What the next step needs."""
+    """State carried between steps."""
 
     count: Numeric  # steps taken
     element: State  # g
-    momentum: State  # the memory of the momentum
+    momentum: State  # the state of the momentum
     rest: Params  # the dispersions, a point
     network_state: State
 
 
 @record
 class LieGroup(Runnable):
-    """The algorithm that `lie_group` makes."""
+    """Algorithm of `lie_group`."""
 
-    group: Group  # the group, with the noise that it acts on
+    group: Group  # the group, with the noise it acts on
     learning_rate: Rate
-    momentum: Any = NoMomentum()  # what is followed in the place of the algebra's gradient
-    samples: int = static(default=1)  # how many draws are averaged
+    momentum: Any = NoMomentum()  # how gradients in the algebra are averaged
+    samples: int = static(default=1)  # number of samples a step
 
     def __post_init__(self) -> None:
         if not isinstance(self.samples, int) or self.samples < 1:
@@ -49,7 +49,7 @@ class LieGroup(Runnable):
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says, on real parameters.
+        # Minibatches, for as long as the caller says, on real parameters.
         return Traits(samples=self.samples)
 
     @property
@@ -87,28 +87,28 @@ class LieGroup(Runnable):
         def at_draw(key: RandomKey) -> PyTree:
             noise_key, layer_key = jax.random.split(key)
             noise = self.group.noise(noise_key, state.element)
-            at = loss.gradient(self.group.act(state.element, noise), layer_key)
-            pull = self.group.pull(state.element, noise, at.coordinates, objective.concentration)
-            return at.value, pull, at.rest, at.network_state
+            evaluated = loss.gradient(self.group.act(state.element, noise), layer_key)
+            gradient = self.group.pull(state.element, noise, evaluated.coordinates, objective.concentration)
+            return evaluated.value, gradient, evaluated.rest, evaluated.network_state
 
-        value, pull, at_rest, network_state = tree.average_over(at_draw, key, self.samples)
+        value, gradient, rest_gradient, network_state = tree.average_over(at_draw, key, self.samples)
         rate, count = self.learning_rate(state.count), state.count + 1
-        momentum, followed = self.momentum.follow(state.momentum, pull, count)
+        momentum, direction = self.momentum.follow(state.momentum, gradient, count)
         return (
             LieGroupState(
                 count=count,
-                element=self.group.move(state.element, followed, rate),
+                element=self.group.move(state.element, direction, rate),
                 momentum=momentum,
-                rest=dispersion_step(objective, state.rest, at_rest, rate),
+                rest=dispersion_step(objective, state.rest, rest_gradient, rate),
                 network_state=network_state,
             ),
-            Info(loss=value, residual=jnp.sqrt(tree.dot(followed, followed))),
+            Info(loss=value, residual=jnp.sqrt(tree.dot(direction, direction))),
         )
 
     def posterior(
         self, key: RandomKey, state: LieGroupState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the belief that the element stands for, beside its point dispersions.
+        # Returns the belief of the element, with the dispersions as a point.
         belief = Product({"network": self.group.belief(state.element), "likelihood": Point(state.rest)})
         return Posterior.of(objective, belief, state.network_state, key)
 
@@ -125,27 +125,27 @@ def lie_group(
     \[ \theta = g \cdot \epsilon, \qquad g \leftarrow g \exp(-\rho X), \qquad
        X = \nabla_{X'} \big( E[\bar\ell(g \exp(X') \cdot \epsilon)] - H / \kappa \big) \big|_{X' = 0} \]
 
-    with ε noise from a base distribution that stays what it is, and g an element of a group: `Additive` (SGD at draws),
+    with ε noise from a fixed base distribution, and g an element of a group: `Additive` (SGD at samples),
     `Multiplicative` (weights keep their signs), `ExcitatoryInhibitory` (two of them a weight), `Affine` (a diagonal
-    Gaussian), `ClippedAffine` or `FullAffine` (a dense one), all of `lamu.geometry`. A step cannot leave the group, so
-    no scale ever turns negative. The prior is a part of the loss. One gradient and one draw of noise a parameter, draw
+    Gaussian), `ClippedAffine` or `FullAffine` (a dense one), all in `lamu.geometry`. A step cannot leave the group, so
+    scales never become negative. The loss includes the prior. One gradient and one normal number a parameter, sample
     and step.
 
-    Departures from the rule: the belief need be no exponential family, and the path is the group's (equal to the rule
-    to first order for `Affine` with share 1); momentum; a smaller rate for the scale; clipped steps.
+    Departures from the rule: the belief need not be an exponential family, and the path is the group's (equal to the
+    rule to first order for `Affine` with share 1); momentum; a smaller rate for the scale; clipped steps.
 
     Args:
-        group: the group, with its base distribution; `ClippedAffine(share=0.05)` where none is given.
+        group: the group, with its base distribution; `ClippedAffine(share=0.05)` where None.
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`; in the units of the group.
-        momentum: the decay of the averaged pull in [0, 1); zero for none.
-        samples: how many draws a step.
+        momentum: decay in [0, 1) of the averaged gradient in the algebra; zero for none.
+        samples: number of samples a step.
 
     Returns:
         The algorithm. Its posterior is the group's belief; learned dispersions are a point.
 
     Raises:
-        ValueError: for a rate that is not positive, a momentum outside [0, 1), or fewer than one draw.
-        TypeError: for something that is no group.
+        ValueError: for a rate that is not positive, a momentum outside [0, 1), or fewer than one sample.
+        TypeError: if `group` is not a group.
 
     Source: Kıral, Möllenhoff & Khan (2023), the additive, multiplicative and affine rows.
 

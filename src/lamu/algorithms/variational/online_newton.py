@@ -26,26 +26,26 @@ def von(
     hess_init: float = 1.0,
     geometry: Geometry | None = None,
 ) -> Rule:
-    r"""Variational online Newton: the rule for a Gaussian over any structure, word for word.
+    r"""Variational online Newton: the rule for a Gaussian with any structure of the precision, without changes.
 
     \[ S \leftarrow S + \rho\,\big(E_q[\nabla^2\ell] - S\big), \qquad m \leftarrow m - \rho\, S^{-1} E_q[\nabla\ell] \]
 
-    One gradient and one Hessian a draw and step; the Hessian costs a Hessian-vector product a coordinate, so this is
+    One gradient and one Hessian a sample and step; the Hessian costs a Hessian-vector product a coordinate, so this is
     for small models. With `Exact()` on a linear-Gaussian model, ρ = 1 is Bayes' rule in one step; with `Quadrature()`
     the deterministic path for generalised linear models.
 
-    Departures from the rule: none; the retraction, where asked; a line search with `Exact()` and `Quadrature()`, which
-    shortens steps that would not decrease \(E_q[\ell]/T - H(q)\) (with correlated columns and a diagonal precision
-    whole steps may cycle for ever), and then needs all the data as one batch.
+    Departures from the rule: none by default; the retraction, if set; a line search with `Exact()` and `Quadrature()`,
+    which shortens steps that would not decrease \(E_q[\ell]/T - H(q)\) (with correlated columns and a diagonal
+    precision full steps may cycle for ever), and then needs all the data as one batch.
 
     Args:
-        learning_rate: ρ in (0, 1], a number, a schedule of steps, or `Annealed`, the default: with draws, a rate that
-            stays leaves the mean jittering.
+        learning_rate: ρ in (0, 1], a number, a schedule of steps, or `Annealed`, the default: with samples, a constant
+            rate leaves the mean jittering.
         structure: the operator class of the precision: `lamu.operators.Scalar`, `Diagonal` or `Dense`.
-        expectation: how E_q is taken; one Monte Carlo draw where none is given.
+        expectation: how E_q is taken; one Monte Carlo sample where None.
         hess_init: the curvature a row at the start.
-        geometry: how S moves: straight, which is the rule itself, where none is given; `lamu.geometry.Retraction()`,
-            which is a departure, where a Hessian may be indefinite.
+        geometry: how S moves: straight, which is the rule itself, where None; `lamu.geometry.Retraction()`,
+            which is a departure, if a Hessian may be indefinite.
 
     Returns:
         The algorithm. Its posterior is the Gaussian.
@@ -66,7 +66,7 @@ def von(
     """
     expectation = MonteCarlo(1) if expectation is None else expectation
     kind = Rule
-    if isinstance(expectation, Exact | Quadrature):  # without draws a step can be asked whether it went downhill
+    if isinstance(expectation, Exact | Quadrature):  # deterministic, so that losses before and after a step compare
         from lamu.algorithms.optimisers import Searched  # here: IVON does without
 
         kind = Searched
@@ -88,7 +88,7 @@ def ogn(
     hess_init: float | None = None,
     max_step: float | ByFanIn | None = ByFanIn(0.02),
 ) -> Rule:
-    r"""Online Gauss–Newton: Adam with squares of single rows' gradients, and without the square root.
+    r"""Online Gauss–Newton: Adam with per-example squared gradients, and without the square root.
 
     With \(g_i\) the gradient of row i's negative log likelihood at m, and \(P = h + \delta/N\):
 
@@ -96,10 +96,10 @@ def ogn(
        v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
        m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
-    Two backward passes' worth of products a step; no row's gradient is held (`lamu.objective.curvature.reader`). Taken
-    at draws in the place of m, this is VOGN.
+    Two backward passes' worth of products a step; per-example gradients are not stored
+    (`lamu.objective.curvature.reader`). With samples instead of m, this is VOGN.
 
-    Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
+    Departures from the rule: the squared per-example gradients stand for the Hessian; momentum with bias
     correction; two rates; clipped steps.
 
     Args:
@@ -110,11 +110,11 @@ def ogn(
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
         max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
-            which is smaller in kernels of many inputs; None where steps are not clipped.
+            which is smaller in kernels of many inputs; None for steps that are not clipped.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights, which at a mode is Laplace's with the
-        squares for its curvature; learned dispersions are a point.
+        squared gradients as its curvature; learned dispersions are a point.
 
     Raises:
         ValueError: for a rate or a radius that is not positive, or a decay outside [0, 1).
@@ -155,7 +155,7 @@ def vogn(
     structure: StructureLike = Diagonal,
     momentum: Any = None,
 ) -> Rule:
-    r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
+    r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from per-example squared gradients.
 
     With \(\theta \sim q\), \(g_i\) the gradient of row i's negative log likelihood at θ, and \(P = h + \delta/N\):
 
@@ -163,23 +163,23 @@ def vogn(
        v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
        m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
-    One draw a parameter and two backward passes' worth of products a draw and step; no row's gradient is held
-    (`lamu.objective.curvature.reader`). With about as many weights as rows, or more,
+    One normal number a parameter and two backward passes' worth of products a sample and step; per-example gradients
+    are not stored (`lamu.objective.curvature.reader`). With about as many weights as rows, or more,
     T = 1 predicts images worse than Adam: choose a temperature by `lamu.fit_temperature(model, data, vogn())`.
 
-    Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
-    correction; two rates; clipped steps; damping, where asked. Its derivation makes five approximations, each of which
-    can be taken back:
+    Departures from the rule: the squared per-example gradients stand for the Hessian; momentum with bias
+    correction; two rates; clipped steps; damping, if set. Its derivation makes five approximations, each of which
+    can be undone:
 
-    | approximation | taken back by |
+    | approximation | undone by |
     |---|---|
     | a minibatch for the data | `batch_size=N` in `lamu.fit` |
     | the average of S written as that of h | nothing: \(P = h + \delta/N\) holds exactly where δ does not change |
     | mean field | `structure=lamu.operators.Dense`, or `DenseBlocks` for a full matrix a layer |
     | Gauss–Newton (squares) for the Hessian | `von()` |
-    | two rates | `b2=None`: the curvature moves at the rate of the mean, as the rule has it |
+    | two rates | `b2=None`: the curvature moves at the rate of the mean, as in the rule |
 
-    Osawa's factor for augmented data, ρ, by which the data counts more than its rows, is `data_size=ρ N` in
+    Osawa's factor ρ for augmented data, by which the data count more than their rows, is `data_size=ρ N` in
     `lamu.fit`; a warm start is `model.starting_at(params)`.
 
     Args:
@@ -188,21 +188,21 @@ def vogn(
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start; None for 1 − α,
             which is the rule's one rate.
-        samples: how many Monte Carlo draws a step.
+        samples: number of Monte Carlo samples a step.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
         max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
-            which is smaller in kernels of many inputs; None where steps are not clipped.
-        damping: γ, external damping: steps are divided by P + γ, and P itself, the belief's, stays as it is.
+            which is smaller in kernels of many inputs; None for steps that are not clipped.
+        damping: γ, external damping: steps are divided by P + γ; the belief's P does not change.
         structure: the operator class of the precision.
-        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
+        momentum: how gradients are averaged; `lamu.update_rules.MovingAverage(b1)` where None.
 
     Returns:
         The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
 
     Raises:
         ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, or fewer
-            than one draw.
+            than one sample.
         TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
 
     Source: Khan et al. (2018), equations 11 and 12; Osawa et al. (2019).
@@ -241,7 +241,7 @@ def ivon(
     curvature: Curvature | None = None,
     momentum: Any = None,
 ) -> Rule:
-    r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
+    r"""Improved variational online Newton: a diagonal Gaussian at the cost of Adam.
 
     With \(\theta = m + \epsilon / \sqrt{\kappa P}\), \(\hat g\) the minibatch gradient of the mean negative log
     likelihood at θ, h the curvature a row and \(P = h + \delta/N\):
@@ -252,10 +252,10 @@ def ivon(
     \[ v \leftarrow \beta_1 v + (1-\beta_1)\hat g, \qquad
        m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
-    One gradient and one normal draw a parameter, draw and step. With about as many weights as rows, or more,
+    One gradient and one normal number a parameter, sample and step. With about as many weights as rows, or more,
     T = 1 predicts images worse than Adam: choose a temperature by `lamu.fit_temperature(model, data, ivon())`.
 
-    The options of the authors' package have these names here: `mc_samples` is `samples`; `clip_radius` is
+    The options of the authors' package correspond as follows: `mc_samples` is `samples`; `clip_radius` is
     `max_step`; `hess_approx="gradsq"` is `curvature=SquaredGradient()`; `debias=False` is
     `momentum=PlainAverage(b1)`; `ess` is `data_size` of `lamu.fit`; `weight_decay` is the prior's precision over N.
     Its `rescale_lr` multiplies the rate by the first precision: `learning_rate=rate * (hess_init + δ/N)`.
@@ -268,20 +268,20 @@ def ivon(
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        samples: how many Monte Carlo draws a step.
+        samples: number of Monte Carlo samples a step.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
         max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
-            which is smaller in kernels of many inputs; None where steps are not clipped.
-        curvature: what stands for the Hessian at a draw; Price's identity where none is given,
+            which is smaller in kernels of many inputs; None for steps that are not clipped.
+        curvature: estimate of the Hessian at a sample; Price's identity where None,
             `lamu.objective.curvature.SquaredGradient()` for the positive, biased variant.
-        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
+        momentum: how gradients are averaged; `lamu.update_rules.MovingAverage(b1)` where None.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
 
     Raises:
-        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one draw.
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one sample.
 
     Source: Shen et al. (2024), algorithm 1; Lin, Schmidt & Khan (2020).
 
@@ -330,12 +330,12 @@ def bsam(
     \[ v \leftarrow \beta_1 v + (1-\beta_1)\, \hat g(\theta + \epsilon), \qquad
        m \leftarrow m - \alpha\, \mathrm{clip}_a\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P + \gamma} \]
 
-    Two gradients and one normal draw a parameter and step. For r = 0 it is `ivon`.
+    Two gradients and one normal number a parameter and step. For r = 0 it is `ivon`.
 
-    Algorithm 1 of the paper takes \(\sqrt{P}\,|\hat g(\theta)| + \gamma\) for \(\hat h\), which is no estimate of a
-    curvature: it depends on the batch size, and γ counts as a precision of Nγ that neither data nor prior have. It also
-    takes the second gradient at \(m + \epsilon\). These steps, of which `fit` measures how wide their belief is beside
-    the expected Hessian, are
+    Algorithm 1 of the paper takes \(\sqrt{P}\,|\hat g(\theta)| + \gamma\) for \(\hat h\), which does not estimate a
+    curvature: it depends on the batch size, and γ acts as a precision of Nγ that neither data nor prior contain. It
+    also takes the second gradient at \(m + \epsilon\). These steps, of which `fit` measures how wide their belief is
+    against the expected Hessian, are
 
     ```python
     bsam(0.5, b2=0.999, radius=0.01, hess_init=1.0, max_step=None,
@@ -343,26 +343,26 @@ def bsam(
          momentum=PlainAverage(0.9))
     ```
 
-    Departures from the rule: the ascent, which moves the mean to where the loss is flatter; the retraction; momentum
-    with bias correction; two rates; clipped steps; damping of the steps, where asked.
+    Departures from the rule: the ascent, which moves the mean to flatter regions of the loss; the retraction; momentum
+    with bias correction; two rates; clipped steps; damping of the steps, if set.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        radius: r, the size of the ascent in the belief's own metric. The paper's 0.01 goes with its damping: where
-            precisions are the belief's own, ten times smaller ones, the same r ascends much further.
-        damping: γ: steps are divided by P + γ, and P itself, the belief's, stays as it is.
+        radius: r, the size of the ascent in the belief's own metric. The paper's 0.01 belongs to its damping: with the
+            belief's own precisions, which are ten times smaller, the same r ascends much further.
+        damping: γ: steps are divided by P + γ; the belief's P does not change.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
         max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
-            which is smaller in kernels of many inputs; None where steps are not clipped.
-        curvature: what stands for the Hessian at a draw; Price's identity, which is unbiased, where none is given.
-        geometry: how P moves; `lamu.geometry.Retraction()`, which keeps it positive, where none is given.
-        expectation: the class of the worst case, made with the radius: `lamu.expectations.WorstCaseOfDraws` or
+            which is smaller in kernels of many inputs; None for steps that are not clipped.
+        curvature: estimate of the Hessian at a sample; Price's identity, which is unbiased, where None.
+        geometry: how P moves; `lamu.geometry.Retraction()`, which keeps it positive, where None.
+        expectation: class of the worst case, constructed with the radius: `lamu.expectations.WorstCaseOfDraws` or
             `lamu.expectations.FenchelRelaxation`.
-        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
+        momentum: how gradients are averaged; `lamu.update_rules.MovingAverage(b1)` where None.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.

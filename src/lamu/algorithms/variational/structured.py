@@ -30,7 +30,7 @@ def slang(
     max_step: float | ByFanIn | None = ByFanIn(0.02),
     curvature_update_period: int = 10,
 ) -> Rule:
-    r"""SLANG: structured, low-rank approximate natural gradients, for a Gaussian that holds the strongest correlations.
+    r"""SLANG: structured, low-rank approximate natural gradients, for a Gaussian with the strongest correlations.
 
     The precision a row is \(P = U U^\top + D\) with L columns in U. With \(\theta \sim q\), \(g_i\) the gradient of row
     i's negative log likelihood at θ, and \(\rho = 1 - \beta_2\):
@@ -41,17 +41,17 @@ def slang(
     \[ v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \qquad
        m \leftarrow m - \alpha\, \mathrm{clip}_r\, P^{-1} \Big( \frac{v}{1-\beta_1^t} + (\delta/N)(m - m_0) \Big) \]
 
-    The diagonal of P is that of `vogn`, exactly; correlations come on top. The batch's G is first cut to its own
-    leading `directions` (L of them unless said otherwise), which costs as many products of the backward pass and none
-    of the forward pass; cutting [U, G] at once would cost L of each, and gains less than a tenth of a nat on a logistic
-    regression of fifteen coordinates. No row's gradient is held.
+    The diagonal of P is exactly that of `vogn`; correlations are added. The batch's G is first reduced to its own
+    leading `directions` (by default L of them), which costs as many products of the backward pass and none
+    of the forward pass; reducing [U, G] at once would cost L of each, and gains less than a tenth of a nat on a
+    logistic regression of fifteen coordinates. Per-example gradients are not stored.
 
-    Cost: one gradient, one draw and four readings of U; and every `curvature_update_period` steps, for the curvature
-    of all of them, a product for the diagonal, as `vogn`, the rows' inner products and `directions` products of the
-    backward pass. Memory: L copies of the parameters, and as many again in passing.
+    Cost: one gradient, one sample and four reads of U; and every `curvature_update_period` steps, for the curvature
+    of all of them, a product for the diagonal, as in `vogn`, the rows' inner products and `directions` products of the
+    backward pass. Memory: L copies of the parameters, and as many temporaries.
 
-    Departures from the rule: the outer products of single rows' gradients stand for the Hessian, the leading ones with
-    an exact diagonal; projection back to the rank; curvature every so many steps; momentum with bias correction; two
+    Departures from the rule: outer products of per-example gradients stand for the Hessian, the leading ones with
+    an exact diagonal; projection back to the rank; curvature at intervals; momentum with bias correction; two
     rates, that of the mean with a warm-up; clipped steps.
 
     Args:
@@ -60,12 +60,12 @@ def slang(
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        samples: how many Monte Carlo draws a step.
-        directions: how many directions are kept of a batch's gradients; the rank where it is None.
+        samples: number of Monte Carlo samples a step.
+        directions: number of directions kept of a batch's gradients; the rank where None.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
         max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
-            which is smaller in kernels of many inputs; None where steps are not clipped.
+            which is smaller in kernels of many inputs; None for steps that are not clipped.
         curvature_update_period: the steps between curvature updates, each as large as that many; 1 is the paper's.
 
     Returns:
@@ -73,7 +73,7 @@ def slang(
 
     Raises:
         ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one column,
-            direction, draw or step of a period.
+            direction, sample or step of a period.
         TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
 
     Source: Mishkin, Kunstner, Nielsen, Schmidt & Khan (2018), algorithm 1, without momentum and with one rate.
@@ -116,10 +116,10 @@ def noisy_kfac(
     factor_update_period: int = 10,
     diagonal: Any = (),
 ) -> Rule:
-    r"""Noisy natural gradient with Kronecker factors: a Gaussian that knows the correlations inside each layer.
+    r"""Noisy natural gradient with Kronecker factors: a Gaussian with correlations within each layer.
 
     With \(\theta \sim q\), and for each layer \(a_i\) its inputs (one, for the bias, among them) and \(d_i\) the
-    cotangents of its outputs with labels drawn from the model, \(P = A \otimes B + \delta/N\):
+    cotangents of its outputs with labels sampled from the model, \(P = A \otimes B + \delta/N\):
 
     \[ A \leftarrow A + (1-\beta_2)\Big(\tfrac1M \sum_i a_i a_i^\top - A\Big), \qquad
        B \leftarrow B + (1-\beta_2)\Big(\tfrac1M \sum_i d_i d_i^\top - B\Big) \]
@@ -127,14 +127,14 @@ def noisy_kfac(
        m \leftarrow m - \alpha\, \mathrm{clip}_r\, (P + \gamma)^{-1}
        \big(v/(1-\beta_1^t) + (\delta/N)(m - m_0)\big) \]
 
-    A Gaussian prior enters a layer by the mean of its precisions there: exactly, where it has one width a layer.
+    A Gaussian prior enters a layer by the mean of its precisions there: exactly, if it has one scale a layer.
 
-    Cost: one draw, one gradient and eight products with a few eigenvectors a step; every `factor_update_period`
+    Cost: one sample, one gradient and eight products with a few eigenvectors a step; every `factor_update_period`
     steps a second backward pass, without the gradients of the weights, and a product for each factor; every
-    `factor_update_period * inverse_update_period` steps the eigenvectors, from those of before.
+    `factor_update_period * inverse_update_period` steps the eigenvectors, starting from the previous ones.
 
-    Departures from the rule: the factors are averaged apart, and taken every so many steps; directions and draws are
-    made with older factors, wide layers by their leading eigenvectors; momentum with bias correction; two rates;
+    Departures from the rule: the factors are averaged separately, and updated at intervals; directions and samples
+    use older factors, wide layers their leading eigenvectors; momentum with bias correction; two rates;
     damping; clipped steps.
 
     Args:
@@ -142,26 +142,26 @@ def noisy_kfac(
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the factors: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        samples: how many Monte Carlo draws a step.
+        samples: number of Monte Carlo samples a step.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
         damping: γ, the external damping of the steps; it does not touch the belief.
         max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
-            which is smaller in kernels of many inputs; None where steps are not clipped.
-        inverse_update_period: after how many moves of the factors they are decomposed anew.
-        rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
-            wider than that keep all. None for all of them.
-        diagonal: path patterns of leaves that get a diagonal in the place of factors.
-        factor_update_period: every how many steps the factors are taken, and moved as far as that many steps would.
+            which is smaller in kernels of many inputs; None for steps that are not clipped.
+        inverse_update_period: number of updates of the factors between their eigendecompositions.
+        rank: number of eigenvectors of each factor that are kept; the others get the mean of their eigenvalues. Layers
+            that are not wider keep all. None keeps all of them.
+        diagonal: path patterns of leaves that get a diagonal instead of factors.
+        factor_update_period: number of steps between updates of the factors; an update equals that of so many steps.
 
     Returns:
         The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
 
     Raises:
         ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, fewer than
-            one draw, or a pattern that matches no leaf (when it runs).
+            one sample, or a pattern that matches no leaf (when it runs).
         TypeError: (when it runs) for a network with a state, a prior that is not Gaussian, or weights of two axes that
-            are no kernel.
+            are not a kernel.
 
     Source: Zhang, Sun, Duvenaud & Grosse (2018), algorithm 2.
 

@@ -1,4 +1,4 @@
-"""Variational last layers without sampling: features by descent on a bound in closed form, a Gaussian above them."""
+"""Variational last layers without sampling: features trained on a closed-form bound, and a Gaussian about the head."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 @record
 class DenseHead:
-    r"""A full matrix for each output; L is lower triangular, the logarithms of its diagonal stand in the diagonal.
+    r"""A full covariance matrix for each output: L is lower triangular, with the logarithm of its diagonal stored.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -49,7 +49,7 @@ class DenseHead:
     """
 
     def init(self, head: Params, scale: Numeric) -> Array:
-        """Returns the logarithm of the scale in the diagonals, `[outputs, in, in]`."""
+        """Returns coordinates with the logarithm of the scale in the diagonals, `[outputs, in, in]`."""
         width, outputs = head_size(head)
         dtype = jax.tree.leaves(head)[0].dtype
         eye = jnp.eye(width, dtype=dtype) * jnp.log(jnp.asarray(scale, dtype))
@@ -64,11 +64,11 @@ class DenseHead:
         return jnp.sum(_root(raw) ** 2, axis=-1)
 
     def entropy(self, raw: Array) -> Array:
-        """Returns the sum of the logarithms of the diagonals, and the constant."""
+        """Returns the sum of the logarithms of the diagonals plus the constant."""
         return _entropy(jnp.diagonal(raw, axis1=1, axis2=2))
 
     def precision(self, raw: Array, head: Params) -> OutputBlocks:
-        """Returns one matrix an output."""
+        """Returns one matrix for each output."""
         eye = jnp.eye(raw.shape[-1], dtype=raw.dtype)
         return OutputBlocks(jax.vmap(lambda root: cho_solve((root, True), eye))(_root(raw)))
 
@@ -100,11 +100,11 @@ class DiagonalHead:
         return jnp.exp(2 * raw)
 
     def entropy(self, raw: Array) -> Array:
-        """Returns the sum of the logarithms, and the constant."""
+        """Returns the sum of the logarithms plus the constant."""
         return _entropy(raw)
 
     def precision(self, raw: Array, head: Params) -> Diagonal:
-        """Returns one number a weight."""
+        """Returns one precision for each weight."""
         return Diagonal(tree.ravel(head)[1](jnp.ravel(jnp.exp(-2 * raw).T)))
 
 
@@ -117,12 +117,12 @@ def _entropy(logs: Array) -> Array:
     return jnp.sum(logs) + logs.size / 2 * (1 + math.log(2 * math.pi))
 
 
-_ROWS = 1024  # of the pass at the end, at a time
+_ROWS = 1024  # rows at a time in the pass at the end
 
 
 @record
 class HeadState:
-    """What the next step needs."""
+    """State carried between steps."""
 
     count: Numeric  # steps taken
     # "features" (the weights below the head), "mean" and "raw" (the belief about the head) and "likelihood".
@@ -132,16 +132,16 @@ class HeadState:
 
 @record
 class VariationalHead(Runnable):
-    """The algorithm that `variational_head` makes."""
+    """Algorithm of `variational_head`."""
 
     optimizer: Optimizer = static()  # an optax gradient transformation
-    covariance: DenseHead | DiagonalHead = DenseHead()  # of the belief about the head
-    init_scale: Number = 0.1  # the standard deviation of every weight of the head to begin with
-    factor: Rate = Annealed(1.0)  # what every update is multiplied with
+    covariance: DenseHead | DiagonalHead = DenseHead()  # structure of the belief about the head
+    init_scale: Number = 0.1  # the initial standard deviation of the head's weights
+    factor: Rate = Annealed(1.0)  # factor of every update
 
     @property
     def traits(self) -> Traits:
-        # Minibatches of a network without a state.
+        # Minibatches, for a network without a state.
         return Traits()
 
     @property
@@ -151,7 +151,7 @@ class VariationalHead(Runnable):
         return Choices(f"Gaussian, {kind}, last layer", "closed form", "none", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> HeadState:
-        # Returns the network's weights, and a narrow belief about the head around its own.
+        # Returns the network's weights, and a narrow belief around the head's initial weights.
         model = supervised(objective.model)
         _require_task(model)
         params, network_state = model.init(key, batch)
@@ -171,7 +171,7 @@ class VariationalHead(Runnable):
         return HeadState(jnp.zeros((), jnp.int32), moved, self.optimizer.init(moved))
 
     def step(self, key: RandomKey, state: HeadState, batch: Batch, objective: Objective) -> tuple[HeadState, Info]:
-        # Returns the state after one step down the bound.
+        # Returns the state after one descent step on the bound.
 
         def loss(params: Params) -> Array:
             count = jnp.maximum(batch.count, 1)
@@ -186,33 +186,33 @@ class VariationalHead(Runnable):
         return HeadState(state.count + 1, params, optimizer), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        # Returns the Gaussian about the head above frozen features; with data its evidence is the bound.
+        # Returns the Gaussian about the head above frozen features; with data, its evidence is the bound.
         params = state.params
         model = _above(supervised(objective.model), params["features"])
         gaussian = Gaussian(params["mean"], self.covariance.precision(params["raw"], params["mean"]))
         belief = Product({"network": gaussian, "likelihood": Point(params["likelihood"])})
-        found = Posterior(model, belief, {}, Linearised(), key, temperature=objective.temperature)
+        posterior = Posterior(model, belief, {}, Linearised(), key, temperature=objective.temperature)
         if data is None:
-            return found
+            return posterior
         total = seen = jnp.zeros((), params["raw"].dtype)
         for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
             total, seen = total + _summed(self, params, objective, batch), seen + batch.count.astype(seen.dtype)
-        total = total * jnp.asarray(objective.data_size / seen, total.dtype)  # the rows weigh as N of them
+        total = total * jnp.asarray(objective.data_size / seen, total.dtype)  # as a sum over N rows
         features = model.free_prior.log_prob(params["features"])
         bound = total - self._rest(params, objective) - features.astype(total.dtype)
-        return replace(found, evidence=bound / objective.temperature)
+        return replace(posterior, evidence=bound / objective.temperature)
 
     def _data(self, params: Params, objective: Objective, batch: Batch) -> Array:
-        r"""The batch's sum \(p \sum_i w_i E_q[\log p(y_i \mid f_i)]\), or a bound of it."""
+        r"""Returns the batch's sum \(p \sum_i w_i E_q[\log p(y_i \mid f_i)]\), or a lower bound of it."""
         batch = batch.filled()
         model = _above(supervised(objective.model), params["features"])
         f, phi = head_features(model, params["mean"], {}, batch.x)
         spread = self.covariance.spread(params["raw"], phi)
-        each = expected_log_likelihood(model, params["likelihood"], with_offset(f, batch.offset), spread, batch.y)
-        return objective.likelihood_power * batch.total(each)
+        row_values = expected_log_likelihood(model, params["likelihood"], with_offset(f, batch.offset), spread, batch.y)
+        return objective.likelihood_power * batch.total(row_values)
 
     def _rest(self, params: Params, objective: Objective) -> Array:
-        r"""What is no sum over rows: \(-E_q[\log p(\theta)] - T H(q)\), in nats."""
+        r"""Returns the terms that are not sums over rows: \(-E_q[\log p(\theta)] - T H(q)\), in nats."""
         model, head = supervised(objective.model), params["mean"]
         weights = _join(params["features"], head)
         width, outputs = head_size(head)
@@ -229,9 +229,9 @@ def _summed(algorithm: VariationalHead, params: Params, objective: Objective, ba
 
 
 def expected_log_likelihood(model: Model, dispersion: Params, mean: Array, variance: Array, y: Array) -> Array:
-    r"""Returns \(E[\log p(y \mid f)]\) for independent outputs \(f_k \sim N(m_k, v_k)\), or a bound from below."""
+    r"""Returns \(E[\log p(y \mid f)]\) for independent outputs \(f_k \sim N(m_k, v_k)\), or a lower bound."""
     # Exact for a Gaussian likelihood, \(\log p(y \mid m) - \tfrac12 \sum_k \Lambda_{kk} v_k\). For classes, by Jensen's
-    # inequality on the normaliser alone, \(m_y - \log \sum_k e^{m_k + v_k / 2}\); for one logit the same with a second
+    # inequality for the normaliser alone, \(m_y - \log \sum_k e^{m_k + v_k / 2}\); for one logit likewise with a second
     # class whose logit is zero.
     #
     # Source: Harrison, Willes & Snoek (2024), theorems 1 and 2.
@@ -256,7 +256,7 @@ def _require_task(model: Model) -> None:
 
 
 def _split(model: Model, weights: Params) -> tuple[Params, Params]:
-    """The head's weights and all others, each with None in the place of the rest."""
+    """Returns the head's weights and all others, each with None for the other's leaves."""
     inside = lambda path: tree.matches(path, model.network.head)
     head = tree.map_with_path(lambda path, leaf: leaf if inside(path) else None, weights)
     return head, tree.map_with_path(lambda path, leaf: None if inside(path) else leaf, weights)
@@ -267,11 +267,11 @@ def _join(features: Params, head: Params) -> Params:
 
 
 def _above(model: Model, features: Params) -> Model:
-    """The model whose only free weights are the head's."""
+    """Returns the model with every weight frozen but the head's."""
     if not jax.tree.leaves(features):
         return model
-    held = features if model.frozen is None else _join(features, model.frozen)
-    return replace(model, frozen=held)
+    frozen = features if model.frozen is None else _join(features, model.frozen)
+    return replace(model, frozen=frozen)
 
 
 @recipe("Harrison, Willes & Snoek 2024")
@@ -281,38 +281,38 @@ def variational_head(
     init_scale: Number = 0.1,
     factor: RateLike = Annealed(1.0),
 ) -> VariationalHead:
-    r"""Variational Bayesian last layers: a Gaussian about the head, and features that know of it; nothing is sampled.
+    r"""Variational Bayesian last layers: a Gaussian about the head, with features trained on a bound without sampling.
 
     With \(\phi_\theta(x)\) the features and \(q(W) = \prod_k N(w_k \mid m_k, S_k)\), descent by an optax optimiser on
 
     \[ \bar{\mathcal L} = -\frac1N \sum_i w_i\, E_q\big[\log p(y_i \mid W^\top \phi_\theta(x_i))\big]
        + \frac1N \Big( E_q[-\log p(W)] - T\, H(q) - \log p(\theta) \Big) \]
 
-    in θ, m, S and the dispersions together. The expectation is a closed form where the likelihood is Gaussian, and is
-    bounded in closed form for classes, \(E_q[\log p(y \mid f)] \ge m_y^\top\phi - \log \sum_k \exp(m_k^\top\phi +
+    in θ, m, S and the dispersions together. The expectation has a closed form if the likelihood is Gaussian, and a
+    lower bound in closed form for classes, \(E_q[\log p(y \mid f)] \ge m_y^\top\phi - \log \sum_k \exp(m_k^\top\phi +
     \tfrac12 \phi^\top S_k \phi)\). With frozen features and known Gaussian noise its optimum is exact Bayesian
     regression. One gradient a step, and \(F^2\) operations an output and row for a head of F inputs.
 
     The posterior is the Gaussian above frozen features, and predicts in closed form (Gaussian likelihood), by
-    quadrature (one logit) or by draws of the logits; `lamu.predictives` has other rules. Its `evidence` is the bound,
+    quadrature (one logit) or by samples of the logits; `lamu.predictives` has other rules. Its `evidence` is the bound,
     without the features' prior.
 
-    Departures from the rule: descent on the belief's parameters in the place of natural gradients; features and
-    dispersions are a point; for classes the bound is not the ELBO but below it.
+    Departures from the rule: descent on the belief's parameters instead of natural gradients; features and
+    dispersions are a point; for classes the objective is a lower bound of the ELBO.
 
     Args:
-        optimizer: an optax gradient transformation; `optax.adam(0.01)` where none is given.
-        covariance: `DenseHead()` where none is given, or `DiagonalHead()`.
-        init_scale: the standard deviation of the head's weights to begin with.
-        factor: what every update is multiplied with: a number, a schedule of steps, or `Annealed`, which falls to zero
-            over the run; at a rate that stays, means and deviations jitter.
+        optimizer: an optax gradient transformation; `optax.adam(0.01)` where None.
+        covariance: `DenseHead()`, the default, or `DiagonalHead()`.
+        init_scale: the initial standard deviation of the head's weights.
+        factor: factor of every update: a number, a schedule of steps, or `Annealed`, which falls to zero
+            over the run; at a constant rate, means and deviations jitter.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's.
 
     Raises:
-        TypeError: for something that is no optimiser or covariance, and, when it runs, for a network with a state, a
-            head that is no dense layer, another likelihood, or a prior that is not normal.
+        TypeError: if an argument is not an optimiser or covariance, and, when it runs, for a network with a state, a
+            head that is not a dense layer, another likelihood, or a prior that is not normal.
         ValueError: for an initial deviation that is not positive.
 
     Source: Harrison, Willes & Snoek (2024), "Variational Bayesian last layers", sections 3.1 and 3.2.
