@@ -1,1 +1,1 @@
-"""Closed forms: one exact step of the rule."""
+"""Closed forms: exact steps of the rule."""

@@ -1,4 +1,4 @@
-"""ConjugateBayes Bayes: the rule with rate one, on a model where it is exact."""
+"""Exact Bayesian inference: the rule with rate one, on models where it is exact."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def following(
     key: RandomKey, old: Belief, evidence: Numeric, batch: Batch, objective: Objective
 ) -> tuple[Belief, Numeric, Numeric]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
-    alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
-    state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, alone)
+    batch_objective = replace(objective, data_size=jnp.maximum(batch.count, 1))
+    state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, batch_objective)
     nothing = tree.zeros_like(old.to_natural())
     factor = objective.likelihood_power / objective.temperature
     observation: Any = objective.model.observation
@@ -62,13 +62,13 @@ def following(
 
 
 def weighed(belief: Belief, prior: Belief, share: Numeric) -> Belief:
-    r"""Returns the belief whose rows count c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\)."""
+    r"""Returns the belief with the rows counted c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\)."""
     before = prior.to_natural()
     return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
 
 
 def is_exponential(objective: Objective) -> bool:
-    """Returns whether the model is an observation with a belief of its own family as the prior."""
+    """Returns whether the model is an observation with a prior of its conjugate family."""
     return isinstance(objective.model, ConjugateModel)
 
 
@@ -79,12 +79,12 @@ class ConjugateState:
     belief: Belief  # q, exact for those rows
     evidence: Numeric  # the log of the tempered joint's integral so far, in nats
     network_state: State
-    rows: Numeric  # how many rows were seen
+    rows: Numeric  # number of rows seen
 
 
 @record
 class ConjugateBayes(Runnable):
-    """The algorithm that `conjugate` makes."""
+    """Algorithm of `conjugate`."""
 
     @property
     def traits(self) -> Traits:
@@ -96,7 +96,7 @@ class ConjugateBayes(Runnable):
         return Choices("any conjugate family; Gaussian, dense precision", "Exact", "none needed")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ConjugateState:
-        # Returns the prior as a belief, tempered as the objective says.
+        # Returns the prior as a belief, at the objective's temperature.
         params, network_state = objective.model.init(key, batch)
         rows = jnp.zeros_like(batch.count)
         if is_exponential(objective):
@@ -106,7 +106,7 @@ class ConjugateBayes(Runnable):
     def step(
         self, key: RandomKey, state: ConjugateState, batch: Batch, objective: Objective
     ) -> tuple[ConjugateState, Info]:
-        # Returns the belief after the batch's rows: the old belief is the prior, and the batch all the data.
+        # Returns the belief after the batch's rows, with the old belief as the prior and the batch as all the data.
         if is_exponential(objective):
             belief, evidence, loss = following(key, state.belief, state.evidence, batch, objective)
         else:
@@ -118,9 +118,9 @@ class ConjugateBayes(Runnable):
     def posterior(
         self, key: RandomKey, state: ConjugateState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the exact posterior, with its evidence; the data weigh as N rows, where N is not their number.
-        found, evidence = self._weighed(state, objective, data)
-        belief = Product({"network": found, "likelihood": Point({})})
+        # Returns the exact posterior with its evidence; the rows are scaled to N if their number differs.
+        scaled, evidence = self._scaled_to_data(state, objective, data)
+        belief = Product({"network": scaled, "likelihood": Point({})})
         rule = ConjugateRule() if is_exponential(objective) else ClosedForm()
         return Posterior(
             objective.model,
@@ -132,23 +132,25 @@ class ConjugateBayes(Runnable):
             temperature=objective.temperature,
         )
 
-    def _weighed(self, state: ConjugateState, objective: Objective, data: Data) -> tuple[Belief, Numeric]:
-        r"""Returns belief and evidence where the rows weigh as N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\)."""
-        # The log likelihood to the power N/n needs no second pass: by Bayes' theorem it is what belief and evidence are
-        # more than the prior's, at any θ.
+    def _scaled_to_data(self, state: ConjugateState, objective: Objective, data: Data) -> tuple[Belief, Numeric]:
+        r"""Returns belief and evidence with the rows scaled to N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\)."""
+        # The log likelihood to the power N/n needs no second pass: by Bayes' theorem it is the difference of belief and
+        # evidence from the prior's, at any θ.
         share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
         if not isinstance(share, Tracer) and float(share) == 1.0:
             return state.belief, state.evidence
         if is_exponential(objective):
             prior, start = first(objective, jnp.result_type(*jax.tree.leaves(state.belief)))
-            found = weighed(state.belief, prior, share)
+            scaled = weighed(state.belief, prior, share)
         else:
             prior, start = linear_gaussian.first(objective, {"network": state.belief.mean, "likelihood": {}})
-            found = linear_gaussian.weighed(state.belief, prior, share)
-        at = found.mean
-        log_joint = lambda belief, evidence: belief.log_prob(at) + evidence
-        before = log_joint(prior, start)
-        return found, before + share * (log_joint(state.belief, state.evidence) - before) - found.log_prob(at)
+            scaled = linear_gaussian.weighed(state.belief, prior, share)
+        point = scaled.mean
+        log_joint = lambda belief, evidence: belief.log_prob(point) + evidence
+        log_joint_before = log_joint(prior, start)
+        return scaled, log_joint_before + share * (
+            log_joint(state.belief, state.evidence) - log_joint_before
+        ) - scaled.log_prob(point)
 
 
 @recipe("Khan & Rue 2021, section 5.1")
@@ -158,14 +160,14 @@ def conjugate() -> ConjugateBayes:
     \[ \lambda \leftarrow \lambda - \rho\,\big(\nabla_\mu E_q[\ell] + \lambda\big), \quad \rho = 1, \qquad
        \ell = -\tfrac1T \sum_i w_i \log p(y_i \mid \theta) - \log q(\theta) \]
 
-    for every batch of rows, from the prior on: the posterior of the rows before is the prior of the next. Where the log
-    likelihood is linear in the family's statistics this is \(\lambda + \sum_i w_i t(y_i)/T\). For linear regression it
-    reads, in mean and precision,
+    for every batch of rows, starting from the prior: the posterior of the rows so far is the prior of the next. If the
+    log likelihood is linear in the family's statistics this is \(\lambda + \sum_i w_i t(y_i)/T\). For linear regression
+    it reads, in mean and precision,
 
     \[ S \leftarrow S + \tfrac1T \sum_i J_i^\top \Lambda_i J_i, \qquad
        m \leftarrow m - S^{-1} \tfrac1T \sum_i \nabla\ell_i(m) \]
 
-    Any order and any batches give the same posterior. With a `data_size` N other than the number of rows n their sums
+    Any order and any batches give the same posterior. With a `data_size` N other than the number of rows n, the sums
     are multiplied by N/n. One gradient in μ a batch; for regression one Jacobian and one
     factorisation.
 

@@ -1,4 +1,4 @@
-"""Kalman filtering of weights: Bayes' rule for one batch of rows after the other, linearised at the mean."""
+"""Kalman filtering of weights: Bayes' rule for one batch at a time, linearised at the mean."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class ExtendedKalmanState:
     mean: Params  # m, the weights
     covariance: Array  # P `[D, D]`, in the coordinates of `lamu.tree.ravel`
     start: Params  # m before any row
-    network_state: State  # the network's state, which stays
-    rows: Numeric  # how many rows were seen
+    network_state: State  # the network's state, which does not change
+    rows: Numeric  # number of rows seen
 
 
 @record
 class ExtendedKalman(Runnable):
-    """The algorithm that `extended_kalman` makes."""
+    """Algorithm of `extended_kalman`."""
 
-    drift: Number = 0.0  # the variance that every weight gains a row
+    drift: Number = 0.0  # the variance added to every weight per row
 
     def __post_init__(self) -> None:
         if not isinstance(self.drift, Tracer) and not 0 <= self.drift < math.inf:
@@ -61,7 +61,7 @@ class ExtendedKalman(Runnable):
         return Choices("Gaussian, dense precision", "Delta", "GaussNewton", departures=departures)
 
     def check_memory(self, objective: Objective, params: Params) -> None:
-        # Raises a ValueError for a covariance that does not fit in memory, a TypeError for a model without one.
+        # Raises a ValueError if the covariance does not fit in memory, a TypeError if the model has none.
         super().check_memory(objective, params)
         _require_known_noise(objective, params)
         weights = tree.dimension(params["network"])
@@ -89,10 +89,10 @@ class ExtendedKalman(Runnable):
         self, key: RandomKey, state: ExtendedKalmanState, batch: Batch, objective: Objective
     ) -> tuple[ExtendedKalmanState, Info]:
         # Returns the belief after the batch's rows, linearised at the mean before them.
-        alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
-        loss = BatchLoss(alone, batch, state.network_state, NetworkParameters(), {}, conjugate=True)
+        batch_objective = replace(objective, data_size=jnp.maximum(batch.count, 1))
+        loss = BatchLoss(batch_objective, batch, state.network_state, NetworkParameters(), {}, conjugate=True)
         total = batch.count / objective.temperature
-        nll = lambda theta: alone.negative_log_likelihood(
+        nll = lambda theta: batch_objective.negative_log_likelihood(
             {"network": theta, "likelihood": {}}, batch, state.network_state
         )[0]
         value, gradient = jax.value_and_grad(nll)(state.mean)
@@ -102,24 +102,24 @@ class ExtendedKalman(Runnable):
         root = _root(loss, state.mean, total)
         covariance = kalman_update(predicted, root)
         direction = -covariance @ vector
-        slope, along = vector @ direction, root @ direction
-        # dᵀ P⁻¹ d, of the precision before the rows.
-        bend = jnp.maximum(-slope - along @ along, 0.0)
+        slope, whitened_direction = vector @ direction, root @ direction
+        # dᵀ P⁻¹ d, with the precision before the rows.
+        curvature = jnp.maximum(-slope - whitened_direction @ whitened_direction, 0.0)
         move = unravel(direction)
-        energy = lambda t: total * (nll(tree.add(state.mean, move, t)) - value) + bend * t**2 / 2
-        moved = ExtendedKalmanState(
+        energy = lambda t: total * (nll(tree.add(state.mean, move, t)) - value) + curvature * t**2 / 2
+        new_state = ExtendedKalmanState(
             mean=tree.add(state.mean, move, _share(energy, slope)),
             covariance=covariance,
             start=state.start,
             network_state=state.network_state,
             rows=state.rows + batch.count,
         )
-        return moved, Info(loss=value)
+        return new_state, Info(loss=value)
 
     def posterior(
         self, key: RandomKey, state: ExtendedKalmanState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns the Gaussian; the data weigh as N rows, where N is not their number.
+        # Returns the Gaussian; the rows are scaled to N if their number differs.
         belief = Gaussian(state.mean, Dense(jnp.linalg.inv(state.covariance)))
         share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
         if isinstance(share, Tracer) or float(share) != 1.0:
@@ -171,23 +171,23 @@ def extended_kalman(drift: Number = 0.0) -> ExtendedKalman:
        m_{t+1} = m_t + P_{t+1} \tfrac1T \sum_i \nabla \log p(y_i \mid x_i, m_t) \]
 
     over the rows of a batch, with the Jacobian J and the likelihood's Fisher information Λ at the old mean. It is the
-    rule at rate one with the belief before as the prior, and Kalman's filter where the network is linear and the
-    likelihood Gaussian: the exact posterior then, in any order and any batches (`conjugate`). Elsewhere it linearises
-    once a batch, the order of the rows counts, and the mean's step is halved until the rows' negative log likelihood
-    plus \(\tfrac12 (m_{t+1} - m_t)^\top P_t^{-1} (m_{t+1} - m_t)\) falls: where the classes' probabilities are near one
-    a whole step would leave every linear region. A run starts
-    around the prior's mean where the network is linear in its weights, and around its initial weights elsewhere, with
+    rule at rate one with the previous belief as the prior, and Kalman's filter if the network is linear and the
+    likelihood Gaussian: then it is the exact posterior, in any order and any batches (`conjugate`). Otherwise it
+    linearises once a batch, the order of the rows matters, and the mean's step is halved until the rows' negative log
+    likelihood plus \(\tfrac12 (m_{t+1} - m_t)^\top P_t^{-1} (m_{t+1} - m_t)\) falls: where the classes' probabilities
+    are near one, a full step would leave every linear region. A run starts
+    around the prior's mean if the network is linear in its weights, else around its initial weights, with
     the prior's covariance. Prediction is linearised.
 
-    One Jacobian a batch of B rows with K outputs, \(O(D^2 B K)\) operations, and \(4 D^2\) numbers. To filter rows that
-    come later: `lamu.fit(model.with_prior(posterior), rows, extended_kalman())`.
+    One Jacobian a batch of B rows with K outputs, \(O(D^2 B K)\) operations, and \(4 D^2\) numbers. To filter later
+    rows: `lamu.fit(model.with_prior(posterior), rows, extended_kalman())`.
 
     Departures from the rule: the Gauss–Newton matrix for the Hessian; one pass over the rows, each batch at
     rate one; shortened steps.
 
     Args:
-        drift: σ², the variance that every weight gains a row, for rows whose law changes with time. With zero all rows
-            count alike.
+        drift: σ², the variance added to every weight per row, for rows whose distribution changes with time. With zero
+            all rows count alike.
 
     Returns:
         The algorithm. Its posterior is a dense Gaussian.
@@ -215,9 +215,9 @@ def _share(energy: Callable[[Array], Array], slope: Array) -> Array:
     """Returns the first of 1, 1/2, 1/4, … at which the energy has fallen (Armijo's condition), zero after twenty."""
     tolerance = 100.0 * jnp.finfo(slope.dtype).eps
     falls = lambda t: energy(t) <= 1e-4 * t * slope + tolerance * (1.0 + jnp.abs(slope))
-    whole = jnp.ones_like(slope)
-    halvings = lambda tried: (tried > 1e-6) & ~falls(tried)
-    share = jax.lax.while_loop(halvings, lambda tried: tried / 2.0, whole)
+    full_step = jnp.ones_like(slope)
+    halvings = lambda step: (step > 1e-6) & ~falls(step)
+    share = jax.lax.while_loop(halvings, lambda step: step / 2.0, full_step)
     return jnp.where(share > 1e-6, share, jnp.zeros_like(share))
 
 

@@ -1,4 +1,4 @@
-"""Bayesian linear regression, one batch after the other: exact steps of the rule for a dense Gaussian."""
+"""Bayesian linear regression by batches: exact steps of the rule for a dense Gaussian."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["first", "following", "weighed"]
 
 
 def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
-    """Returns the prior as a belief, tempered as the objective says, and the log of its integral in nats."""
+    """Returns the prior as a belief at the objective's temperature, and the log of its integral in nats."""
     _require_conjugate(objective, params)
-    known = gaussian_belief(objective.model.free_prior, params["network"])
-    if known is None:
+    gaussian = gaussian_belief(objective.model.free_prior, params["network"])
+    if gaussian is None:
         name = type(objective.model.prior).__name__
         raise TypeError(f"conjugate() needs a Gaussian prior, not {name}; use nuts(), laplace() or von()")
-    precision = Dense(known.precision.dense(known.mean)).scale(1 / objective.temperature)
-    prior = Gaussian(known.mean, precision)
-    # The prior to the power 1/T is no normalised density: its integral is where the evidence starts.
-    peak = objective.model.log_prior({"network": known.mean, "likelihood": {}}) / objective.temperature
+    precision = Dense(gaussian.precision.dense(gaussian.mean)).scale(1 / objective.temperature)
+    prior = Gaussian(gaussian.mean, precision)
+    # The prior to the power 1/T is not a normalised density: the evidence starts at its integral.
+    peak = objective.model.log_prior({"network": gaussian.mean, "likelihood": {}}) / objective.temperature
     return prior, peak + _log_volume(prior)
 
 
@@ -40,20 +40,20 @@ def following(
     key: RandomKey, old: Gaussian, evidence: Numeric, network_state: State, batch: Batch, objective: Objective
 ) -> tuple[Gaussian, Numeric, Numeric]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
-    alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
-    loss = BatchLoss(alone, batch, network_state, NetworkParameters(), {}, conjugate=True)
-    at = Exact().evaluate(key, old, loss, GaussNewton(), Dense)
-    # An empty batch (all padding) has no rows to say anything.
+    batch_objective = replace(objective, data_size=jnp.maximum(batch.count, 1))
+    loss = BatchLoss(batch_objective, batch, network_state, NetworkParameters(), {}, conjugate=True)
+    evaluated = Exact().evaluate(key, old, loss, GaussNewton(), Dense)
+    # An empty batch (all padding) carries no information.
     total = batch.count / objective.temperature
-    target = jax.tree.map(jnp.add, at.curvature.scale(total), old.precision)
-    new = gaussian_step(old, tree.scale(at.gradient, total), target, rate=1.0)
+    target = jax.tree.map(jnp.add, evaluated.curvature.scale(total), old.precision)
+    new = gaussian_step(old, tree.scale(evaluated.gradient, total), target, rate=1.0)
     away = tree.add(new.mean, old.mean, -1.0)
     energy = total * loss.value(new.mean, {}, None)[0] + tree.dot(away, old.precision.matvec(away)) / 2
-    return new, evidence - energy + _log_volume(new) - _log_volume(old), at.value
+    return new, evidence - energy + _log_volume(new) - _log_volume(old), evaluated.value
 
 
 def weighed(belief: Gaussian, prior: Gaussian, share: Numeric) -> Gaussian:
-    """Returns the belief whose rows count several times, as a step of the rule from the prior."""
+    """Returns the belief with the rows counted `share` times, by a step of the rule from the prior."""
     curvature = tree.add(belief.precision, prior.precision, -1.0)
     gradient = belief.precision.matvec(tree.add(belief.mean, prior.mean, -1.0))  # of the log likelihood, at m0
     target = tree.add(prior.precision, curvature, share)

@@ -1,4 +1,4 @@
-"""Message passing on graphs: EM, VMP, NCVMP, SVI and CVI, from several starts."""
+"""Message passing on graphs: EM, VMP, NCVMP, SVI and CVI, with restarts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
 def bound(
     objective: Objective, beliefs: Mapping[str, Belief], batch: Batch, dispersions: Params | None = None
 ) -> Array:
-    """Returns the bound of the log evidence in nats."""
+    """Returns the evidence lower bound in nats."""
     graph: Any = objective.model
     loss = ConjugateLoss(objective, batch, {}, {}).at(graph.moments(beliefs), dispersions=dispersions)
     return sum((belief.entropy() for belief in beliefs.values()), -objective.concentration * loss)
@@ -62,7 +62,7 @@ def messages(
     batch: Batch,
     dispersions: Params | None = None,
 ) -> tuple[Array, dict[str, Statistics]]:
-    r"""Returns \(E_q[\log p]/T\) with latents at their best, and its gradient λ for some variables."""
+    r"""Returns \(E_q[\log p]/T\) with optimal latents, and its gradient λ for some variables."""
     loss = ConjugateLoss(objective, batch, {}, {})
     own = {name: statistics[name] for name in names}
     value, slopes = jax.value_and_grad(lambda own: loss.at({**statistics, **own}, dispersions=dispersions))(own)
@@ -74,22 +74,22 @@ S = TypeVar("S")
 
 
 def in_each(state: S, step: Callable[[S], S]) -> S:
-    """Returns the states after a step of every start that has not settled; the others stay as they are."""
-    known: Any = state
-    if known.settled.shape[0] == 1:  # a condition in place of a selection, so that a settled run costs nothing
-        alone: Any = jax.tree.map(lambda leaf: leaf[0], state)
-        one = jax.lax.cond(alone.settled, lambda s: s, step, alone)
-        return jax.tree.map(lambda leaf: leaf[None], one)
-    keep = lambda old, made: jnp.where(known.settled.reshape(-1, *[1] * (made.ndim - 1)), old, made)
+    """Returns the states after a step of every restart that has not converged; the others do not change."""
+    batched: Any = state
+    if batched.settled.shape[0] == 1:  # a condition instead of a selection, so that a converged run costs nothing
+        single: Any = jax.tree.map(lambda leaf: leaf[0], state)
+        stepped = jax.lax.cond(single.settled, lambda s: s, step, single)
+        return jax.tree.map(lambda leaf: leaf[None], stepped)
+    keep = lambda old, new: jnp.where(batched.settled.reshape(-1, *[1] * (new.ndim - 1)), old, new)
     return jax.tree.map(keep, state, jax.vmap(step)(state))
 
 
 @record
 class CoordinateAscent(Runnable):
-    """Ascent from several starts side by side, over all rows."""
+    """Base of coordinate ascents over all rows, with parallel restarts."""
 
-    tolerance: float  # the rise of the bound, or of the log density, at which it stops, in nats a row
-    restarts: int = static(default=1)  # how many starts
+    tolerance: float  # the rise of the bound, or of the log density, at which it stops, in nats per row
+    restarts: int = static(default=1)  # number of restarts
 
     def __post_init__(self) -> None:
         if not self.tolerance >= 0:
@@ -102,52 +102,60 @@ class CoordinateAscent(Runnable):
         return Traits(batching="full")
 
     def least(self, value: Array, batch: Batch) -> Array:
-        """Returns the rise below which a run has settled: what rounding alone makes of so large a sum is none."""
+        """Returns the rise below which a run has converged, at least the rounding error of so large a sum."""
         return self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
 
 
 @record
 class VmpState:
-    """The beliefs of every restart, along a leading axis, and where their bounds stand."""
+    """Beliefs of every restart, along a leading axis, and the progress of their bounds."""
 
     beliefs: dict[str, Belief]  # about the shared variables, by name
     bound: Array  # before the last sweep, in nats
     residual: Array  # the natural norm of the last sweep's step, in nats
     before: Array  # that of the sweep before
-    settled: Array  # whether the bound has ceased to rise
-    rows: PyTree = None  # fewer rows that stand for all, where there are such; else None
-    dispersions: Params = None  # those that likelihoods learn, at a point; none where there are none
+    settled: Array  # whether the bound has stopped rising
+    rows: PyTree = None  # summary rows that replace all rows, if the graph has them; else None
+    dispersions: Params = None  # learned dispersions of likelihoods, a point; None if there are none
 
 
 @record
 class Vmp(CoordinateAscent):
-    """The algorithm that `vmp` makes."""
+    """Algorithm of `vmp`."""
 
-    exact: ClassVar[bool] = True  # whether every message must be
+    exact: ClassVar[bool] = True  # whether every message must be exact
 
     @property
     def choices(self) -> Choices:
         return Choices("product of conjugate families", "Exact", "none needed", "straight, ρ = 1 a factor")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
-        # Returns beliefs after one update from random latents, for every restart; of mixtures the best of several.
+        # Returns beliefs after one update from random latents, for every restart; for mixtures the best of several.
         graph = message_target(objective.model)
         graph.require_messages(f"{type(self).__name__.lower()}()", self.exact)
         beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
-        none = jnp.full(self.restarts, -jnp.inf, dtype)
+        minus_infinity = jnp.full(self.restarts, -jnp.inf, dtype)
         first = graph.first_dispersions(batch)
-        every = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
-        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch), every)
+        dispersions = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
+        return VmpState(
+            beliefs,
+            minus_infinity,
+            -minus_infinity,
+            -minus_infinity,
+            jnp.zeros(self.restarts, bool),
+            graph.fewer_rows(batch),
+            dispersions,
+        )
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
-        # Returns the state after one sweep over the groups of variables; of restarts that have settled the same.
-        kept = state.rows
-        rows = batch if kept is None else kept
+        # Returns the state after one sweep over the groups of variables; converged restarts do not change.
+        summary = state.rows
+        rows = batch if summary is None else summary
         state = replace(state, rows=None)
-        new = in_each(state, lambda one: self._sweep(one, rows, objective))
+        new = in_each(state, lambda restart: self._sweep(restart, rows, objective))
         best = jnp.argmax(new.bound)
-        return replace(new, rows=kept), Info(-new.bound[best] / objective.data_size, new.residual[best])
+        return replace(new, rows=summary), Info(-new.bound[best] / objective.data_size, new.residual[best])
 
     def _sweep(self, state: VmpState, batch: Batch, objective: Objective) -> VmpState:
         graph: Any = objective.model
@@ -170,8 +178,8 @@ class Vmp(CoordinateAscent):
         if not graph.blocks:
             value = bound(objective, beliefs, batch, dispersions).astype(value.dtype)
         dispersions = self._dispersions(objective, statistics, batch, dispersions)
-        # In single precision the bound is still by rounding long before the beliefs are, so that their steps tell too:
-        # until they are near, or no longer shrink because they are rounding themselves.
+        # In single precision the bound is constant to rounding long before the beliefs are, so that their steps count
+        # too: until the beliefs are near the fixed point, or their steps stop shrinking at rounding.
         residual = jnp.sqrt(squared)
         near = _distance(residual, state.residual) <= _NEAR * tree.dimension(beliefs) ** 0.5
         still = jnp.abs(value - state.bound) <= self.least(value, batch)
@@ -179,22 +187,22 @@ class Vmp(CoordinateAscent):
         return VmpState(beliefs, value, residual, state.residual, settled, dispersions=dispersions)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
-        """Returns the dispersions after a step; there are none where every message is exact."""
+        """Returns the dispersions after a step; none if every message is exact."""
         del objective, statistics, batch
         return dispersions
 
     def _moved(self, kind: Any, old: Belief, natural: Statistics) -> Belief:
-        """Returns the belief after a step towards a message: what the message says, where every one is exact."""
+        """Returns the belief after a step towards a message: the message itself, if every one is exact."""
         del kind, old
         return natural.belief()
 
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        # Returns the beliefs of the best restart, with the bound of the log evidence.
+        # Returns the beliefs of the best restart, with the evidence lower bound.
         chosen = _best(replace(state, rows=None))
         evidence = chosen.bound
-        # A run that has settled knows its bound to the tolerance, and compiles nothing for it.
-        known = not isinstance(chosen.settled, Tracer) and bool(chosen.settled)
-        if isinstance(data, Arrays) and not known:
+        # A converged run has its bound to the tolerance, and needs no compilation for it.
+        converged = not isinstance(chosen.settled, Tracer) and bool(chosen.settled)
+        if isinstance(data, Arrays) and not converged:
             evidence = _bound(objective, chosen.beliefs, data.full(), chosen.dispersions)
         return Posterior(
             objective.model,
@@ -234,13 +242,13 @@ _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
 
 
 def _distance(residual: Array, before: Array) -> Array:
-    """Returns how far the last step and all further ones go, as their shrinking tells it: a geometric series."""
+    """Returns the distance of the last step and all further ones, by their ratio: a geometric series."""
     ratio = jnp.where(before > 0, residual / jnp.where(before > 0, before, 1.0), 0.0)
     return residual / (1.0 - jnp.minimum(ratio, 0.999))
 
 
 def _convergence(state: VmpState) -> Convergence | None:
-    """Returns how far the beliefs are from the fixed point."""
+    """Returns the distance of the beliefs from the fixed point."""
     if isinstance(state.residual, Tracer) or not bool(jnp.isfinite(state.before)):
         return None
     settled = bool(state.settled)
@@ -265,17 +273,17 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
     \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p] / T, \qquad
        \mathcal L = E_q[\log p]/T + H(q) \]
 
-    for one variable that all rows share after the other, those that no factor brings together at once, with the latents
-    of the rows at their best before each. It is the rule with ρ = 1 for each variable, and the bound never falls. A
-    sweep is one gradient over all rows for each group of variables, without samples. Once the bound has ceased to rise,
+    for one shared variable at a time (variables without a common factor together), with the latents
+    of the rows optimal before each. It is the rule with ρ = 1 for each variable, and the bound never falls. A
+    sweep is one gradient over all rows for each group of variables, without samples. Once the bound has stopped rising,
     further steps change nothing and cost nothing.
 
     Departures from the rule: none.
 
     Args:
-        tolerance: the rise of the bound in a sweep at which a run has settled, in nats a row.
-        restarts: how many random starts run side by side; the posterior is the one with the best bound. Where rows have
-            latent categories or states, or topics, these are the best of eight short ones.
+        tolerance: the rise of the bound in a sweep at which a run has converged, in nats per row.
+        restarts: number of random restarts in parallel; the posterior is the one with the best bound. If rows have
+            latent categories or states, or topics, each restart begins with the best of eight short ones.
 
     Returns:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
@@ -305,7 +313,7 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
 
 @record
 class Ncvmp(Vmp):
-    """The algorithm that `ncvmp` makes."""
+    """Algorithm of `ncvmp`."""
 
     learning_rate: float = 0.5
 
@@ -316,7 +324,7 @@ class Ncvmp(Vmp):
         return Choices("product of conjugate families", "Quadrature", "none needed", "straight, ρ a factor")
 
     def _moved(self, kind: Any, old: Belief, natural: Statistics) -> Belief:
-        # Returns the belief after the step at the rate, bent where the straight one has no positive precision.
+        # Returns the belief after the step at the rate, retracted if the straight step has no positive precision.
         before = old.to_natural()
         away = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
         straight = tree.add(kind(*jax.tree.leaves(before)), away, self.learning_rate).belief()
@@ -324,7 +332,7 @@ class Ncvmp(Vmp):
             return straight
         direction = jax.tree.unflatten(jax.tree.structure(before), jax.tree.leaves(away))
         bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
-        return jax.tree.map(lambda one, other: jnp.where(inside, one, other), straight, bent)
+        return jax.tree.map(lambda inner, outer: jnp.where(inside, inner, outer), straight, bent)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         # Returns the dispersions after a step of Fisher scoring at the rate.
@@ -337,33 +345,33 @@ class Ncvmp(Vmp):
 
 @recipe("Knowles & Minka 2011, algorithm 1; Khan & Rue 2021, section 5.4")
 def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1) -> Ncvmp:
-    r"""Non-conjugate variational message passing on a graph with likelihoods of its own.
+    r"""Non-conjugate variational message passing on a graph with non-conjugate likelihoods.
 
     \[ \lambda_k \leftarrow (1 - \rho)\, \lambda_k + \rho\, \nabla_{\mu_k} E_q[\log p] / T \]
 
-    for one variable after the other, as `vmp`, and then for the dispersions that likelihoods learn, at a point, by a
+    for one variable at a time, as `vmp`, and then for the dispersions that likelihoods learn, a point, by a
     step of Fisher scoring at the same rate. A likelihood of a sum or a product of variables,
     `Poisson()(x @ w)`, has its expectation by Gauss–Hermite quadrature entry by entry (`lamu.graphs.Quadrature`), so
-    that E log p stays a function of μ; through exact factors the messages are those of `vmp`. The bound may fall in a
-    sweep where ρ is large. Precisions stay positive where the log likelihood is concave. Elsewhere, as for a Student t,
-    a step that would leave the positive ones is bent back inside by the second-order retraction of Lin, Schmidt &
+    that E log p is a function of μ; through exact factors the messages are those of `vmp`. The bound may fall in a
+    sweep if ρ is large. Precisions stay positive if the log likelihood is concave. Otherwise, as for a Student t,
+    a step that would leave the domain is replaced by the second-order retraction of Lin, Schmidt &
     Khan (2020), which agrees with it to O(ρ²).
 
     Cost of a sweep: one gradient over all rows for each group of variables, and twenty densities a row for each
     likelihood.
 
-    Departures from the rule: the retraction, where the straight step has no positive precision.
+    Departures from the rule: the retraction, if the straight step has no positive precision.
 
     Args:
         learning_rate: ρ in (0, 1].
-        tolerance: the change of the bound in a sweep at which a run has settled, in nats a row.
-        restarts: how many random starts run side by side; the posterior is the one with the best bound.
+        tolerance: the change of the bound in a sweep at which a run has converged, in nats per row.
+        restarts: number of random restarts in parallel; the posterior is the one with the best bound.
 
     Returns:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.Graph`, or networks in it.
+        TypeError: (when it runs) for a model that is not a `lamu.Graph`, or networks in it.
         ValueError: for a rate outside (0, 1], a negative tolerance, or no restart.
 
     Source: Knowles & Minka (2011), algorithm 1 and section 4; Khan & Rue (2021), section 5.4.
@@ -387,35 +395,35 @@ def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1
 
 @record
 class EmState:
-    """The point of every restart, along a leading axis, and where its log density stands."""
+    """The point of every restart, along a leading axis, and the progress of its log density."""
 
     theta: dict[str, Params]  # the shared variables by name
     log_density: Array  # of data and point before the last step, over T, in nats
     rise: Array  # of the last step, in nats
     left: Array  # the rise of all further steps, in nats
-    settled: Array  # whether it has ceased to rise
+    settled: Array  # whether it has stopped rising
 
 
 @record
 class Em(CoordinateAscent):
-    """The algorithm that `em` makes."""
+    """Algorithm of `em`."""
 
     @property
     def choices(self) -> Choices:
         return Choices("point, times exact conditionals", "Exact", "none needed", "straight, ρ = 1")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
-        # Returns the mode after one update from random latents, for every restart; of mixtures the best of several.
+        # Returns the mode after one update from random latents, for every restart; for mixtures the best of several.
         graph = message_target(objective.model)
         graph.require_messages("em()")
         beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
-        theta = jax.vmap(lambda every: {name: belief.mean for name, belief in every.items()})(beliefs)
-        none = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
-        return EmState(theta, none, -none, -none, jnp.zeros(self.restarts, bool))
+        theta = jax.vmap(lambda restart: {name: belief.mean for name, belief in restart.items()})(beliefs)
+        minus_infinity = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
+        return EmState(theta, minus_infinity, -minus_infinity, -minus_infinity, jnp.zeros(self.restarts, bool))
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
-        # Returns the state after one expectation and one maximisation; of restarts that have settled the same.
-        new = in_each(state, lambda one: self._improved(one, batch, objective))
+        # Returns the state after one expectation and one maximisation; converged restarts do not change.
+        new = in_each(state, lambda restart: self._improved(restart, batch, objective))
         best = jnp.argmax(new.log_density)
         residual = jnp.sqrt(2 * jnp.maximum(new.left[best], 0.0))
         return new, Info(-new.log_density[best] / objective.concentration, residual)
@@ -433,7 +441,7 @@ class Em(CoordinateAscent):
             }
         rise = value - state.log_density
         settled = rise <= self.least(value, batch)
-        # Steps of EM shrink slowly where little is known of the latents. What is below rounding tells no ratio.
+        # Steps of EM shrink slowly if latents are uncertain. Rises below rounding have no meaningful ratio.
         left = jnp.where(settled | ~jnp.isfinite(state.rise), rise, _distance(rise, state.rise))
         return EmState(theta, value, rise, left, settled)
 
@@ -460,25 +468,25 @@ class Em(CoordinateAscent):
 
 @recipe("Dempster, Laird & Rubin 1977; Neal & Hinton 1998")
 def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
-    r"""Expectation maximisation on a graph: its shared variables at a point θ, the latents of the rows exactly.
+    r"""Expectation maximisation on a graph: a point θ for its shared variables, exact conditionals of the latents.
 
     \[ q(z_i) = p(z_i \mid x_i, \theta)^{1/T}, \qquad
        \theta_k \leftarrow \arg\max_{\theta_k} \langle \nabla_{T(\theta_k)} E_q[\log p],\, T(\theta_k) \rangle \]
 
-    for one variable after the other, those that no factor brings together at once: every maximisation is the mode of a
+    for one variable at a time (variables without a common factor together): every maximisation is the mode of a
     conjugate belief. The log density of data and point never falls. A temperature above one smooths the latents
     (deterministic annealing). A step is one gradient over all rows for each group of variables, without samples.
 
-    Departures from the rule: the shared variables are a point, the limit of a belief without width, and the step to it
-    an argmax.
+    Departures from the rule: the shared variables are a point, the limit of a belief without variance, and the step to
+    it is an argmax.
 
     Args:
-        tolerance: the rise of the log density in a step at which a run has settled, in nats a row.
-        restarts: how many random starts run side by side; the posterior is the one with the best log density.
+        tolerance: the rise of the log density in a step at which a run has converged, in nats per row.
+        restarts: number of random restarts in parallel; the posterior is the one with the best log density.
 
     Returns:
-        The algorithm. Its posterior is the point θ, a maximum of the posterior density; of the likelihood where priors
-        are flat. The fit says which components of a mixture hold less than one row.
+        The algorithm. Its posterior is the point θ, a maximum of the posterior density; of the likelihood if priors
+        are flat. The fit reports which components of a mixture hold less than one row.
 
     Raises:
         TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor of `lamu.from_numpyro`, or one
@@ -509,35 +517,35 @@ def svi(learning_rate: RateLike | None = None, kappa: float | None = None, delay
     \[ \lambda \leftarrow (1 - \rho_t)\,\lambda
        + \rho_t \Big( \lambda_0 + \frac{N}{B} \sum_{i \in B} w_i t(y_i) \Big) \]
 
-    (at T = 1): the rule, its expectation exact for a minibatch that stands for all N rows. With \(\rho_t = 1/(1 + t)\),
-    the default for a `lamu.ConjugateModel` and for variables that do not meet, λ is the average of what the batches
-    say, and after every epoch of equal batches the posterior itself. Elsewhere the default is \(\rho_t = 4/(t + 7)\),
-    which forgets the steps in which the parts of the belief were far from each other
+    (at T = 1): the rule, with an exact expectation for a minibatch that represents all N rows. With \(\rho_t =
+    1/(1 + t)\), the default for a `lamu.ConjugateModel` and for variables without common factors, λ is the average of
+    the batches' messages, and after every epoch of equal batches the posterior itself. Otherwise the default is
+    \(\rho_t = 4/(t + 7)\), which forgets the first steps, when the parts of the belief were far from each other
     (`lamu.natural_rule.FallingRate`).
 
     On a `lamu.Graph` it is the same step for the shared variables, \(\lambda \leftarrow (1 - \rho_t) \lambda + \rho_t
-    \nabla_\mu E_q[\log p]\), with the latents of the batch's rows at their best, ρ = 1. One gradient in μ a step.
+    \nabla_\mu E_q[\log p]\), with optimal latents of the batch's rows, ρ = 1. One gradient in μ a step.
 
-    A mixture starts from the best of sixteen starts, after forty sweeps of coordinate ascent over at most 2,000 rows
-    of the first batch: once ρ has fallen, a component that began between two groups of rows would stay there.
+    A mixture begins with the best of sixteen starts, after forty sweeps of coordinate ascent over at most 2,000 rows
+    of the first batch: once ρ has fallen, a component that started between two groups of rows would stay there.
 
-    Likelihoods of computed outputs have their expectation by quadrature. Dispersions that they learn follow at a point,
-    by Fisher scoring at the same ρ. Through a likelihood whose log density is not concave, such as a Student t, a step
-    that would end beyond the positive precisions is bent back inside by the second-order retraction of Lin, Schmidt &
+    Likelihoods of computed outputs have their expectation by quadrature. Dispersions that they learn are a point,
+    updated by Fisher scoring at the same ρ. If the log density is not concave, such as a Student t's, a step
+    that would leave the positive precisions is replaced by the second-order retraction of Lin, Schmidt &
     Khan (2020), which agrees with it to O(ρ²).
 
-    Departures from the rule: none but the minibatch, and the retraction where the straight step has no positive
+    Departures from the rule: the minibatch, and the retraction if the straight step has no positive
     precision.
 
     Args:
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`; at most one, so that λ stays in the domain.
             \((\tau + t)^{-\kappa}\) where None.
-        kappa: κ, above one half and at most one: how fast old batches are forgotten. With one on a graph of several
-            variables the start is forgotten too slowly. Where None, the rate depends on the target, as above.
+        kappa: κ, above one half and at most one: how fast old batches are forgotten. With one, a graph of several
+            variables forgets its start too slowly. Where None, the rate depends on the target, as above.
         delay: τ, at least one: the larger, the less the first steps count.
 
     Returns:
-        The algorithm. `evidence` of its posterior is the bound over all rows, where these are in memory.
+        The algorithm. The `evidence` of its posterior is the bound over all rows, if these are in memory.
 
     Raises:
         TypeError: (when it runs) for a model that is neither a `lamu.ConjugateModel`, a `lamu.Graph` nor a
@@ -571,12 +579,12 @@ def cvi(learning_rate: RateLike | None = None, pairs: int = 8) -> NaturalRule:
 
     \[ \lambda \leftarrow (1 - \rho)\, \lambda + \rho\, \nabla_\mu E_q[\log p(\theta, D)] / T \]
 
-    For a site that is conjugate in all its factors the gradient is the exact message for given others, averaged over
-    draws of those. All other sites share one Gaussian of their real coordinates with a full covariance, whose gradient
-    is that of Bonnet and Price, \(E_q[\nabla \log p]\) and \(E_q[\nabla^2 \log p]\), with Hessians at draws.
+    For a site that is conjugate in all its factors the gradient is the exact message given the others, averaged over
+    samples of those. All other sites share one Gaussian of their real coordinates with a full covariance, whose
+    gradient is that of Bonnet and Price, \(E_q[\nabla \log p]\) and \(E_q[\nabla^2 \log p]\), with Hessians at samples.
 
-    Where the posterior in these coordinates is no Gaussian (a scale of groups, a truncation), the belief is too narrow;
-    `fit.convergence.divergence` tells, and beyond its limit a warning (`lamu.Unconverged`) names the variables.
+    If the posterior in these coordinates is not Gaussian (a scale of groups, a truncation), the belief is too narrow;
+    `fit.convergence.divergence` measures it, and beyond its limit a warning (`lamu.Unconverged`) names the variables.
 
     Departures from the rule: the retraction, which keeps precisions positive; it is the rule to O(ρ²).
 
@@ -585,11 +593,11 @@ def cvi(learning_rate: RateLike | None = None, pairs: int = 8) -> NaturalRule:
 
     Args:
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`; where None 0.3 for a hundred
-            steps, which forget the start, and then 3/(t − 90), which averages the noise of draws and batches.
-        pairs: antithetic pairs of draws a step.
+            steps, which forget the start, and then 3/(t − 90), which averages the noise of samples and batches.
+        pairs: antithetic pairs of samples a step.
 
     Returns:
-        The algorithm. `evidence` of its posterior is the bound, over 256 draws.
+        The algorithm. The `evidence` of its posterior is the bound, over 256 samples.
 
     Raises:
         TypeError: (when it runs) for a model that is not of `lamu.from_numpyro`.

@@ -1,1 +1,1 @@
-"""Posteriors made after an optimiser has stopped."""
+"""Post-hoc posteriors: computed after an optimiser has found the mode."""

@@ -1,11 +1,11 @@
-"""The Gauss–Newton matrix of classes averaged over the belief about the outputs, the mean held at the mode."""
+"""Gauss–Newton matrix of classifiers, averaged over the belief about the outputs with the mean at the mode."""
 
 # \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top\, E_{f \sim N(f_i,\, J_i S^{-1} J_i^\top)}\big[\Lambda(f)\big]\, J_i
 #        - \nabla^2 \log p(m) \Big) \]
 #
-# A network that tells its rows apart has logits where Λ all but vanishes. The curvature at the mode then says that the
-# weights are hardly determined, and the belief reaches to where the loss is steep. The average is taken over what the
-# belief reaches, and S is its fixed point.
+# A network that separates its rows has logits at which Λ nearly vanishes. The curvature at the mode then says that the
+# weights are hardly determined, and the belief extends to where the loss is steep. The average is over the belief
+# itself, and S is its fixed point.
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ from lamu.typing import Array, Data, Params, RandomKey
 __all__ = ["AveragedGaussNewton", "averaged", "can_average"]
 
 # Numbers that decide results; conventions, not tuned.
-_SAMPLES, _NODES = 32, 32  # antithetic draws a row of several outputs; nodes of one output
-_ROUNDS, _STILL = 20, 0.02  # passes, which end where the outputs' covariance moves by less than this share of itself
-_MOST_CLASSES = 100  # beyond it a matrix of outputs for every row is dear, and the curvature stays that at the mode
+_SAMPLES, _NODES = 32, 32  # antithetic samples a row for several outputs; nodes for one output
+_ROUNDS, _STILL = 20, 0.02  # passes, which end when the outputs' covariance changes by less than this share
+_MOST_CLASSES = 100  # beyond it a matrix of outputs for every row is expensive, and the curvature is that at the mode
 
 
 @record
 class AveragedGaussNewton(GaussNewton):
-    """The Gauss–Newton matrix at the mode, and of classes then its average over the linearised belief."""
+    """The Gauss–Newton matrix at the mode, and for classifiers its average over the linearised belief."""
 
-    # It is averaged where the outputs are logits of at most 100 classes, the network is not linear in its weights and
-    # was not given trained, and the precision is a sum over rows (no low rank, not matrix-free). Everywhere else it is
+    # It is averaged if the outputs are logits of at most 100 classes, the network is not linear in its weights and
+    # was not pretrained, and the precision is a sum over rows (no low rank, not matrix-free). Otherwise it is
     # `GaussNewton`. The average is the fixed point of the rule for the network's tangent at the mode, with the mean
-    # held: a Gauss-Hermite rule for one output, 32 antithetic draws a row for more. It is found to 2 % of the outputs'
-    # covariance, in some ten passes over the rows. Where rounding leaves no covariance (a prior that is far too wide,
-    # in single precision), the curvature stays that at the mode, and a line of the log says so.
+    # fixed: a Gauss-Hermite rule for one output, 32 antithetic samples a row for more. It is found to 2 % of the
+    # outputs' covariance, in some ten passes over the rows. If rounding leaves no covariance (a prior that is far too
+    # wide, in single precision), the curvature is that at the mode, which is logged.
     #
     # Source: Khan & Rue (2021), equation 12, for the expectation of the Hessian; Immer, Korzepa & Bauer (2021), who
     #     refine the same Gaussian by variational inference in the linearised model.
 
 
 def can_average(structure: AnyStructure, model: Any) -> bool:
-    """Returns whether the outputs are logits of a network whose curvature is worth averaging, and can be averaged."""
+    """Returns whether the outputs are logits of a network whose curvature can and should be averaged."""
     if not (isinstance(model, Model) and structure.by_rows):
         return False
     classes = getattr(model.likelihood.support, "number", 2)
@@ -66,7 +66,7 @@ def can_average(structure: AnyStructure, model: Any) -> bool:
 def averaged(
     structure: AnyStructure, mode: LaplaceFit, point: Posterior, objective: Objective, data: Data, key: RandomKey
 ) -> LaplaceFit:
-    """Returns the fit at the same mode with the averaged curvature, or as it came where rounding leaves no number."""
+    """Returns the fit at the same mode with the averaged curvature, or unchanged if rounding leaves no number."""
     fit, before, moved = mode, None, 1.0
     for _ in range(_ROUNDS):
         belief = fit.posterior(objective, key).belief
@@ -95,7 +95,7 @@ def averaged(
 
 
 class _Pass:
-    """One pass over the rows, with the covariance of their outputs halfway between two beliefs (or it oscillates)."""
+    """One pass over the rows, with their outputs' covariance averaged between two beliefs (otherwise it oscillates)."""
 
     def __init__(self, outputs: TangentOutputs, before: TangentOutputs) -> None:
         self._outputs, self._before = outputs, before
@@ -103,7 +103,7 @@ class _Pass:
 
     @property
     def moved(self) -> float:
-        """The share by which the covariances differ between the beliefs."""
+        """The relative difference of the covariances between the beliefs."""
         return self._change / self._size
 
     def __call__(
@@ -117,7 +117,7 @@ class _Pass:
     ) -> RowSums:
         mean, now = self._outputs.normal(batch.x, batch.offset)
         before = now if self._before is self._outputs else self._before.normal(batch.x, batch.offset)[1]
-        shift, weights, change, size = _around(mean, now, before, batch.mask, key)
+        shift, weights, change, size = _shifted_outputs(mean, now, before, batch.mask, key)
         self._change, self._size = self._change + float(change), self._size + float(size)
         model = replace(objective.model, likelihood=_Averaged(objective.model.likelihood))
         params = {**params, "likelihood": {"own": params["likelihood"], "shift": shift, "weights": weights}}
@@ -125,10 +125,12 @@ class _Pass:
 
 
 @compiled_once()
-def _around(mean: Array, now: Array, before: Array, mask: Array, key: RandomKey) -> tuple[Array, Array, Array, Array]:
-    """Returns what is added to the outputs `[samples, batch, outputs]`, its weights, and what has moved of how much."""
-    counted = mask.reshape(-1, *[1] * (now.ndim - 1)) > 0  # whatever stands in a row of padding
-    now, before = jnp.where(counted, now, 0), jnp.where(counted, before, 0)
+def _shifted_outputs(
+    mean: Array, now: Array, before: Array, mask: Array, key: RandomKey
+) -> tuple[Array, Array, Array, Array]:
+    """Returns shifts of the outputs `[samples, batch, outputs]`, their weights, and the change and the total."""
+    real = mask.reshape(-1, *[1] * (now.ndim - 1)) > 0  # rows of padding may hold any value
+    now, before = jnp.where(real, now, 0), jnp.where(real, before, 0)
     change, size, spread = jnp.sum(jnp.abs(now - before)), jnp.sum(jnp.abs(before)), (now + before) / 2
     if mean.shape[1] == 1:
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
@@ -139,14 +141,14 @@ def _around(mean: Array, now: Array, before: Array, mask: Array, key: RandomKey)
         shift = jnp.sqrt(spread) * noise
     else:
         values, basis = jnp.linalg.eigh(spread)
-        root = basis * jnp.sqrt(jnp.maximum(values, 0))[:, None, :]  # a singular one may be negative by rounding
+        root = basis * jnp.sqrt(jnp.maximum(values, 0))[:, None, :]  # rounding may make a singular one negative
         shift = jnp.einsum("bkl,sbl->sbk", root, noise)
     return jnp.concatenate([shift, -shift]), jnp.full(_SAMPLES, 1 / _SAMPLES, mean.dtype), change, size
 
 
 @record
 class _Averaged(LikelihoodWrapper):
-    """A likelihood whose information is the weighted mean over outputs that are shifted, row by row."""
+    """A likelihood whose information is the weighted mean over shifted outputs of each row."""
 
     base: Likelihood
 
@@ -166,8 +168,8 @@ class _Averaged(LikelihoodWrapper):
         return params["own"]
 
     def information(self, params: Params, f: Array) -> Array:
-        def add(total: Array, at: tuple[Array, Array]) -> tuple[Array, None]:
-            shift, weight = at
+        def add(total: Array, sample: tuple[Array, Array]) -> tuple[Array, None]:
+            shift, weight = sample
             return total + weight * self.base.information(params["own"], f + shift), None
 
         nothing = jnp.zeros((*f.shape, f.shape[1]), f.dtype)

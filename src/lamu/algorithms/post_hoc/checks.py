@@ -1,4 +1,4 @@
-"""Whether what was found at a mode is a posterior: a precision that is positive, and an evidence at a mode."""
+"""Checks of a mode and its posterior: memory, positive precision, and the residual that an evidence needs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from lamu.typing import Belief, Data, DTypeLike, Params, RandomKey
 __all__ = ["bytes_held", "check_memory", "is_pretrained", "log_gradient_norm", "posterior_at_mode", "require_positive"]
 
 # Numbers that decide results; conventions, not tuned.
-_COPIES = 3  # of a precision, for the memory it takes: the curvature, the precision, and its factor
-_STEP, _GAIN = 0.01, 0.05  # a step of this share of the weights' length must not promise so many nats a row
-_JITTERS = 6  # powers of ten of the rounding by which a singular precision is raised
+_COPIES = 3  # of a precision, for its memory: the curvature, the precision, and its factor
+_STEP, _GAIN = 0.01, 0.05  # a step of this share of the weights' norm must not gain so many nats per row
+_JITTERS = 6  # powers of ten of the rounding error added to a singular precision
 
 
 def check_memory(
     structure_of: Callable[[Params], AnyStructure], choice: WeightsChoice, model: Target, weights: Params
 ) -> None:
-    """Says what the precision will take, and refuses one that cannot fit."""
-    # `ValueError`: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
+    """Logs the memory that the precision needs, and raises a ValueError if it cannot fit."""
+    # The error's message names a choice that would fit in `lamu.memory.limit()`.
     patterns = choice.patterns_of(model)
     if patterns is None:
         return
@@ -57,7 +57,7 @@ def check_memory(
 
 
 def bytes_held(structure: AnyStructure, weights: Params) -> int:
-    """Returns about how many bytes a precision takes with its factor, while it is made."""
+    """Returns about how many bytes a precision takes with its factor, while it is computed."""
     return _COPIES * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
 
 
@@ -70,10 +70,10 @@ def _nearest(model: Target, weights: Params, chosen: Params) -> str:
         ("weights=HeadWeights() with structure=OutputEigen", OutputEigen, head),
         ("structure=Diagonal", Diagonal, chosen),
     )
-    for words, structure, of in candidates:
-        size = bytes_held(structure, of)
+    for option, structure, weights_of in candidates:
+        size = bytes_held(structure, weights_of)
         if size <= memory.limit():
-            return f"give {words}, which takes {memory.shown(size)}"
+            return f"give {option}, which takes {memory.shown(size)}"
     return f"nothing smaller fits; give max_memory={memory.at_least(bytes_held(Diagonal, chosen))!r} or more"
 
 
@@ -85,7 +85,7 @@ def _matching(weights: Params, patterns: tuple[str, ...]) -> Params:
 
 
 def is_pretrained(model: Target, point: Posterior, data: Data) -> bool:
-    """Returns whether the network arrived trained and no step has moved its weights: then they stay."""
+    """Returns whether the network is pretrained and no step has moved its weights, which are then kept."""
     if not model.trained:
         return False
     init = compiled_once()(lambda seed, example: model.init(jax.random.key(seed), example)[0]["network"])
@@ -94,15 +94,17 @@ def is_pretrained(model: Target, point: Posterior, data: Data) -> bool:
     if jax.tree.structure(fresh) != jax.tree.structure(now):
         return False
     leaves = zip(*map(jax.tree.leaves, (fresh, other, now)), strict=True)
-    known = [(a, c) for a, b, c in leaves if np.array_equal(a, b)]  # others are random: the factors of an adapter
-    return bool(known) and all(np.array_equal(a, c) for a, c in known)
+    deterministic = [
+        (a, c) for a, b, c in leaves if np.array_equal(a, b)
+    ]  # others are random: the factors of an adapter
+    return bool(deterministic) and all(np.array_equal(a, c) for a, c in deterministic)
 
 
 def log_gradient_norm(mode: LaplaceFit, objective: Objective, gradient: Params) -> None:
-    """Warns where weights that arrived trained are no minimum of the loss, which Laplace's method takes them for."""
-    # The sign is the loss that one step of a hundredth of the weights' length down the slope promises, \(0.01\,
-    # |\theta|\, |\nabla \bar\ell|\), in nats a row, of the weights that the belief is about. A prior whose scale is
-    # open (`LearnedNormal`) has no part in it.
+    """Warns if pretrained weights are not a minimum of the loss, as Laplace's method assumes."""
+    # The criterion is the decrease of the loss by one step of a hundredth of the weights' norm down the gradient,
+    # \(0.01\, |\theta|\, |\nabla \bar\ell|\), in nats per row, for the weights of the belief. A prior of unknown
+    # scale (`LearnedNormal`) does not count.
     slope = gradient if isinstance(objective.model.prior, LearnedNormal) else _with_prior(mode, objective, gradient)
     gain = _STEP * _length(mode.params["network"]) * _length(slope) / float(objective.data_size)
     if not gain <= _GAIN:
@@ -124,7 +126,7 @@ def _length(vector: Params) -> float:
 
 
 def posterior_at_mode(found: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
-    """Returns the posterior at a mode with its convergence; without an evidence and with a warning where it is none."""
+    """Returns the posterior at a mode with its convergence; without an evidence and with a warning if it is no mode."""
     posterior = found.mode.integrated(objective, key)
     remedy = _remedy(kept, found.stalled)
     if not found.found:
@@ -153,9 +155,9 @@ def posterior_at_mode(found: Polished, objective: Objective, key: RandomKey, kep
 
 def require_positive(fit: LaplaceFit, objective: Objective) -> None:
     """Raises unless curvature and prior are positive together."""
-    # `ValueError`: with the most negative eigenvalue, and what would help.
-    a_row = fit.precision(objective).scale(1 / objective.concentration)
-    values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(a_row.spectrum())])
+    # The ValueError names the most negative eigenvalue, and a remedy.
+    per_row = fit.precision(objective).scale(1 / objective.concentration)
+    values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(per_row.spectrum())])
     lowest, largest = float(jnp.min(values)), float(jnp.max(values))
     if lowest > 0:
         return
@@ -183,7 +185,7 @@ def _remedy(kept: bool, stalled: bool) -> str:
 
 
 def _regular(posterior: Posterior, dtype: DTypeLike) -> Posterior:
-    """Returns the posterior with a precision that has a factor: its diagonal raised by a multiple of its rounding."""
+    """Returns the posterior with a precision that can be factored: a multiple of rounding added to its diagonal."""
     belief: Belief = posterior.belief
     gaussian = belief.factors["network"]
     precision = gaussian.precision

@@ -1,10 +1,10 @@
-"""The Laplace evidence as a function of the prior's precisions, the noise and the temperature, and its maximum."""
+"""The Laplace evidence as a function of the prior's precisions, the noise and the temperature, and its maximiser."""
 
 # \[ \delta^* = \arg\max_\delta \log Z(\delta, c), \qquad \log\delta \in [-\log w^2, \log w^2] \]
 #
-# With all else held at the mode, and eigenvalues of the curvature kept, the function is cheap to ask again
-# (`LaplaceFit.log_evidence`). `tuned` climbs it in the logarithms of the precisions, and of the noise's factor where
-# that is learned, by a quasi-Newton method with bounds. Precisions that no weight needs run to an end of the range;
+# With all else fixed at the mode, and the curvature's eigenvalues stored, the function is cheap to evaluate
+# (`LaplaceFit.log_evidence`). `tuned` maximises it in the logarithms of the precisions, and of the noise's factor if
+# that is learned, by a quasi-Newton method with bounds. Precisions of irrelevant weights run to an end of the range;
 # they stop there, and a warning names them.
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _MOST_STEPS = 200  # of L-BFGS
 
 @record
 class Evidence:
-    r"""The evidence of a mode as a function, cheap to ask again.
+    r"""The evidence at a mode as a function that is cheap to evaluate.
 
     Attributes:
-        fit: what one pass over the data found, with eigenvalues kept.
+        fit: the sums of one pass over the data, with eigenvalues stored.
         objective: the loss, whose prior, temperature and noise are the defaults.
 
     Examples:
@@ -67,14 +67,14 @@ class Evidence:
 
     @classmethod
     def of(cls, fit: LaplaceFit, objective: Objective) -> Evidence:
-        """Returns the evidence of a fit; its curvature is decomposed here, once.
+        """Returns the evidence of a fit; its curvature is decomposed once, here.
 
         Args:
-            fit: what was found at the mode.
+            fit: the fit at the mode.
             objective: the loss, of a Gaussian prior.
 
         Raises:
-            TypeError: for a prior that is not Gaussian, or a structure of curvature whose determinant is not known.
+            TypeError: for a prior that is not Gaussian, or a structure of curvature without a determinant.
         """
         if gaussian_belief(objective.model.free_prior, fit.params["network"]) is None:
             raise TypeError(
@@ -98,7 +98,7 @@ class Evidence:
 
     @property
     def learns_noise(self) -> bool:
-        """Whether there is a noise to widen."""
+        """Whether the likelihood has a learned noise to scale."""
         model, dispersions = self.objective.model, self.fit.params["likelihood"]
         if not (model.quadratic and jax.tree.leaves(dispersions)):
             return False
@@ -133,10 +133,10 @@ def evidence(
         structure: that of the curvature, as in `laplace`.
         curvature: the choice of curvature, as in `laplace`.
         temperature: T, at which the mode was found.
-        likelihood_power: what scales the data alone.
+        likelihood_power: the power of the likelihood.
 
     Warns:
-        Unconverged: where the mean is no mode: one gradient over all rows tells.
+        Unconverged: if the mean is not a mode, by one gradient over all rows.
 
     Examples:
         >>> import lamu
@@ -151,10 +151,10 @@ def evidence(
     rows: Data = data if isinstance(data, Arrays | Stream) else posterior.model.rows(data)
     objective = Objective(posterior.model, rows.count, temperature, likelihood_power)
     fit = fit_laplace(structure, posterior, objective, rows, curvature)
-    away = residual_at(fit, objective, rows)
-    if not away.found:
+    polished = residual_at(fit, objective, rows)
+    if not polished.found:
         warnings.warn(
-            f"the residual at the posterior's mean is {away.residual:.2g} nats under its own prior, where an evidence "
+            f"the residual at the posterior's mean is {polished.residual:.2g} nats under its own prior, where an evidence "
             f"needs {LARGEST_RESIDUAL}; take the posterior of laplace(), which finds the mode to its end",
             Unconverged,
             stacklevel=2,
@@ -169,20 +169,20 @@ def tuned(
     structure: StructureLike = Dense,
     curvature: Curvature | None = None,
 ) -> Posterior:
-    """Returns the Laplace posterior at a posterior's mean under the scales of greatest evidence.
+    """Returns the Laplace posterior at a posterior's mean with the prior scales of greatest evidence.
 
     Args:
         posterior: a posterior whose mean is a mode, of any algorithm; its prior is Gaussian about zero.
         data: `(x, y)`, a mapping, or the rows that `lamu.fit` took.
-        scales: which weights share a scale; `ScalePerLayer()` where none is given.
+        scales: which weights share a scale; `ScalePerLayer()` where None.
         structure: that of the curvature, as in `laplace`.
         curvature: the choice of curvature, as in `laplace`.
 
     Returns:
-        The posterior. Its model's prior is a `LayerwiseNormal`, and its `evidence` that of the scales found.
+        The posterior. Its model's prior is a `LayerwiseNormal`, and its `evidence` that of the chosen scales.
 
     Raises:
-        ValueError: where the evidence is no finite number at the first scales.
+        ValueError: if the evidence is not finite at the initial scales.
 
     Source: MacKay (1992); Immer et al. (2021), section 3.
 
@@ -203,12 +203,12 @@ def tuned(
 def scales_by_evidence(
     log_evidence: Evidence, scales: PriorScales | None = None
 ) -> tuple[LayerwiseNormal, float | None]:
-    """Returns the prior of greatest evidence, and the noise's factor, None where the noise is not learned."""
+    """Returns the prior of greatest evidence, and the noise's factor, None if the noise is not learned."""
     from scipy.optimize import minimize
 
     mean = log_evidence.fit.params["network"]
-    held = prior_precision(log_evidence.objective, mean).diagonal(mean)
-    logs, unravel = tree.ravel((ScalePerLayer() if scales is None else scales).start(held))
+    precision_of_prior = prior_precision(log_evidence.objective, mean).diagonal(mean)
+    logs, unravel = tree.ravel((ScalePerLayer() if scales is None else scales).start(precision_of_prior))
     noisy = log_evidence.learns_noise
     first = np.concatenate([np.asarray(logs, float), np.zeros(int(noisy))])
 
@@ -218,42 +218,44 @@ def scales_by_evidence(
         precision = jax.tree.map(jnp.exp, unravel(point[: logs.size]))
         return -log_evidence(precision, jnp.exp(point[logs.size]) if noisy else None)
 
-    def at(point: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_slope(point: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = loss(jnp.asarray(point, logs.dtype))
         return float(value), np.asarray(slope, float)
 
-    start, slope = at(first)
+    start, slope = value_and_slope(first)
     if not (math.isfinite(start) and np.isfinite(slope).all()):
         raise ValueError(
             f"the evidence is {-start} at the scales to begin with, so that it cannot be climbed; train longer, or "
             "begin with a narrower prior, Normal(0.1)"
         )
-    far = 2 * math.log(_WIDEST)
-    bounds = [(-far, far)] * logs.size + [(-math.log(_WIDEST_NOISE), math.log(_WIDEST_NOISE))] * int(noisy)
-    found: Any = minimize(at, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _MOST_STEPS})
-    best = jnp.asarray(found.x[: logs.size], logs.dtype)
-    _warn(unravel(best), far)
+    limit = 2 * math.log(_WIDEST)
+    bounds = [(-limit, limit)] * logs.size + [(-math.log(_WIDEST_NOISE), math.log(_WIDEST_NOISE))] * int(noisy)
+    result: Any = minimize(
+        value_and_slope, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _MOST_STEPS}
+    )
+    best = jnp.asarray(result.x[: logs.size], logs.dtype)
+    _warn(unravel(best), limit)
     scale = jax.tree.map(lambda log: _number(jnp.exp(-log / 2)), unravel(best))
-    return LayerwiseNormal(scale), math.exp(found.x[-1]) if noisy else None
+    return LayerwiseNormal(scale), math.exp(result.x[-1]) if noisy else None
 
 
 def _number(scale: Array) -> float | Array:
     return float(scale) if jnp.ndim(scale) == 0 else scale
 
 
-def _warn(logs: Params, far: float) -> None:
-    """Says which precisions stopped at an end of the range."""
-    told = []
+def _warn(logs: Params, limit: float) -> None:
+    """Warns of precisions at an end of the range."""
+    names = []
     for path, log in zip(tree.paths(logs), jax.tree.leaves(logs), strict=True):
-        ends = np.abs(np.asarray(log)) >= far - 1e-6
+        ends = np.abs(np.asarray(log)) >= limit - 1e-6
         if ends.any():
             count = f"{int(ends.sum())} scales of " if ends.size > 1 else ""
             end = "narrowest" if np.any(np.asarray(log)[ends] > 0) else "widest"
-            told.append(f"{count}{path or 'all weights'} ({end})")
-    if told:
+            names.append(f"{count}{path or 'all weights'} ({end})")
+    if names:
         warnings.warn(
             f"the evidence asks for scales beyond 1/{_WIDEST:.0f} or {_WIDEST:.0f}, and they stop there: "
-            f"{', '.join(told)}; no data speak for weights that are narrowest, and a widest prior is one too little "
+            f"{', '.join(names)}; no data speak for weights that are narrowest, and a widest prior is one too little "
             "trained or without need",
             UserWarning,
             stacklevel=3,

@@ -51,7 +51,7 @@ __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "byt
 
 
 def evaluated(objective: Objective, network_state: State) -> Objective:
-    """Returns the objective of the network in evaluation mode."""
+    """Returns the objective with the network in evaluation mode."""
     if not isinstance(objective.model, Model):
         return objective
     network = Evaluated(objective.model.network, network_state)
@@ -68,14 +68,14 @@ _PRECISE = jax.lax.Precision.HIGHEST
 
 @record
 class KroneckerSums:
-    """Sums for all layers, and what the inputs' must be divided by in the end."""
+    """Sums for all layers, and the normaliser of the inputs' sums."""
 
     blocks: PyTree  # a tree of `FactorSums` and `Diagonal`
     weight: Array  # \(\sum r\)
-    rank: int | None = static(default=None)  # how many eigenvectors of each factor are to be kept; None for all
+    rank: int | None = static(default=None)  # number of eigenvectors kept of each factor; None for all
 
     def finish(self, count: Number | Array) -> BlockDiagonal:
-        """Returns the operator a row."""
+        """Returns the operator per row."""
 
         def block(part: PyTree) -> OperatorTree:
             return part.finish(self.weight, count, self.rank) if is_sums(part) else part.scale(1 / count)
@@ -91,28 +91,32 @@ def batch_curvature(
     batch: Batch,
     key: RandomKey,
 ) -> tuple[OperatorTree, Array, Callable[[Array], Params]]:
-    r"""Returns \(\sum_i\) over the batch's rows of curvature, each as one row counts in \(\ell\), f, and a pull."""
-    # The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
-    # nobody needs a second forward pass; a row of padding has finite ones. The pull takes cotangents of f to
-    # the gradient in the weights, and costs nothing where it is not called.
+    r"""Returns the batch's sum of the rows' curvatures (each as one row of \(\ell\)), f, and a pullback."""
+    # The outputs f `[batch, outputs]`, without the batch's offset, are those at which the curvature was taken, which
+    # saves a second forward pass; rows of padding have finite ones. The pullback maps cotangents of f to
+    # the gradient in the weights, and costs nothing unless called.
     theta, dispersion = params["network"], params["likelihood"]
     loss = without_padding(BatchLoss(objective, batch, {}, NetworkParameters(), dispersion, conjugate=True))
     count = batch.count.astype(jnp.result_type(float))
     weights = objective.row_factor(batch) * batch.count.astype(batch.mask.dtype)
 
-    def between(f: Array) -> OutputHessian | None:
+    def output_hessian(f: Array) -> OutputHessian | None:
         f = with_offset(f, loss.batch.offset)
         return curvature.output_hessian(objective.model.likelihood, dispersion, f, loss.batch.y, weights, key)
 
-    found = features(loss.of_row, theta, loss.batch.x, objective.model.likelihood.n_positions)
-    # The gradients of drawn or given labels are vectors of a whole row, in which its positions are correlated.
-    if found is not None and (found.positions == 1 or isinstance(curvature, GaussNewton)):
-        held = _of_head(structure, found, between(found.outputs), theta, weights)
-        if held is not None:
-            back, rows = layer_matrix(theta, found.outputs_first)[1], len(found.features)
-            return held, found.outputs, lambda slope: back(_product(found.features.T, slope.reshape(rows, -1)))
+    head_features = features(loss.of_row, theta, loss.batch.x, objective.model.likelihood.n_positions)
+    # Gradients of sampled or given labels are vectors of a whole row, in which positions are correlated.
+    if head_features is not None and (head_features.positions == 1 or isinstance(curvature, GaussNewton)):
+        head_sums = _of_head(structure, head_features, output_hessian(head_features.outputs), theta, weights)
+        if head_sums is not None:
+            unravel_layer, rows = layer_matrix(theta, head_features.outputs_first)[1], len(head_features.features)
+            return (
+                head_sums,
+                head_features.outputs,
+                lambda slope: unravel_layer(_product(head_features.features.T, slope.reshape(rows, -1))),
+            )
     if by_factors(structure):
-        return _kronecker(structure, curvature, loss, theta, between, weights)
+        return _kronecker(structure, curvature, loss, theta, output_hessian, weights)
     if structure is OutputBlocks or structure is OutputEigen:
         raise TypeError(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
@@ -139,9 +143,13 @@ def bytes_of_a_row(structure: AnyStructure, objective: Objective, params: Params
     head = _features.eval_shape(objective, params, x)
     if head is not None:
         positions, width = head.shape
-        each = outputs // positions
-        held = {Dense: each * (each + width), DenseBlocks: each * (each + width), OutputBlocks: width**2}
-        return size * (positions * (held.get(structure, 0) + width) + 4 * outputs + passed)
+        per_position = outputs // positions
+        numbers = {
+            Dense: per_position * (per_position + width),
+            DenseBlocks: per_position * (per_position + width),
+            OutputBlocks: width**2,
+        }
+        return size * (positions * (numbers.get(structure, 0) + width) + 4 * outputs + passed)
     if structure in (Dense, DenseBlocks):
         dimension = tree.dimension(params["network"])
         f = jax.ShapeDtypeStruct((1, outputs), jnp.result_type(float))
@@ -152,7 +160,7 @@ def bytes_of_a_row(structure: AnyStructure, objective: Objective, params: Params
 
 
 def _along(slope: Array, jacobian: Array) -> Array:
-    """The rows' gradients of one leaf, along cotangents `[batch, outputs]` of their outputs, added up."""
+    """Returns the sum of the rows' gradients of one leaf, for cotangents `[batch, outputs]` of their outputs."""
     return jnp.tensordot(slope, jacobian, axes=2, precision=_PRECISE)
 
 
@@ -161,41 +169,48 @@ def _product(a: Array, b: Array) -> Array:
 
 
 def _of_head(
-    structure: AnyStructure, head: Head, of: OutputHessian | None, theta: Params, weights: Array
+    structure: AnyStructure, head: Head, hessian: OutputHessian | None, theta: Params, weights: Array
 ) -> OperatorTree:
-    """The curvature of a last layer; None where the structure has no way round the Jacobian."""
+    """Returns the curvature of a last layer; None if the structure needs the Jacobian."""
     kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
-    if of is None:
+    if hessian is None:
         return None
-    of = of.by_position()
+    hessian = hessian.by_position()
     if kronecker is None and structure is not OutputEigen:
-        return from_features(structure, head, of, theta)
+        return from_features(structure, head, hessian, theta)
     phi, weights = head.features, jnp.repeat(weights, head.positions)
     inputs = _product(phi.T * weights.astype(phi.dtype)[None], phi)
-    outputs = of.sum() if kronecker is not None else jnp.sum(of.diagonal(), axis=0)
+    outputs = hessian.sum() if kronecker is not None else jnp.sum(hessian.diagonal(), axis=0)
     sums = FactorSums(inputs, outputs, head.outputs_first, head.reordered)
     blocks = jax.tree.map(lambda _: sums, theta, is_leaf=_is_layer)
     return KroneckerSums(blocks, jnp.sum(weights), None if kronecker is None else kronecker.rank)
 
 
 def _kronecker(
-    structure: KroneckerFactored, curvature: Curvature, loss: BatchLoss, theta: Params, between: PyTree, weights: Array
+    structure: KroneckerFactored,
+    curvature: Curvature,
+    loss: BatchLoss,
+    theta: Params,
+    output_hessian: PyTree,
+    weights: Array,
 ) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
-    read = linearise(loss.of_row, theta, loss.batch.x)
-    of = between(read.outputs)
-    if of is None:
+    tape = linearise(loss.of_row, theta, loss.batch.x)
+    hessian = output_hessian(tape.outputs)
+    if hessian is None:
         raise TypeError(
             f"{type(curvature).__name__}() has no Kronecker factors; take GaussNewton(), SampledGaussNewton() or "
             "SquaredGradients(), or a Dense precision"
         )
-    apart, roots = structure.apart(theta), jnp.moveaxis(of.root(), 2, 0)
-    cotangents = jax.vmap(lambda root: read.pull(root)[1])(roots)
-    known, total = layers(read, theta, apart), jnp.sum(weights)
-    means = factor_sums(read, theta, roots, cotangents, weights, known, structure.sharing)
-    whole = lambda part: replace(part, inputs=part.inputs * total.astype(part.inputs.dtype)) if is_sums(part) else part
-    sums = jax.tree.map(whole, means, is_leaf=_is_part)
-    pull = lambda slope: jax.tree.unflatten(jax.tree.structure(theta), read.pull(slope)[0])
-    return KroneckerSums(sums, total, structure.rank), read.outputs, pull
+    apart, roots = structure.apart(theta), jnp.moveaxis(hessian.root(), 2, 0)
+    cotangents = jax.vmap(lambda root: tape.pull(root)[1])(roots)
+    read_layers, total = layers(tape, theta, apart), jnp.sum(weights)
+    means = factor_sums(tape, theta, roots, cotangents, weights, read_layers, structure.sharing)
+    weighted = lambda part: (
+        replace(part, inputs=part.inputs * total.astype(part.inputs.dtype)) if is_sums(part) else part
+    )
+    sums = jax.tree.map(weighted, means, is_leaf=_is_part)
+    pull = lambda slope: jax.tree.unflatten(jax.tree.structure(theta), tape.pull(slope)[0])
+    return KroneckerSums(sums, total, structure.rank), tape.outputs, pull
 
 
 def _is_part(node: object) -> bool:
@@ -206,7 +221,7 @@ def _is_layer(node: object) -> bool:
     return isinstance(node, dict) and any(isinstance(part, jax.Array) for part in node.values())
 
 
-# Compiled functions that are never run: what was traced once is not traced again.
+# Compiled functions that are only traced: jit caches the trace.
 
 
 @jax.jit
@@ -222,7 +237,7 @@ def _features(objective: Objective, params: Params, x: Array) -> Array | None:
 
 
 def _traffic(objective: Objective, params: Params, x: Array) -> int:
-    """How many numbers are written for a row, in one pass."""
+    """Returns how many numbers one pass writes for a row."""
     return memory.numbers_written(_outputs.trace(objective, params, x).jaxpr.jaxpr, 1)
 
 
@@ -234,20 +249,20 @@ def by_products(
     batches: list[Batch],
     key: RandomKey,
 ) -> OperatorTree:
-    """Returns the curvature a row of all batches."""
+    """Returns the curvature per row of all batches."""
     if not isinstance(curvature, GaussNewton):
         raise TypeError(
             f"{type(curvature).__name__}() has no products with vectors here; take GaussNewton(), or one of the "
             "structures Dense, Diagonal and KroneckerFactored()"
         )
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
-    whole = OverData(objective, params, stacked)
+    over_data = OverData(objective, params, stacked)
     if isinstance(structure, LowRankStructure):
-        return _low_rank(structure.rank, whole, key)
+        return _low_rank(structure.rank, over_data, key)
     assert isinstance(structure, MatrixFreeStructure)
     theta = params["network"]
     diagonal = _diagonal(objective, params, stacked).values
-    return MatrixFree(whole, diagonal, jnp.ones(()), tree.zeros_like(theta), structure).factored()
+    return MatrixFree(over_data, diagonal, jnp.ones(()), tree.zeros_like(theta), structure).factored()
 
 
 @partial(jax.jit, static_argnums=0)
@@ -263,6 +278,6 @@ def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
 
 @jax.jit
 def _diagonal(objective: Objective, params: Params, batches: PyTree) -> Diagonal:
-    one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))[0]
-    total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(one, batches))
+    diagonal_of = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))[0]
+    total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(diagonal_of, batches))
     return total.finish(jnp.sum(batches.mask))

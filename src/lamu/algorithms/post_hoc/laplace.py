@@ -64,12 +64,12 @@ from lamu.typing import Data, OperatorTree, Params, RandomKey, State, Trace
 __all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "named", "require_structure"]
 
 
-# Numbers that decide which structure is taken where none is given: conventions of memory and time, not tuned.
+# Numbers that decide the default structure: conventions of memory and time, not tuned.
 _LARGEST_DENSE = 4096  # weights with one matrix; more have Kronecker factors
-_LARGEST_DENSE_HEAD = 20_000  # the same of `last_layer`
-_LARGEST_DENSE_AS_GIVEN = 1024  # of a network that arrives trained: a tenth of the time that its training took
-_MOST_FACTORED_OUTPUTS = 1000  # of such a network's head, beyond which `OutputEigen` stays
-_RANK = 20  # where neither a matrix nor Kronecker factors can be
+_LARGEST_DENSE_HEAD = 20_000  # the same for `last_layer`
+_LARGEST_DENSE_AS_GIVEN = 1024  # for a pretrained network: a tenth of the time that its training took
+_MOST_FACTORED_OUTPUTS = 1000  # of such a network's head, beyond which `OutputEigen` is kept
+_RANK = 20  # if neither a matrix nor Kronecker factors are possible
 _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
 _RECORDS = (KroneckerFactored, LowRankStructure, MatrixFreeStructure)
 _WORDS = {
@@ -82,22 +82,22 @@ _WORDS = {
 
 @record
 class Laplace(Wrapper):
-    """The algorithm that `laplace` makes."""
+    """Algorithm of `laplace`."""
 
     base: Algorithm  # the algorithm that finds the mode
-    weights: WeightsChoice = AllWeights()  # which weights the belief is about
-    # The operator class of the precision, a record that stands for one, or None where the number of weights decides.
+    weights: WeightsChoice = AllWeights()  # the weights of the belief
+    # The operator class of the precision, a record of it, or None for a default by the number of weights.
     structure: StructureLike | None = static(default=None)
-    curvature: Any = AveragedGaussNewton()  # what stands for the Hessian
-    # Up to how many weights a precision without a given structure is dense.
+    curvature: Any = AveragedGaussNewton()  # the estimate of the Hessian
+    # Number of weights up to which the default structure is dense.
     largest_dense: int = static(default=_LARGEST_DENSE)
-    # What it is with more of them; None for Kronecker factors, or a low rank where those do not apply.
+    # The default structure for more; None for Kronecker factors, or a low rank where those do not apply.
     beyond: StructureLike | None = static(default=None)
-    rule: PredictiveRule | None = None  # how the posterior predicts; None for the linearised rule
+    rule: PredictiveRule | None = None  # the predictive rule; None for the linearised rule
 
     @property
     def traits(self) -> Traits:
-        # Those of what finds the mode; it chooses the scale of the prior by itself.
+        # Those of the mode finder; the scale of the prior is chosen here.
         linearises = self.rule is None or isinstance(self.rule, Linearised | LinearisedMarginal | Probit)
         return replace(self.base.traits, chooses_prior_scale=True, needs_data_pass=True, linearises=linearises)
 
@@ -112,7 +112,7 @@ class Laplace(Wrapper):
         return Choices(family, "Delta", curvature, departures=(*self.weights.departures, *departures))
 
     def check_memory(self, objective: Objective, params: Params) -> None:
-        # Says what the precision will take in memory, and raises a ValueError for one that cannot fit.
+        # Logs the memory of the precision, and raises a ValueError if it cannot fit.
         super().check_memory(objective, params)
         check_memory(self._structure_of, self.weights, objective.model, params["network"])
 
@@ -121,26 +121,26 @@ class Laplace(Wrapper):
         return super().init(key, objective, batch)
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        # Returns the Gaussian at the mode, which is found to its end before.
+        # Returns the Gaussian at the mode, after polishing the mode.
         return self.around(self.base.posterior(key, state, objective, data, trace), key, objective, data)
 
     def around(self, point: Posterior, key: RandomKey, objective: Objective, data: Data) -> Posterior:
         """Returns the Gaussian at the mode near a point."""
         _require_suited(self.curvature, objective)
-        # The mode, and the weights of it that the belief is about.
-        kept = is_pretrained(objective.model, point, data)
-        determined = None if kept else self._determined_beside(point, objective, data)
+        # The mode, and the weights of the belief.
+        pretrained = is_pretrained(objective.model, point, data)
+        determined = None if pretrained else self._determined_beside(point, objective, data)
         model, point = self.weights.select(objective.model, point, objective, data)
-        # The curvature there, of a structure that fits, by a pass over the rows.
+        # The curvature at the mode, in a structure that fits, by a pass over the rows.
         structure = self._structure_of(point.mean["network"])
-        if kept and self.structure is None and tree.dimension(point.mean["network"]) > _LARGEST_DENSE_AS_GIVEN:
+        if pretrained and self.structure is None and tree.dimension(point.mean["network"]) > _LARGEST_DENSE_AS_GIVEN:
             structure = self._factored(structure, objective.model, data)
         objective = replace(objective, model=model)
         labels = subkey(jax.random.clone(key), 1)
 
         open_noise = False
-        if kept and isinstance(model, Model) and model.start is None:
-            # Of dispersions that did not come with the weights nothing is known but how far the targets are spread.
+        if pretrained and isinstance(model, Model) and model.start is None:
+            # Without dispersions among the pretrained parameters, only the spread of the targets is known.
             dispersions = dispersions_around(point, objective, data)
             if dispersions is not None:
                 point = replace(point, belief=Point({**point.mean, "likelihood": dispersions}))
@@ -151,49 +151,49 @@ class Laplace(Wrapper):
             return fit_laplace(structure, at, objective, data, self.curvature, labels_again)
 
         def find(mode: LaplaceFit, under: Objective, rounds: int = MOST_ROUNDS) -> Polished:
-            if not kept:
+            if not pretrained:
                 return polish(look, mode, under, data, rounds, determined)
-            # A noise of another width has another gradient.
+            # A changed noise changes the gradient.
             same = mode.params is first.params
-            given, of = (gradient, residual_of) if same else (data, residual_at)
-            return of(mode, under, given, isinstance(model.prior, LearnedNormal))
+            gradient_or_data, residual_fn = (gradient, residual_of) if same else (data, residual_at)
+            return residual_fn(mode, under, gradient_or_data, isinstance(model.prior, LearnedNormal))
 
-        def at_first() -> tuple[LaplaceFit, State]:
-            if not kept:
+        def first_fit() -> tuple[LaplaceFit, State]:
+            if not pretrained:
                 return look(point.mean), None
             return fit_with_gradient(structure, point, objective, data, self.curvature, jax.random.clone(labels))
 
         weights = tree.dimension(point.mean["network"])
-        first, gradient = at_first()
+        first, gradient = first_fit()
         if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
             structure = LowRankStructure(_RANK)
-            first, gradient = at_first()
+            first, gradient = first_fit()
         if open_noise and not isinstance(model.prior, LearnedNormal):  # which is chosen together with the noise
             factor = noise_factor(first, objective)
             first, gradient = first.scale_noise(objective, factor), tree.scale(gradient, factor**-2)
         if gradient is not None:
             log_gradient_norm(first, objective, gradient)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", named(structure))
-        # The evidence, or rows set aside: they choose the prior's scale and the noise, and the mode moves with them.
+        # The evidence, or validation rows, choose the prior's scale and the noise, and the mode moves with them.
         held_out = getattr(data, "held_out", None)
-        rule, around = self._rule_of(objective.model, kept), data if kept else None
-        own = self.rule is None and isinstance(rule, Probit)
-        found, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=own)
+        rule, around = self._rule_of(objective.model, pretrained), data if pretrained else None
+        tempered = self.rule is None and isinstance(rule, Probit)
+        polished, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=tempered)
         if type(self.curvature) not in _WORDS:
-            require_positive(found.mode, under)
+            require_positive(polished.mode, under)
         # The posterior.
-        posterior = posterior_at_mode(found, under, key, kept)
+        posterior = posterior_at_mode(polished, under, key, pretrained)
         if determined is None:
-            posterior = with_noise_integrated(posterior, found, under, objective.model.prior)
-        if not kept and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
-            at_mode = replace(point, belief=Point(found.mode.params))
-            refined = averaged(structure, found.mode, at_mode, under, data, jax.random.clone(key))
-            if refined is not found.mode:
+            posterior = with_noise_integrated(posterior, polished, under, objective.model.prior)
+        if not pretrained and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
+            at_mode = replace(point, belief=Point(polished.mode.params))
+            refined = averaged(structure, polished.mode, at_mode, under, data, jax.random.clone(key))
+            if refined is not polished.mode:
                 posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
         return posterior if rule is None else posterior.with_rule(rule)
 
     def _determined_beside(self, point: Posterior, objective: Objective, data: Data) -> float | None:
-        """Returns γ of all weights for a belief about some of a regression: the others were fitted to the rows, too."""
+        """Returns γ of all weights for a belief about some of a regression: all were fitted to the rows."""
         noisy = objective.model.quadratic and jax.tree.leaves(point.mean["likelihood"])
         if not noisy or isinstance(self.weights, AllWeights):
             return None
@@ -203,25 +203,25 @@ class Laplace(Wrapper):
         return determined_by_all(fit_laplace(structure, point, objective, data, GaussNewton()), objective)
 
     def _factored(self, structure: AnyStructure, model: Any, data: Data) -> AnyStructure:
-        """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""
+        """Returns Kronecker factors instead of costlier structures, and of those for last layers only."""
         if structure is OutputEigen and model.likelihood.outputs(data.example(1).y) > _MOST_FACTORED_OUTPUTS:
             return structure
         return KroneckerFactored() if structure in (Dense, OutputEigen) else structure
 
     def _rule_of(self, model: Any, trained: bool) -> PredictiveRule | None:
-        """The rule: of maps one that needs no covariance of a whole map, of pretrained logits the probit."""
-        # Weights that were trained for their own sake are too sure of themselves. The probit rule, which shrinks the
-        # logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
-        # most probable class nearly always what it was.
+        """Returns the predictive rule: the marginal rule for maps, the probit for pretrained logits."""
+        # Weights trained without the posterior in mind are overconfident. The probit rule, which shrinks the
+        # logits, then predicts unseen rows better than the average over samples, and nearly always keeps the
+        # most probable class.
         if self.rule is not None or isinstance(self.structure, MatrixFreeStructure) or not isinstance(model, Model):
             return self.rule
-        each, is_map = model.likelihood.of_position, model.likelihood.n_positions > 1
-        if trained and each.logits and (is_map or isinstance(each.support, Classes)):
+        position, is_map = model.likelihood.of_position, model.likelihood.n_positions > 1
+        if trained and position.logits and (is_map or isinstance(position.support, Classes)):
             return Probit()
         return LinearisedMarginal() if is_map else None
 
     def _structure_of(self, weights: Params) -> AnyStructure:
-        """The structure: where nothing is said the richest one that fits."""
+        """Returns the structure: by default the richest one that fits."""
         if self.structure is not None:
             return self.structure
         if tree.dimension(weights) <= self.largest_dense and bytes_held(Dense, weights) <= memory.limit():
@@ -250,76 +250,76 @@ def laplace(
 
     which is the fixed point of the rule under the delta method. The evidence is
     \(-\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S\). Learned dispersions are integrated over
-    in it, by Laplace's method in their logarithms. Prediction is linearised. The network is looked at in evaluation
-    mode, its state held.
+    in it, by Laplace's method in their logarithms. Prediction is linearised. The network is in evaluation
+    mode, with its state fixed.
 
     | part | choices | cost after the mode is found, N rows, K outputs, D weights |
     |---|---|---|
     | `weights` | `AllWeights()`, `HeadWeights()`, `Matching("layers/2/*")`, `ByMask(mask)` | nothing |
     | | `LargestVariance(500)` | a pass for the diagonal of all weights |
     | `structure` | `Dense` | one Jacobian a row in chunks, \(N K D^2\) operations, \(2 D^2\) numbers |
-    | | `DenseBlocks` | the same for each leaf by itself |
+    | | `DenseBlocks` | the same for each leaf separately |
     | | `KroneckerFactored()` | Kronecker factors: K backward passes in all, no Jacobian; a decomposition a factor |
     | | `Diagonal` | K backward passes, no Jacobian |
     | | `LowRankStructure(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), as many copies of weights |
-    | | `MatrixFreeStructure()` | nothing is held but the rows; every solve some dozens of passes |
-    | | `OutputBlocks`, `OutputEigen` | of a last layer: a matrix an output; one basis for all outputs |
-    | `curvature` | None | as `GaussNewton()`; for classes some ten times that once more, for the average below |
+    | | `MatrixFreeStructure()` | only the rows are stored; every solve takes some dozens of passes |
+    | | `OutputBlocks`, `OutputEigen` | for a last layer: a matrix an output; one basis for all outputs |
+    | `curvature` | None | as `GaussNewton()`; for classes some ten times that again, for the average below |
     | | `GaussNewton()` | at the mode alone, as above |
-    | | `SampledGaussNewton(1)` | labels drawn from the model: one backward pass a draw in the place of K |
+    | | `SampledGaussNewton(1)` | labels sampled from the model: one backward pass a sample instead of K |
     | | `SquaredGradients()` | the data's own labels (empirical Fisher): one backward pass |
-    | | `Hessian()`, `Damped(Hessian(), γ)` | one product a column; where the likelihood is log-concave |
+    | | `Hessian()`, `Damped(Hessian(), γ)` | one product a column; if the likelihood is log-concave |
 
-    A last layer alone takes its features once and no Jacobian, whatever the structure. For a likelihood of one's own
-    the information in f is `likelihood.information`, or, drawn, needs its `sample` and `log_prob` alone.
+    A last layer takes its features once and no Jacobian, with any structure. For a custom likelihood
+    the information in f is `likelihood.information`; sampled, it needs only its `sample` and `log_prob`.
 
-    A network that tells its rows apart has logits at which \(\Lambda_i\) all but vanishes, so that a belief of the
-    curvature there is far too wide. Where no curvature is given, the logits of classes therefore have the average
+    A network that separates its rows has logits at which \(\Lambda_i\) nearly vanishes, so that a belief with the
+    curvature there is far too wide. By default, the curvature for the logits of classes is therefore the average
 
     \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top\, E_{f \sim N(f_i,\, J_i S^{-1} J_i^\top)}[\Lambda_i(f)]\, J_i
            - \nabla^2 \log p(m) \Big), \]
 
-    the fixed point of the rule for the linearised network, the mean held at the mode: an NLL of .29 in place of .84 on
-    digits, and .17 in place of .34 for the last layer. It is taken around a mode that is found here, of networks that
-    are not linear, for up to 100 classes, and neither for a low rank nor matrix-free. `evidence` stays that of the
-    curvature at the mode, and `curvature=GaussNewton()` has the belief of that curvature, too.
+    the fixed point of the rule for the linearised network, with the mean fixed at the mode: an NLL of .29 instead of
+    .84 on digits, and .17 instead of .34 for the last layer. It is computed if the mode is found here, for networks
+    that are not linear, for up to 100 classes, and neither for a low rank nor matrix-free. `evidence` is still that of
+    the curvature at the mode, and `curvature=GaussNewton()` gives the belief with that curvature, too.
 
-    What the optimiser leaves is near the mode, not at it. After the steps L-BFGS over all rows goes on until the
+    The optimiser's result is near the mode, not at it. After the steps, L-BFGS over all rows continues until the
     residual \(\sqrt{g^\top S^{-1} g}\), g the gradient of \(\ell/T\), is below 0.05, for at most 400 gradients; it is
-    `posterior.convergence.residual`. Where it stays above, there is no `evidence`, and a warning `lamu.Unconverged`
-    says so. The weights that are chosen are polished, in evaluation mode; the others and the network's state are held.
-    So it is where `fit(validation=...)` chose the state, since at no other point is this Gaussian the posterior's: for
-    a belief around weights that were stopped early give them, `model.starting_at(params)` with `epochs=0`. A network
-    that arrives trained (`epochs=0`) keeps its weights: its residual is measured, and above 0.05 it has no evidence. A
-    learned noise of a Gaussian goes to where the evidence is greatest, \(\sigma^2 = R / (M - \gamma)\) with R the
-    squared residuals, M the observations and γ the well-determined weights, which are counted over all weights where
-    the belief is about some of them: the others have been fitted to the same rows. Where γ is more than half of M, a
-    noise that is too small is raised, and any other one stays. Dispersions of other likelihoods move with the weights
-    to the mode of both.
+    `posterior.convergence.residual`. If it stays above, there is no `evidence`, and a warning `lamu.Unconverged`
+    says so. Only the chosen weights are polished, in evaluation mode; the others and the network's state are fixed.
+    This also holds if `fit(validation=...)` chose the state, since at no other point is this Gaussian the posterior's:
+    for a belief around weights that were stopped early, pass them, `model.starting_at(params)` with `epochs=0`. A
+    pretrained network (`epochs=0`) keeps its weights: its residual is measured, and above 0.05 it has no evidence. A
+    learned noise of a Gaussian moves to the greatest evidence, \(\sigma^2 = R / (M - \gamma)\) with R the
+    squared residuals, M the observations and γ the well-determined weights, which are counted over all weights even if
+    the belief is about some of them: the others were fitted to the same rows. If γ is more than half of M, a
+    noise that is too small is raised, and any other one is kept. Dispersions of other likelihoods move with the weights
+    to the joint mode.
 
-    Where the network arrived trained and no rule is given, logits of several classes, or of maps, are predicted by
-    `Probit()`: weights that were trained for their own sake are too sure of themselves, and the probit shrinks them
-    better than the average over draws of the linearised outputs (an NLL of .455 beside .517 of 600 images of
-    Fashion-MNIST kept apart).
+    For a pretrained network without a given rule, logits of several classes, or of maps, are predicted by
+    `Probit()`: weights trained without the posterior in mind are overconfident, and the probit shrinks them
+    better than the average over samples of the linearised outputs (an NLL of .455 against .517 on 600 validation images
+    of Fashion-MNIST).
 
-    Rows that such a network has not seen, `validation=(x, y)`, choose the temperature of that rule with the scale of a
-    `LearnedNormal` prior: the widest scale whose log density of those rows, each at its best temperature, is within
-    half a nat of the greatest (one standard error). Weights that tell all of their own rows apart have outputs that are
-    too large, and a curvature that all but vanishes there, so that no scale alone calibrates them.
+    Rows that such a network was not trained on, `validation=(x, y)`, choose the temperature of that rule with the scale
+    of a `LearnedNormal` prior: the widest scale whose log density of those rows, each at its best temperature, is
+    within half a nat of the greatest (one standard error). Weights that separate their training rows have outputs that
+    are too large, and a nearly vanishing curvature there, so that no scale alone calibrates them.
 
-    With the prior `LearnedNormal` the scale of the prior is chosen, and the mode found again under every scale that is
-    tried: for regressions, and where `fit` has set no rows aside, by the evidence (MacKay's fixed point, in turn with
-    the mode), else by the predictive density of those rows. Around a network that arrives trained the mode is held; the
-    rows must then be rows that the network has not learned from, `validation=(x, y)`, and without them the scale is
+    With the prior `LearnedNormal` the scale of the prior is chosen, and the mode found again under every candidate
+    scale: for regressions, and if `fit` has no validation rows, by the evidence (MacKay's fixed point, in turn with
+    the mode), else by the predictive density of those rows. For a pretrained network the mode is fixed; the
+    rows must then be new to the network, `validation=(x, y)`, and without them the scale is
     that of the greatest lower bound of the evidence. `lamu.algorithms.post_hoc.evidence` has the evidence as a
     function, and scales a layer.
 
     Departures from the rule: the Gauss–Newton matrix is an approximation of the Hessian (exact for linear networks with
-    canonical likelihoods); it is computed at the mode, which no average moves; learned dispersions are a point, but for
+    canonical likelihoods); it is computed at the mode, without an average; learned dispersions are a point, except for
     the noise of a Gaussian regression of few rows.
 
-    There the noise, and for a linear network with a `LearnedNormal` prior its scale, are integrated over: with fewer
-    than 50 observations more than well-determined weights, for up to 1,024 weights under a dense precision and
+    In that case the noise, and for a linear network with a `LearnedNormal` prior its scale, are integrated over: with
+    fewer than 50 observations more than well-determined weights, for up to 1,024 weights under a dense precision and
     independent normal priors. The belief about \(1/\sigma^2\) is then Gamma's
     (`posterior.belief.factors["likelihood"]`), `posterior.mean` stays the mode, and the linearised prediction is
     Student's t. With the noise at its mode, 90 % intervals of 2, 3,
@@ -327,28 +327,28 @@ def laplace(
 
     Args:
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
-        weights: which weights the belief is about, all others being held; all where none is given.
-        structure: the operator class of the precision, or a record that stands for one. Where none is given dense up
-            to 4,096 weights (1,024 where the network arrived trained) if that fits the memory, then Kronecker factors,
-            then, where layers hold less than half of the weights or the factors do not fit, rank 20; a diagonal only
-            where it is asked for. What was taken is logged, and is the type of
+        weights: the weights of the belief, with all others fixed; all where None.
+        structure: the operator class of the precision, or a record of it. By default dense up
+            to 4,096 weights (1,024 for a pretrained network) if that fits the memory, then Kronecker factors,
+            then, if layers hold less than half of the weights or the factors do not fit, rank 20; never a diagonal
+            by default. The choice is logged, and is the type of
             `posterior.belief.factors["network"].precision`.
-        curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given, of classes averaged.
-        rule: how the posterior predicts, and by what a width is judged on rows set aside: of `lamu.predictives`, for
-            instance `Probit()`. Where none is given `Linearised()`, of maps (`PerPosition`) `LinearisedMarginal()`, and
-            of classes of a trained network `Probit()`.
+        curvature: the estimate of the Hessian; the Gauss–Newton matrix where None, for classes averaged.
+        rule: the predictive rule, which also judges scales on validation rows: of `lamu.predictives`, for
+            instance `Probit()`. By default `Linearised()`, for maps (`PerPosition`) `LinearisedMarginal()`, and
+            for classes of a pretrained network `Probit()`.
 
     Returns:
         The algorithm.
 
     Raises:
-        TypeError: for an `optimizer` that is no algorithm, or a part that is none of those.
+        TypeError: if `optimizer` is not an algorithm, or a part is not one of those.
         ValueError: (when it runs) for a structure that does not fit into memory, and for a Hessian that is indefinite,
             or of a likelihood that is not log-concave. The error's attribute `fit` holds the point.
 
     Warns:
-        Unconverged: where there is no evidence, because the mode was not reached, or because the precision there is
-            singular to rounding (its diagonal is then raised by as much as rounding).
+        Unconverged: if there is no evidence, because the mode was not reached, or because the precision there is
+            singular to rounding (a multiple of rounding is then added to its diagonal).
 
     Source: MacKay (1992); Khan & Rue (2021), section 4.4; Ritter, Botev & Barber (2018), for Kronecker factors;
         Immer, Korzepa & Bauer (2021); Daxberger et al. (2021a), Laplace Redux, and (2021b), for sub-networks.
@@ -372,18 +372,18 @@ def laplace(
 
 
 def require_structure(structure: Any) -> None:
-    """Raises a TypeError for something that is no structure of a precision."""
+    """Raises a TypeError if a value is not a structure of a precision."""
     if structure is None or structure in _CLASSES or isinstance(structure, _RECORDS):
         return
     raise TypeError(
         f"structure={structure!r} is no structure of a precision; give one of "
-        f"{', '.join(each.__name__ for each in _CLASSES)}, KroneckerFactored(), LowRankStructure(20), "
+        f"{', '.join(choice.__name__ for choice in _CLASSES)}, KroneckerFactored(), LowRankStructure(20), "
         "MatrixFreeStructure()"
     )
 
 
 def mode_finder(optimizer: Algorithm | None) -> Algorithm:
-    """Returns the algorithm that finds the mode, `adam(Annealed(1e-2))` where none is given."""
+    """Returns the mode finder, `adam(Annealed(1e-2))` where None."""
     if optimizer is None:
         from lamu.algorithms.optimisers import adam
 
@@ -399,14 +399,14 @@ def _mostly_layers(curvature: OperatorTree, weights: int) -> bool:
 
 
 def named(structure: AnyStructure) -> str:
-    """Returns what tables call a structure."""
+    """Returns a structure's name in tables."""
     if structure in (OutputBlocks, OutputEigen):
         return "per-output"
     return structure.__name__.lower() if isinstance(structure, type) else str(structure)
 
 
 def _require_suited(curvature: Curvature, objective: Objective) -> None:
-    """Raises an error of one sentence for a curvature that the target does not have, or that may be indefinite."""
+    """Raises an error for a curvature that the target does not have, or that may be indefinite."""
     if isinstance(curvature, GaussNewton | AveragedGaussNewton) and not objective.model.has_outputs:
         _ = objective.model.outputs  # which says what to take
     exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.base, Hessian))
@@ -427,7 +427,7 @@ def last_layer(
     curvature: Any = None,
     rule: PredictiveRule | None = None,
 ) -> Laplace:
-    r"""Laplace's method for the last layer alone, exact Bayes for a linear model on learned features.
+    r"""Laplace's method for the last layer only: exact Bayes for a linear model on learned features.
 
     With \(\phi(x)\) the features at the mode and W the head's weights, \(f(x) = W \phi(x)\) is linear in W, so that the
     Gauss–Newton matrix is the Hessian (for canonical likelihoods) and the linearised prediction is exact in f:
@@ -435,8 +435,8 @@ def last_layer(
     \[ S = \tfrac1T \Big( \sum_i \phi_i \phi_i^\top \otimes \Lambda_i + \delta I \Big), \qquad
        J_i = \phi(x_i)^\top \otimes I \]
 
-    After the steps that find the mode, one pass over the data for the features, and no Jacobian. With F features, the
-    bias's one among them, K outputs and N rows:
+    After the steps that find the mode, one pass over the data for the features, and no Jacobian. With F features,
+    including the bias's one, K outputs and N rows:
 
     | structure | operations | numbers held |
     |---|---|---|
@@ -446,34 +446,34 @@ def last_layer(
     | `OutputEigen`, \(\sum \phi\phi^\top \otimes \mathrm{diag} \sum \Lambda\) | \(N (F^2 + F K)\) | \(F^2 + F K\) |
     | `Diagonal` | \(N F K\) | \(F K\) |
 
-    The last three know of no correlation between outputs, and predict without a matrix of outputs for any input: ten
-    thousand classes are theirs, with the rule `Probit()`.
+    The last three have no correlations between outputs, and predict without a matrix of outputs for any input: use them
+    for ten thousand classes, with the rule `Probit()`.
 
-    Where the likelihood has a target at every position of a row (`PerPosition`: pixels, steps), a head that is used at
+    If the likelihood has a target at every position of a row (`PerPosition`: pixels, steps), a head that is applied at
     each of them, dense or a convolution, is read position by position, and N counts positions: maps of any size need no
-    Jacobian. So are predictions by the rule of maps, `LinearisedMarginal()` (of classes `Probit()`, where the network
-    arrived trained), which takes the outputs of a row for independent; `Linearised()` draws whole maps, from the rows'
+    Jacobian. The same holds for predictions by the rule of maps, `LinearisedMarginal()` (`Probit()` for classes of a
+    pretrained network), which assumes independent outputs of a row; `Linearised()` samples whole maps, from the rows'
     Jacobians.
 
-    The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`. The
-    noise that a regression learns leaves room for the features, too, which have been fitted to the same rows: it counts
-    the well-determined weights of the whole network, once, by the curvature that `laplace` would take.
+    The head is brought to its mode first, and the posterior has no evidence if that fails, as in `laplace`. The
+    learned noise of a regression accounts for the features, too, which were fitted to the same rows: it counts
+    the well-determined weights of the whole network, once, by the curvature that `laplace` would use.
 
     Departures from the rule: the features are a point, and the belief is computed at the mode alone.
 
     Args:
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
-        structure: one of the table's; where none is given dense up to 20,000 weights, `OutputEigen` above. Of a network
-            that arrives trained (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
-        curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given, of classes
-            averaged over the belief around a mode that is found here.
-        rule: how the posterior predicts, as in `laplace`.
+        structure: one of the table's; by default dense up to 20,000 weights, `OutputEigen` above. For a
+            pretrained network (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
+        curvature: the estimate of the Hessian, as in `laplace`; the Gauss–Newton matrix where None, for classes
+            averaged over the belief if the mode is found here.
+        rule: the predictive rule, as in `laplace`.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's.
 
     Raises:
-        TypeError: for an `optimizer` that is no algorithm, or a structure that is none.
+        TypeError: if `optimizer` is not an algorithm, or `structure` not a structure.
 
     Source: Snoek et al. (2015); Kristiadi, Hein & Hennig (2020).
 

@@ -3,7 +3,7 @@
 # \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
 #    \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]
 #
-# The pass adds up curvature, loss and misfit over batches of rows (`row_sums`), also while a network trains. From the
+# The pass sums curvature, loss and misfit over batches of rows (`row_sums`), also while a network trains. From the
 # sums (`RowSums.finish`) the evidence follows for any prior precisions, noise and temperature, without another pass.
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from lamu.typing import Array, Belief, Data, Numeric, OperatorTree, Params, PyTr
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_at_once"]
 
 _MOST_ROWS = 1024
-_MOST_PARTS = 8  # sums of batches that are added up in the last program, which needs none of its own for it
+_MOST_PARTS = 8  # batches' sums that the last program adds up, which saves a separate program
 
 
 @record
 class LaplaceFit:
-    """Curvature, loss and misfit at a mode; a Gaussian and its evidence follow for any prior, noise and temperature."""
+    """Curvature, loss and misfit at a mode; they give Gaussian and evidence for any prior, noise and temperature."""
 
     # \[ \log Z(\delta, c, T) = \frac{\log p(D \mid m, c) + \log p(m \mid \delta)}{T} + \frac D2 \log 2\pi
     #    - \frac12 \log\det \frac{\bar c^{-2} H + \Delta}{T} \]
     #
     # with c a factor of the noise deviation of each output, and \(\bar c^{-2}\) the mean of \(c_k^{-2}\), which is
-    # exact for one factor. Where eigenvalues of H are kept (`decomposed`), a precision that is one number costs no
+    # exact for one factor. If eigenvalues of H are stored (`decomposed`), a scalar precision needs no
     # factorisation.
 
     params: Params  # the most probable parameters m
     network_state: State  # the network's state there
-    # The curvature a row, of the structure that the precision will have, without the prior; Kronecker factors are
+    # The curvature per row, in the precision's structure, without the prior; Kronecker factors are
     # decomposed.
     curvature: OperatorTree
     likelihood: Numeric  # \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows
-    # How much of it is due to the residuals, \(p \sum_i w_i r_{ik}^2 / 2\sigma_k^2\), `[outputs]`; zeros where the
+    # The part due to the residuals, \(p \sum_i w_i r_{ik}^2 / 2\sigma_k^2\), `[outputs]`; zeros if the
     # likelihood is not quadratic.
     misfit: Rows
-    observed: Numeric  # how many numbers were observed of each output, \(p \sum_i w_i\)
-    spectrum: PyTree = None  # eigenvalues of the curvature; None where they are not kept
+    observed: Numeric  # number of observations of each output, \(p \sum_i w_i\)
+    spectrum: PyTree = None  # eigenvalues of the curvature; None if they are not stored
 
     def precision(self, objective: Objective) -> OperatorTree:
-        """Returns the precision of the weights, of the curvature's structure."""
+        """Returns the precision of the weights, in the curvature's structure."""
         return self._hessian(objective).scale(1 / objective.temperature)
 
     def integrated(self, objective: Objective, key: RandomKey) -> Posterior:
@@ -75,7 +75,7 @@ class LaplaceFit:
         return replace(posterior, evidence=posterior.evidence + volume.astype(posterior.evidence.dtype))
 
     def posterior(self, objective: Objective, key: RandomKey) -> Posterior:
-        """Returns the posterior that is Gaussian about the weights with its evidence at the dispersions of the mode."""
+        """Returns the posterior, Gaussian about the weights, with its evidence at the dispersions of the mode."""
         gaussian, evidence = _gaussian(objective, replace(self, spectrum=None))
         belief = Product({"network": gaussian, "likelihood": Point(self.params["likelihood"])})
         rule = TangentDraws() if isinstance(self.curvature, MatrixFree) else Linearised()
@@ -91,14 +91,14 @@ class LaplaceFit:
         temperature: Numeric | None = None,
     ) -> Array:
         """Returns the log evidence in nats, differentiable in every argument."""
-        # Learned dispersions are held: `dispersion_volume` is what integrating over them adds.
+        # Learned dispersions are fixed: `dispersion_volume` is the term for integrating over them.
         fit = self if noise is None else self.scale_noise(objective, noise)
         mean, T = fit.params["network"], objective.temperature if temperature is None else temperature
         if precision is None:
             return fit._normaliser(T, objective.model.log_prior(fit.params), fit._hessian(objective).logdet(mean))
-        known: Belief = gaussian_belief(objective.model.free_prior, mean)
-        away = tree.add(mean, known.mean, -1.0)
-        quadratic = tree.dot(away, jax.tree.map(jnp.multiply, tree.broadcast(precision, mean), away))
+        gaussian_prior: Belief = gaussian_belief(objective.model.free_prior, mean)
+        offset = tree.add(mean, gaussian_prior.mean, -1.0)
+        quadratic = tree.dot(offset, jax.tree.map(jnp.multiply, tree.broadcast(precision, mean), offset))
         log_prior = (_sum_of_logs(precision, mean) - quadratic - tree.dimension(mean) * math.log(2 * math.pi)) / 2
         dispersions = objective.model.dispersion_log_prior(fit.params["likelihood"]).astype(log_prior.dtype)
         rows = objective.data_size
@@ -107,43 +107,43 @@ class LaplaceFit:
         return fit._normaliser(T, log_prior + dispersions, logdet)
 
     def dispersion_volume(self, objective: Objective, temperature: Numeric | None = None) -> Array:
-        r"""Returns what integrating over learned dispersions \(\phi\) adds to the log evidence, in nats."""
+        r"""Returns the log evidence's term for integrating over learned dispersions \(\phi\), in nats."""
         # Laplace's method in them, \(\sum_k \tfrac12 \log(2\pi / h_k)\) with \(h_k\) the curvature of the negative log
         # joint density over T: four times the misfit for the logarithm of a Gaussian's noise, the Fisher information
-        # for other dispersions, and the prior's curvature. Zero where nothing is learned.
+        # for other dispersions, and the prior's curvature. Zero if nothing is learned.
         dispersions = self.params["likelihood"]
         values, unravel = tree.ravel(dispersions)
         if not values.size:
             return jnp.zeros(())
         T = objective.temperature if temperature is None else temperature
         log_prior = lambda values: objective.model.dispersion_log_prior(unravel(values))
-        own = -jnp.diagonal(jax.hessian(log_prior)(values))
+        prior_curvature = -jnp.diagonal(jax.hessian(log_prior)(values))
         if objective.model.quadratic and values.size == self.misfit.size:
-            data = 4 * self.misfit
+            data_curvature = 4 * self.misfit
         else:
             rows = objective.data_size * objective.likelihood_power
-            data = rows * tree.ravel(objective.model.dispersion_information(dispersions))[0]
-        return jnp.sum(jnp.log(2 * math.pi * T / (data + own))) / 2
+            data_curvature = rows * tree.ravel(objective.model.dispersion_information(dispersions))[0]
+        return jnp.sum(jnp.log(2 * math.pi * T / (data_curvature + prior_curvature))) / 2
 
     def scale_noise(self, objective: Objective, factor: Numeric) -> LaplaceFit:
-        """Returns the fit with every noise deviation of a quadratic likelihood times a factor."""
-        # With R the misfit and M the numbers observed, the likelihood becomes \(R / c^2 + M \log c\), constants aside,
-        # and the curvature is divided by c².
+        """Returns the fit with every noise deviation of a quadratic likelihood multiplied by a factor."""
+        # With R the misfit and M the number of observations, the likelihood becomes \(R / c^2 + M \log c\), constants
+        # aside, and the curvature is divided by c².
         likelihood: Any = objective.model.likelihood
         params = {**self.params, "likelihood": likelihood.scale_noise(self.params["likelihood"], factor)}
-        each = jnp.broadcast_to(jnp.asarray(factor, self.misfit.dtype), self.misfit.shape)
-        misfit, shrunk = self.misfit / each**2, jnp.mean(1 / each**2)
-        value = self.likelihood + jnp.sum(misfit - self.misfit) + self.observed * jnp.sum(jnp.log(each))
+        factors = jnp.broadcast_to(jnp.asarray(factor, self.misfit.dtype), self.misfit.shape)
+        misfit, shrunk = self.misfit / factors**2, jnp.mean(1 / factors**2)
+        value = self.likelihood + jnp.sum(misfit - self.misfit) + self.observed * jnp.sum(jnp.log(factors))
         spectrum = jax.tree.map(lambda values: values * tree.cast(shrunk, values), self.spectrum)
         curvature = self.curvature.scale(shrunk)
         return replace(self, params=params, curvature=curvature, likelihood=value, misfit=misfit, spectrum=spectrum)
 
     def decomposed(self) -> LaplaceFit:
-        """Returns the fit with the curvature's eigenvalues kept."""
+        """Returns the fit with the curvature's eigenvalues stored."""
         return replace(self, spectrum=_spectrum(self.curvature))
 
     def _hessian(self, objective: Objective) -> OperatorTree:
-        """The curvature of N rows and the prior."""
+        """Returns the curvature of N rows plus the prior's."""
         mean = self.params["network"]
         return self.curvature.scale(objective.data_size).add_prior(prior_precision(objective, mean), mean)
 
@@ -155,21 +155,21 @@ class LaplaceFit:
 
 @record
 class RowSums:
-    """What rows add up to at a mode, or at weights that move."""
+    """Sums over rows at a mode, or at moving weights."""
 
-    curvature: OperatorTree  # sums of `batch_curvature`; None where it is not added up
+    curvature: OperatorTree  # sums of `batch_curvature`; None if not computed
     likelihood: Numeric  # as in `LaplaceFit`, for these rows
     misfit: Array  # likewise
     observed: Numeric  # likewise
-    rows: Numeric  # how many rows there are
-    gradient: Params | None = None  # that of the likelihood in the weights; None where it is not added up
+    rows: Numeric  # number of rows
+    gradient: Params | None = None  # that of the likelihood in the weights; None if not computed
 
     def add(self, other: RowSums) -> RowSums:
         """Returns the sums over the rows of both."""
         return jax.tree.map(jnp.add, self, other)
 
     def finish(self, objective: Objective, params: Params, network_state: State) -> LaplaceFit:
-        """Returns the fit for N rows, which the objective may count differently than there are."""
+        """Returns the fit for the objective's N rows, which may differ from the number of rows."""
         for_all = lambda value: value / self.rows * objective.data_size
         curvature = None if self.curvature is None else self.curvature.finish(self.rows)
         sums = map(for_all, (self.likelihood, self.misfit, self.observed))
@@ -185,7 +185,7 @@ def fit_laplace(
     key: RandomKey | None = None,
     of_batch: Callable[..., RowSums] | None = None,
 ) -> LaplaceFit:
-    """Returns what one pass over the data finds at a posterior's mean."""
+    """Returns the fit at a posterior's mean, by one pass over the data."""
     return _fitted(of_batch or row_sums, structure, point, objective, data, curvature, key)[0]
 
 
@@ -197,7 +197,7 @@ def fit_with_gradient(
     curvature: Curvature | None = None,
     key: RandomKey | None = None,
 ) -> tuple[LaplaceFit, Params]:
-    """Returns the same and the gradient of the negative log likelihood of N rows in the weights, from the same pass."""
+    """Returns the fit and the gradient of the negative log likelihood of N rows in the weights, by one pass."""
     return _fitted(_row_sums_with_gradient, structure, point, objective, data, curvature, key)
 
 
@@ -242,7 +242,7 @@ def row_sums(
     batch: Batch,
     key: RandomKey,
 ) -> RowSums:
-    """Returns what the rows of a batch add up to, from one forward pass."""
+    """Returns the sums over the rows of a batch, from one forward pass."""
     return _sums_and_gradient(structure, curvature, objective, params, batch, key)[0]
 
 
@@ -268,25 +268,27 @@ def _sums_and_gradient(
     key: RandomKey,
 ) -> tuple[RowSums, Callable[[], Params]]:
     mean, rows, power = params["network"], batch.count, objective.likelihood_power
-    found: RowSums | None = None
+    curvature_sum: RowSums | None = None
     if not isinstance(objective.model, Model):
         if structure is not None:
             loss = BatchLoss(objective, batch, {}, NetworkParameters(), params["likelihood"], conjugate=True)
-            belief = Gaussian(mean, Scalar(1.0))  # of which no curvature at a point asks
+            belief = Gaussian(mean, Scalar(1.0))  # no curvature at a point depends on it
             evaluation = curvature.evaluate(loss, mean, belief, structure, key)
-            found = evaluation.curvature.scale(rows.astype(jnp.result_type(float)))
+            curvature_sum = evaluation.curvature.scale(rows.astype(jnp.result_type(float)))
 
         def loss_at(mean: Params) -> Array:
             return -power * batch.total(objective.model.log_likelihood({**params, "network": mean}, {}, batch)[0])
 
         value = loss_at(mean)
-        sums = RowSums(found, value, jnp.zeros_like(value)[None], jnp.zeros_like(value), rows.astype(value.dtype))
+        sums = RowSums(
+            curvature_sum, value, jnp.zeros_like(value)[None], jnp.zeros_like(value), rows.astype(value.dtype)
+        )
         return sums, lambda: jax.grad(loss_at)(mean)
     if structure is None:
         network = lambda mean: objective.model.outputs({**params, "network": mean}, {}, batch.x)[0]
         f, pull = network(mean), lambda slope: jax.vjp(network, mean)[1](slope)[0]
     else:
-        found, f, pull = batch_curvature(structure, curvature, objective, params, batch, key)
+        curvature_sum, f, pull = batch_curvature(structure, curvature, objective, params, batch, key)
     likelihood, dispersion, f = objective.model.likelihood, params["likelihood"], with_offset(f, batch.offset)
     log_prob = lambda f: likelihood.log_prob(dispersion, f, batch.y)
     loss_of = lambda f: -power * batch.total(log_prob(f))
@@ -296,23 +298,23 @@ def _sums_and_gradient(
         slope = jax.grad(lambda f: jnp.sum(log_prob(f)))(f)
         misfit = power * batch.total(_squared_distance(likelihood, dispersion, f, slope)) / 2
     observed = (power * jnp.sum(batch.mask * batch.weight)).astype(value.dtype)
-    sums = RowSums(found, value, misfit, observed, rows.astype(value.dtype))
+    sums = RowSums(curvature_sum, value, misfit, observed, rows.astype(value.dtype))
     return sums, lambda: pull(jax.grad(loss_of)(f).astype(f.dtype))
 
 
 def _squared_distance(likelihood: Any, dispersion: Params, f: Array, slope: Array) -> Array:
-    r"""Returns the part of each output in \(r^\top \Lambda r\), with residuals \(r = \Lambda^{-1} \nabla_f \log p\)."""
+    r"""Returns each output's part of \(r^\top \Lambda r\), with residuals \(r = \Lambda^{-1} \nabla_f \log p\)."""
     if f.shape[1] == 1:
         return slope**2 / likelihood.information_diagonal(dispersion, f)
-    information = likelihood.information(dispersion, f)  # of correlated outputs no diagonal matrix
+    information = likelihood.information(dispersion, f)  # not diagonal for correlated outputs
     return slope * jnp.linalg.solve(information, slope[:, :, None])[:, :, 0]
 
 
 def prior_precision(objective: Objective, mean: Params) -> Operator:
-    """Returns −∇² log p(m): exact where the prior is Gaussian, else of independent weights."""
-    known = gaussian_belief(objective.model.free_prior, mean)
-    if known is not None:
-        return known.precision
+    """Returns −∇² log p(m): exact if the prior is Gaussian, else for independent weights."""
+    gaussian = gaussian_belief(objective.model.free_prior, mean)
+    if gaussian is not None:
+        return gaussian.precision
     ones = jax.tree.map(jnp.ones_like, mean)
     diagonal = jax.jvp(jax.grad(objective.model.free_prior.log_prob), (mean,), (ones,))[1]
     return Diagonal(tree.scale(diagonal, -1.0))
@@ -333,7 +335,7 @@ def _dispersion_volume(fit: LaplaceFit, objective: Objective) -> Array:
 def _finished(
     parts: list[RowSums], objective: Objective, params: Params, network_state: State
 ) -> tuple[LaplaceFit, Params]:
-    """Returns the fit, and the gradient of N rows; None where it was not added up."""
+    """Returns the fit, and the gradient of N rows; None if it was not computed."""
     sums = reduce(RowSums.add, parts)
     gradient = None if sums.gradient is None else tree.scale(sums.gradient, objective.data_size / sums.rows)
     return replace(sums, gradient=None).finish(objective, params, network_state), gradient
@@ -341,7 +343,7 @@ def _finished(
 
 @compiled_once()
 def _spectrum(curvature: OperatorTree) -> PyTree:
-    """The eigenvalues; those within rounding are zeros."""
+    """Returns the eigenvalues, with those below rounding set to zero."""
 
     def rounded(values: Array) -> Array:
         if not values.ndim:
@@ -353,7 +355,7 @@ def _spectrum(curvature: OperatorTree) -> PyTree:
 
 
 def _sum_of_logs(precision: OperatorTree, mean: Params) -> Array:
-    """The sum over weights of log δ, with one logarithm a number."""
+    """Returns the sum over weights of log δ, with one logarithm for each number."""
     dtype = jnp.result_type(*jax.tree.leaves(mean))
 
     def part(p: Array, below: Params) -> Array:
@@ -364,7 +366,7 @@ def _sum_of_logs(precision: OperatorTree, mean: Params) -> Array:
 
 
 def _require_room(structure: AnyStructure, weights: Params) -> None:
-    """Raises a ValueError for a structure whose operator cannot be held with its factor."""
+    """Raises a ValueError if the operator does not fit in memory with its factor."""
     size = 2 * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
     name = getattr(structure, "__name__", str(structure)).lower()
     what = f"a {name} precision of {tree.dimension(weights):,} weights, with its factor,"
@@ -372,7 +374,7 @@ def _require_room(structure: AnyStructure, weights: Params) -> None:
 
 
 def rows_at_once(structure: AnyStructure, objective: Objective, params: Params, data: Data, most: int) -> int:
-    """Returns how many rows, `most` at most, a pass of the curvature has room for, in batches of about one size."""
+    """Returns how many rows, at most `most`, fit in a pass of the curvature, in batches of about equal size."""
     row = bytes_of_a_row(structure, objective, params, data.example(1).x)
     most = max(1, min(memory.budget() // max(row, 1), most))
     count = getattr(data, "count", None)

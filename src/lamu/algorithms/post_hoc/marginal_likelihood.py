@@ -1,30 +1,24 @@
-"""Empirical Bayes for the scale of a `LearnedNormal` prior: by the evidence, or by rows that were set aside."""
+"""Empirical Bayes for the scale of a `LearnedNormal` prior: by the evidence, or by validation rows."""
 
-# The mode moves with the scale, so it is found again under every scale that is tried.
+# The mode moves with the scale, so it is found again under every candidate scale.
 #
-# *By the evidence* (regression, and wherever no rows are set aside), at T = 1 whatever the belief's own temperature:
-# the
-# scale of greatest evidence at the mode at hand, then MacKay's fixed point, in turn with the mode,
+# *By the evidence* (regression, and whenever there are no validation rows), at T = 1 at any temperature of the belief:
+# the scale of greatest evidence at the current mode, then MacKay's fixed point, in turn with the mode,
 #
 # \[ \delta \leftarrow \frac{\gamma}{\lVert m \rVert^2}, \qquad
 #    \gamma = D - \operatorname{tr} S^{-1} \delta, \qquad m \leftarrow \arg\min_\theta \ell_\delta(\theta) \]
 #
 # until the scale moves by less than three per cent.
 #
-# *By rows set aside* (classes): the mode of a network that tells all rows apart saturates, its Gauss–Newton matrix all
-# but vanishes, and the evidence asks for a belief far too wide. The scale then walks by factors of \(\sqrt{10}\), and
-# at
-# the end of the root of that, as long as those rows are predicted better by the Gaussian at the mode of the new scale.
+# *By validation rows* (classes): the mode of a network that separates its rows saturates, its Gauss–Newton matrix
+# nearly vanishes, and the evidence prefers a belief that is far too wide. The scale then moves by factors of
+# \(\sqrt{10}\), at the end by the root of that, while the Gaussian at the new scale's mode predicts those rows better.
 #
-# *Around weights that arrived trained* the mode is held. The scale is that of the best prediction of the rows set
-# aside,
-# which must be rows that the network has not learned from, or else of the greatest bound of `likelihood_bound`, which
-# is
-# the evidence for a quadratic loss. Of classes those rows choose a temperature T of the logits, too: a network that
-# tells
-# its own rows apart has outputs that are too large, and a curvature that all but vanishes there, which no scale mends.
-# A
-# narrow prior at that T predicts as well as a wider one, so that the scale is the widest whose log density,
+# *Around pretrained weights* the mode is fixed. The scale is that of the best prediction of the validation rows,
+# which must be new to the network, or else of the greatest bound of `likelihood_bound`, which is
+# the evidence for a quadratic loss. For classes those rows choose a temperature T of the logits, too: a network that
+# separates its own rows has outputs that are too large, and a nearly vanishing curvature there, which no scale mends.
+# A narrow prior at that T predicts as well as a wider one, so that the scale is the widest whose log density,
 #
 # \[ \max_T \sum_i \log p(y_i \mid s, T), \]
 #
@@ -70,20 +64,20 @@ __all__ = ["empirical_bayes"]
 # Numbers that decide results. Conventions that were not tuned, unless a line says otherwise.
 _NARROWEST, _WIDEST = 1e-3, 1e3  # the range of the prior's scale; a choice at its end warns
 _ENDS = math.log(_NARROWEST), math.log(_WIDEST)
-_DRAWS, _ROWS, _TARGETS = 32, 4096, 32_768  # samples, rows and targets that judge a scale, at most
-_ROUNDS, _STILL = 6, 0.03  # alternations of scale and mode, which end where log scale moves by less
+_DRAWS, _ROWS, _TARGETS = 32, 4096, 32_768  # samples, and the most rows and targets that judge a scale
+_ROUNDS, _STILL = 6, 0.03  # alternations of scale and mode, which end when log scale moves by less
 _SHORT = 1  # rounds of `polish` between two of them
-_STRIDE = math.log(10) / 2  # of the walk in log scale, where rows set aside choose and the mode moves with it
-# Around trained weights the widest scale within half a nat, one standard error of the log likelihood, and a temperature
-# with it: on development rows a scale alone left Equinox's MLP a calibration error of .023, both .011, and the log loss
-# fell from .289 to .260.
+_STRIDE = math.log(10) / 2  # of the walk in log scale, if validation rows choose and the mode moves with it
+# Around pretrained weights: the widest scale within half a nat, one standard error of the log likelihood, with a
+# temperature: on development rows a scale alone left Equinox's MLP a calibration error of .023, both .011, and the
+# log loss fell from .289 to .260.
 _INTERVAL = 0.5
-_GRID = {"points": 7, "until": 0.05}  # of log scales, where the mode is held: the first grid, and its last stride
-_STEP = 0.4  # of log scale, up to which a wider one is looked for
+_GRID = {"points": 7, "until": 0.05}  # of log scales, if the mode is fixed: the first grid, and its last stride
+_STEP = 0.4  # of log scale, up to which a wider one is tried
 _NOISES, _SIMPLEX = (-3.0, 10.0), {"xatol": 0.02, "fatol": 1e-4, "maxiter": 80}  # of the log noise factor; its search
-_NATS_LOST, _FAR = 10.0, math.log(10)  # where evidence and rows set aside choose so differently, a warning says so
+_NATS_LOST, _FAR = 10.0, math.log(10)  # a warning reports evidence and validation rows that disagree by so much
 
-# Of a mode, an objective and, where the end is not near yet, a number of rounds.
+# Takes a mode, an objective and, before the last call, a number of rounds.
 Finder = Callable[..., Polished]
 
 
@@ -99,39 +93,39 @@ def empirical_bayes(
     tempered: bool = False,
 ) -> tuple[Polished, Objective, PredictiveRule | None]:
     """Returns the mode under a prior of known scale, the objective with that prior, and the rule."""
-    # Where the prior is no `LearnedNormal` the objective stays as it is, and the mode is found once.
+    # If the prior is not a `LearnedNormal`, the objective does not change, and the mode is found once.
     prior = objective.model.prior
     if not isinstance(prior, LearnedNormal):
         return find(mode, objective), objective, rule
     fixed = around is not None
     by_rows = held_out is not None and (fixed or not objective.model.quadratic)
     temperature = objective.temperature
-    if not by_rows:  # a colder belief is no statement about the prior: its scale is that of the posterior itself
+    if not by_rows:  # the temperature concerns the belief, not the prior: the scale is that at temperature one
         objective = replace(objective, temperature=1.0)
     judge = _Judge(mode, objective, key, held_out if by_rows else None, rule, around)
     if fixed and by_rows and tempered:
         log_scale, log_temperature = judge.widest_around(mode)
         logging.getLogger("lamu").info("The logits' temperature is %.3g.", math.exp(log_temperature))
         rule = replace(cast("Probit", rule), temperature=math.exp(log_temperature))
-        found, under = judge.at(mode, log_scale)
-        result, rivals = _Tried(log_scale, 0.0, find(found, under), under), []
+        polished, under = judge.at(mode, log_scale)
+        result, rivals = _Tried(log_scale, 0.0, find(polished, under), under), []
     elif fixed:
         log_scale, factor = judge.best_around(mode, prior)
-        found, under = judge.at(mode, log_scale, factor)
-        result, rivals = _Tried(log_scale, 0.0, find(found, under), under), []
+        polished, under = judge.at(mode, log_scale, factor)
+        result, rivals = _Tried(log_scale, 0.0, find(polished, under), under), []
     elif by_rows:
-        result, rivals = _tried_by_rows(judge, mode, prior, find)
+        result, rivals = _search_by_rows(judge, mode, prior, find)
     else:
-        result, rivals = _alternated(judge, mode, prior, find), []
-    _say(result, rivals, judge if by_rows else None)
-    found, under = result.found, replace(result.objective, temperature=temperature)
-    # A residual is in units of the belief's own widths.
-    return (found if temperature == result.objective.temperature else find(found.mode, under)), under, rule
+        result, rivals = _alternate(judge, mode, prior, find), []
+    _report(result, rivals, judge if by_rows else None)
+    polished, under = result.found, replace(result.objective, temperature=temperature)
+    # A residual is in units of the belief's own deviations.
+    return (polished if temperature == result.objective.temperature else find(polished.mode, under)), under, rule
 
 
 @dataclass(frozen=True)
 class _Tried:
-    """A scale that was tried: the logarithm, what it is judged by, the mode under it, and its objective."""
+    """A candidate scale: its logarithm, its loss, the mode under it, and its objective."""
 
     log_scale: float
     loss: float
@@ -140,7 +134,7 @@ class _Tried:
 
 
 class _Judge:
-    """What scales are judged by: the evidence or its bound, or the predictive density of the rows set aside."""
+    """Criterion of scales: the evidence or its bound, or the predictive density of the validation rows."""
 
     def __init__(
         self,
@@ -157,14 +151,14 @@ class _Judge:
         self._noisy = bool(objective.model.quadratic and jax.tree.leaves(mode.params["likelihood"]))
 
     def at(self, mode: LaplaceFit, log_scale: float, log_factor: float = 0.0) -> tuple[LaplaceFit, Objective]:
-        """Returns mode and objective under a scale, with the noise times a factor."""
+        """Returns mode and objective under a scale, with the noise multiplied by a factor."""
         prior: Any = self._objective.model.prior
         model = replace(self._objective.model, prior=prior.at(math.exp(log_scale)))
         other = replace(self._objective, model=model)
         return (mode.scale_noise(other, math.exp(log_factor)) if self._noisy and log_factor else mode), other
 
     def evidence(self, mode: LaplaceFit, objective: Objective) -> float:
-        """Returns the evidence in nats; −∞ where the precision is singular to rounding, and the evidence a NaN."""
+        """Returns the evidence in nats; −∞ if the precision is singular to rounding, and the evidence a NaN."""
         try:
             value = float(mode.posterior(objective, self._key).evidence)
         except ValueError:
@@ -172,7 +166,7 @@ class _Judge:
         return value if math.isfinite(value) else -math.inf
 
     def loss(self, mode: LaplaceFit, objective: Objective) -> float:
-        """Returns what is to be small; no belief without a finite evidence is a candidate, whatever it predicts."""
+        """Returns the loss to minimise; a belief without a finite evidence is not a candidate."""
         evidence = self.evidence(mode, objective)
         if not math.isfinite(evidence):
             return math.inf
@@ -183,7 +177,7 @@ class _Judge:
         return -evidence
 
     def search(self, mode: LaplaceFit, *, tempered: bool = False) -> ScaleSearch | None:
-        """Returns the short way to a loss with the mode held, where there is one."""
+        """Returns the loss compiled for a fixed mode, if possible."""
         return scale_search(
             mode,
             (self.at(mode, 0.0)[1], self.at(mode, 1.0)[1]),
@@ -198,7 +192,7 @@ class _Judge:
         )
 
     def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
-        """Returns the logarithms of the best scale and noise factor with the mode held."""
+        """Returns the logarithms of the best scale and noise factor at a fixed mode."""
         search = self.search(mode)
 
         def loss(point: tuple[float, float]) -> float:
@@ -214,7 +208,7 @@ class _Judge:
         return choose(loss, simplex, first, (-1.0, 0.5), bounds, **_SIMPLEX).best
 
     def widest_around(self, mode: LaplaceFit) -> tuple[float, float]:
-        """Returns the logarithms of a scale and a temperature with the mode held: the widest of those that predict."""
+        """Returns the logarithms of a scale and a temperature at a fixed mode: the widest within the slack."""
         search = self.search(mode, tempered=True)
         weight, batches = None if search is None else search.weight, []
         if weight is None:
@@ -230,61 +224,61 @@ class _Judge:
                 evidence, values = search(under, 1.0)
             else:
                 evidence, belief = self.evidence(mode, under), mode.posterior(under, self._key).belief
-                again, parts = jax.random.clone(self._key), (under.model, belief, mode.network_state)
-                ready = cast("PredictiveRule", self._rule).prepare(*parts, _DRAWS, again)
+                key_again, parts = jax.random.clone(self._key), (under.model, belief, mode.network_state)
+                ready = cast("PredictiveRule", self._rule).prepare(*parts, _DRAWS, key_again)
                 values = -sum(np.asarray(_tempered_total(ready, batch), float) for batch in batches) / weight
             return np.asarray(values) if math.isfinite(evidence) else np.full(len(LOG_TEMPERATURES), math.inf)
 
         return _widest(losses, _INTERVAL / weight)
 
 
-def _alternated(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> _Tried:
-    """The scale by the evidence, in turn with the mode."""
+def _alternate(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> _Tried:
+    """Returns the scale by the evidence, in turn with the mode."""
     log_scale, factor = judge.best_around(mode, prior)
     mode, under = judge.at(mode, log_scale, factor)
-    found = find(mode, under, _SHORT)
+    polished = find(mode, under, _SHORT)
     for _ in range(_ROUNDS):
-        other = float(np.clip(float(_mackay(found.mode, under)), *_ENDS))
+        other = float(np.clip(float(_mackay(polished.mode, under)), *_ENDS))
         if not math.isfinite(other) or abs(other - log_scale) < _STILL:
             break
-        mode, under_other = judge.at(found.mode, other)
-        again = find(mode, under_other, _SHORT)
-        if not math.isfinite(judge.evidence(again.mode, under_other)):
+        mode, under_other = judge.at(polished.mode, other)
+        candidate = find(mode, under_other, _SHORT)
+        if not math.isfinite(judge.evidence(candidate.mode, under_other)):
             break
-        log_scale, found, under = other, again, under_other
-    found = found if found.found else find(found.mode, under)
-    return _Tried(log_scale, -judge.evidence(found.mode, under), found, under)
+        log_scale, polished, under = other, candidate, under_other
+    polished = polished if polished.found else find(polished.mode, under)
+    return _Tried(log_scale, -judge.evidence(polished.mode, under), polished, under)
 
 
 @jax.jit
 def _mackay(mode: LaplaceFit, objective: Objective) -> Array:
-    r"""Returns the logarithm of the scale at which the evidence is stationary, γ being what it is."""
+    r"""Returns the logarithm of the scale at which the evidence is stationary, for fixed γ."""
     mean = mode.params["network"]
     precision = mode.precision(objective).factored()
     determined = well_determined(precision, objective, mean)
     return jnp.log(tree.dot(mean, mean) / jnp.maximum(determined, 1e-3)) / 2
 
 
-def _tried_by_rows(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> tuple[_Tried, list[_Tried]]:
-    """The scale by rows set aside, with the mode of each; and all that were tried."""
+def _search_by_rows(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> tuple[_Tried, list[_Tried]]:
+    """Returns the scale by validation rows, with the mode of each; and all candidates."""
     tried: dict[float, _Tried] = {}
     near = mode  # the mode under the best scale so far
 
     def loss(log_scale: float) -> float:
         nonlocal near
         start, under = judge.at(near, log_scale)
-        found = find(start, under)
-        tried[log_scale] = _Tried(log_scale, judge.loss(found.mode, under), found, under)
+        polished = find(start, under)
+        tried[log_scale] = _Tried(log_scale, judge.loss(polished.mode, under), polished, under)
         if tried[log_scale].loss <= min(each.loss for each in tried.values()):
-            near = found.mode
+            near = polished.mode
         return tried[log_scale].loss
 
     choice = choose(loss, walked, math.log(float(prior.start)), _STRIDE, _ENDS)
     return tried[choice.best], list(tried.values())
 
 
-def _say(chosen: _Tried, tried: list[_Tried], judge: _Judge | None) -> None:
-    """Says where the choice is the end of its range, and where the evidence contradicts the rows set aside."""
+def _report(chosen: _Tried, tried: list[_Tried], judge: _Judge | None) -> None:
+    """Logs the choice; warns at an end of its range, and if the evidence contradicts the validation rows."""
     scale = math.exp(chosen.log_scale)
     logging.getLogger("lamu").info("The prior's scale is %.3g.", scale)
     for end in (_NARROWEST, _WIDEST):
@@ -296,8 +290,8 @@ def _say(chosen: _Tried, tried: list[_Tried], judge: _Judge | None) -> None:
             )
     if judge is None or not tried:
         return
-    evidence = {each.log_scale: judge.evidence(each.found.mode, each.objective) for each in tried}
-    by_evidence = max(evidence, key=lambda each: evidence[each])
+    evidence = {candidate.log_scale: judge.evidence(candidate.found.mode, candidate.objective) for candidate in tried}
+    by_evidence = max(evidence, key=lambda candidate: evidence[candidate])
     lost = evidence[by_evidence] - evidence[chosen.log_scale]
     if lost > _NATS_LOST and abs(by_evidence - chosen.log_scale) > _FAR:
         warnings.warn(
@@ -317,8 +311,8 @@ def _held_out_nll(
     posterior = posterior if rule is None else posterior.with_rule(rule)
     pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key), offset=batch.offset)
     # Asked for every scale: as one program where it can be one, which chunks and one's own predictives are not.
-    one = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
-    density = _log_prob(pred, batch.y) if one else pred.log_prob(batch.y)
+    single_program = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
+    density = _log_prob(pred, batch.y) if single_program else pred.log_prob(batch.y)
     return float(-batch.total(density) / jnp.sum(batch.weight * batch.mask))
 
 
@@ -341,26 +335,28 @@ def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float,
     # Trained weights are too sure of themselves, seldom the other way: a temperature below one needs rows that tell it
     # from one, and a wider scale is not paid for with less than the best of those.
     losses, floor = cache(losses), -math.inf
-    at = lambda log_scale: _vertex(LOG_TEMPERATURES, losses(log_scale), floor)
+    vertex_at = lambda log_scale: _vertex(LOG_TEMPERATURES, losses(log_scale), floor)
 
     def best() -> tuple[float, float, float]:
-        log_scale = choose(lambda log_scale: at(log_scale)[0], refined, *_ENDS, **_GRID).best
-        return log_scale, *at(log_scale)
+        log_scale = choose(lambda log_scale: vertex_at(log_scale)[0], refined, *_ENDS, **_GRID).best
+        return log_scale, *vertex_at(log_scale)
 
-    inside, least, log_temperature = best()
+    widest, least, log_temperature = best()
     limit = least + slack
     if log_temperature < 0.0:
         floor = 0.0
         at_one, loss, _ = best()
-        inside, floor = (at_one, 0.0) if loss <= limit else (inside, log_temperature)
+        widest, floor = (at_one, 0.0) if loss <= limit else (widest, log_temperature)
     else:
         floor = 0.0
-    pays = lambda log_scale: at(log_scale)[0] <= limit
-    outside = inside
-    while outside < _ENDS[1] and pays(outside):
-        inside, outside = outside, min(outside + _STEP, _ENDS[1])
-    inside = outside if pays(outside) else last_within(pays, inside, outside, until=_GRID["until"])
-    return inside, at(inside)[1]
+    within_slack = lambda log_scale: vertex_at(log_scale)[0] <= limit
+    next_wider = widest
+    while next_wider < _ENDS[1] and within_slack(next_wider):
+        widest, next_wider = next_wider, min(next_wider + _STEP, _ENDS[1])
+    widest = (
+        next_wider if within_slack(next_wider) else last_within(within_slack, widest, next_wider, until=_GRID["until"])
+    )
+    return widest, vertex_at(widest)[1]
 
 
 def _vertex(places: np.ndarray, values: np.ndarray, floor: float) -> tuple[float, float]:
@@ -370,8 +366,8 @@ def _vertex(places: np.ndarray, values: np.ndarray, floor: float) -> tuple[float
     step = float(places[1] - places[0])
     best = int(np.argmin(np.where(places >= floor - step / 2, values, np.inf)))
     middle = min(max(best, 1), len(places) - 2)
-    before, value, after = (float(values[middle + each]) for each in (-1, 0, 1))
-    slope, bend = (after - before) / 2, before - 2 * value + after
-    shift = -slope / bend if bend > 0 else float(best - middle)
+    before, value, after = (float(values[middle + offset]) for offset in (-1, 0, 1))
+    slope, curvature = (after - before) / 2, before - 2 * value + after
+    shift = -slope / curvature if curvature > 0 else float(best - middle)
     shift = min(max(shift, -1.0, (floor - float(places[middle])) / step), 1.0)
-    return value + slope * shift + bend * shift**2 / 2, float(places[middle]) + step * shift
+    return value + slope * shift + curvature * shift**2 / 2, float(places[middle]) + step * shift

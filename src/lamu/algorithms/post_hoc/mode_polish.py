@@ -1,14 +1,14 @@
-"""The mode to its end, by L-BFGS over all rows in coordinates that Laplace's precision whitens; and the noise there."""
+"""Polishes the mode by L-BFGS over all rows in coordinates whitened by Laplace's precision, and the noise there."""
 
-# What an optimiser on minibatches leaves is near the mode, not at it, and Laplace's Gaussian and its evidence are about
+# An optimiser on minibatches ends near the mode, not at it, and Laplace's Gaussian and its evidence are about
 # the mode. With \(S = R^{-\top} R^{-1}\) the precision that Laplace's method would have here, and g the gradient of
 # \(\ell/T\) over all rows, prior included,
 #
 # \[ \theta = m + R z, \qquad \nabla_z (\ell/T) = R^\top g, \qquad r = \lVert R^\top g \rVert = \sqrt{g^\top S^{-1} g}
 # \]
 #
-# so that the Hessian in z is about the identity, and the norm of the gradient in z is the residual r, in nats: halved
-# and squared it is what a Newton step would still gain. S is taken anew every some iterations.
+# so that the Hessian in z is about the identity, and the norm of the gradient in z is the residual r, in nats: half its
+# square is the gain of a Newton step. S is recomputed after some iterations.
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ __all__ = [
 ]
 
 
-# Laplace's evidence takes the loss for a parabola. A network that tells all rows apart has next to no curvature at its
-# weights, and a loss that rises steeply a little further on, so that its evidence is greatest for a belief far too
-# wide. The bound has the loss as the belief meets it:
+# Laplace's evidence approximates the loss by a parabola. A network that separates its rows has almost no curvature at
+# its weights, and a loss that rises steeply a little further away, so that its evidence is greatest for a belief far
+# too wide. The bound averages the loss over the belief:
 #
 # \[ \log Z \ge E_q[\log p(D \mid \theta)] - \mathrm{KL}(q \,\|\, p)
 #    = \log Z_{\text{Laplace}} + \tfrac{\gamma}{2} - \big( \log p(D \mid m) - E_q[\log p(D \mid \theta)] \big), \qquad
@@ -65,17 +65,17 @@ __all__ = [
 
 
 # Numbers that decide results; conventions, not tuned.
-_BOUND_ROWS, _SAMPLES, _NODES = 512, 32, 32  # of the average over the belief: rows, draws, and nodes of one output
+_BOUND_ROWS, _SAMPLES, _NODES = 512, 32, 32  # of the average over the belief: rows, samples, and nodes for one output
 _LOG_WIDEST, _TOLERANCE = math.log(100.0), 2e-3  # of the logarithm of the noise factor: its range, and its error
 
 
 def likelihood_bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> float:
-    """Returns the bound at T = 1 in nats, with the outputs linearised and taken for independent of each other."""
+    """Returns the bound at T = 1 in nats, with the outputs linearised and assumed independent of each other."""
     return float(bound(mode, objective, batch, key))
 
 
 def bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> Array:
-    """Returns the same as an array, to be called in a compiled function too."""
+    """Returns `likelihood_bound` as an array, also inside compiled functions."""
     posterior = mode.posterior(objective, key)
     outputs = LinearisedMarginal().outputs(objective.model, posterior.belief, mode.network_state, _SAMPLES, key)
     mean, variance = outputs.normal(batch.x, batch.offset)
@@ -112,13 +112,13 @@ def _lost(
 def _determined_by_bound(mode: LaplaceFit, objective: Objective) -> Array:
     """Returns γ, the number of well-determined weights."""
     mean = mode.params["network"]
-    own = prior_precision(objective, mean).diagonal(mean)
-    return tree.dimension(mean) - tree.dot(mode.precision(objective).factored().variance(mean), own)
+    prior_diagonal = prior_precision(objective, mean).diagonal(mean)
+    return tree.dimension(mean) - tree.dot(mode.precision(objective).factored().variance(mean), prior_diagonal)
 
 
 # Weights that follow the rows closely leave residuals that are smaller than the noise. With M observations, squared
 # residuals R and γ well-determined weights the evidence is greatest, in the noise, at \(\sigma^2 = R / (M - \gamma)\)
-# (MacKay 1992, equation 2.25), where γ depends on σ in its turn. At a joint mode of weights and noise γ is missing.
+# (MacKay 1992, equation 2.25), where γ depends on σ. A joint mode of weights and noise lacks γ.
 
 
 def well_determined(metric: OperatorTree, objective: Objective, mean: Params) -> Array:
@@ -128,20 +128,20 @@ def well_determined(metric: OperatorTree, objective: Objective, mean: Params) ->
 
 
 def determined_by_all(mode: LaplaceFit, objective: Objective) -> float | None:
-    """Returns γ at the noise at which the evidence is stationary; None if rounding or M leave no room for a noise."""
+    """Returns γ at the noise at which the evidence is stationary; None if rounding or M leave no positive noise."""
     determined = float(_determined(mode.scale_noise(objective, noise_factor(mode, objective)), objective))
     return determined if determined < float(mode.observed) * mode.misfit.size else None  # NaN is none
 
 
 def noise_factor(mode: LaplaceFit, objective: Objective) -> float:
-    """Returns c ≥ 1, by which every noise deviation is to be multiplied for the evidence to be stationary in it."""
-    # It is one where the noise is too large already, and where the precision is singular to rounding.
+    """Returns the factor c ≥ 1 of every noise deviation at which the evidence is stationary."""
+    # It is one if the noise is already too large, and if the precision is singular to rounding.
     rises = lambda log_factor: float(_slope(mode, objective, log_factor)) > 0.0  # NaN does not
     return math.exp(last_within(rises, 0.0, _LOG_WIDEST, _TOLERANCE)) if rises(0.0) else 1.0
 
 
 def dispersions_around(point: Posterior, objective: Objective, data: Data) -> Params | None:
-    """Returns the dispersions of greatest density for weights that are held; None where none are learned."""
+    """Returns the dispersions of greatest density at fixed weights; None if none are learned."""
     from scipy.optimize import minimize  # here: few posteriors need it
 
     params, state, first, model = point.mean, point.network_state, point.mean["likelihood"], objective.model
@@ -149,13 +149,13 @@ def dispersions_around(point: Posterior, objective: Objective, data: Data) -> Pa
         return None
     start, rows = tree.ravel(first), rows_at_once(Diagonal, evaluated(objective, state), params, data, _ROWS)
     batches = [(batch, _outputs_of(model, params, state, batch)) for batch in data.batches(rows)]
-    counted = math.fsum(float(batch.count) for batch, _ in batches)
-    scale = float(objective.data_size) * float(objective.likelihood_power) / counted
+    row_count = math.fsum(float(batch.count) for batch, _ in batches)
+    scale = float(objective.data_size) * float(objective.likelihood_power) / row_count
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        at = jnp.asarray(values, start[0].dtype)
-        parts = [_dispersion_loss(at, model, first, batch, f) for batch, f in batches]
-        prior = _dispersion_prior(at, model, first)
+        values_array = jnp.asarray(values, start[0].dtype)
+        parts = [_dispersion_loss(values_array, model, first, batch, f) for batch, f in batches]
+        prior = _dispersion_prior(values_array, model, first)
         value, slope = (
             scale * sum(np.asarray(part[k], float) for part in parts) + np.asarray(prior[k], float) for k in (0, 1)
         )
@@ -189,8 +189,8 @@ def _slope(mode: LaplaceFit, objective: Objective, log_factor: Array | float) ->
     log_prior = lambda log_factor: objective.model.dispersion_log_prior(
         mode.scale_noise(objective, jnp.exp(log_factor)).params["likelihood"]
     )
-    own = 2.0 * jnp.sum(wide.misfit) - wide.observed * wide.misfit.size + jax.grad(log_prior)(log_factor)
-    return own / objective.temperature + _determined(wide, objective)
+    noise_slope = 2.0 * jnp.sum(wide.misfit) - wide.observed * wide.misfit.size + jax.grad(log_prior)(log_factor)
+    return noise_slope / objective.temperature + _determined(wide, objective)
 
 
 @jax.jit
@@ -200,39 +200,39 @@ def _determined(mode: LaplaceFit, objective: Objective) -> Array:
 
 
 # Numbers that decide results: when a mode counts as found, and when the search for it ends. The residual follows from
-# what it costs; the others are conventions that were not tuned.
-LARGEST_RESIDUAL = 0.05  # at a mode; what a Newton step would still gain is then 0.001 nats
-_AIM = 0.01  # the residual at which a round ends: S is another at its end than at its beginning
+# its cost; the others are conventions that were not tuned.
+LARGEST_RESIDUAL = 0.05  # at a mode; a Newton step would then gain 0.001 nats
+_AIM = 0.01  # the residual at which a round ends: S changes during a round
 MOST_ROUNDS, _ITERATIONS, _EVALUATIONS = 10, 100, 400  # rounds, iterations of each, and gradients of all of them
-_STALLED = 0.1  # of what a Newton step promises: a round that gains less is the last one
+_STALLED = 0.1  # of a Newton step's predicted gain: a round that gains less is the last one
 _MEMORY = 20  # corrections that L-BFGS keeps
-_SHORTER = 0.8  # a plain step is kept where it shortens the gradient by so much
-_FAR = 1e12  # added to the loss where it is no number, so that the line search turns back
+_SHORTER = 0.8  # a plain step is kept if it shortens the gradient by so much
+_FAR = 1e12  # added to the loss where it is not finite, so that the line search turns back
 _LONGEST_NOISE_STEP = 0.5  # of a log dispersion
-_ROWS = 8192  # of a pass at a time, for memory
+_ROWS = 8192  # rows at a time, for memory
 
 
 @dataclass(frozen=True)
 class Polished:
-    """A mode with its distance from one."""
+    """A mode with its residual."""
 
-    mode: LaplaceFit  # what a pass over the data finds there
-    residual: float  # r, in nats, dispersions that moved included
-    dimension: int  # how many coordinates it is a norm over
-    stalled: bool = False  # whether L-BFGS ended where the loss falls far less than its gradient promises, as at kinks
-    # How far the outputs are from those at the mode, in posterior standard deviations; None where the weights were free
+    mode: LaplaceFit  # the fit there
+    residual: float  # r, in nats, including dispersions that moved
+    dimension: int  # number of coordinates of its norm
+    stalled: bool = False  # whether L-BFGS ended where the loss falls far less than its gradient predicts, as at kinks
+    # Distance of the outputs from those at the mode, in posterior standard deviations; None if the weights were free
     # to move.
     shift: float | None = None
-    # Of ℓ/T in the weights there, the prior included; None where they were not free to move.
+    # Of ℓ/T in the weights there, including the prior; None if they were not free to move.
     gradient: Params | None = None
 
     @property
     def found(self) -> bool:
-        """Whether it is a mode."""
+        """Whether the residual is small enough for a mode."""
         return self.residual <= LARGEST_RESIDUAL  # NaN is none
 
     def convergence(self, remedy: str = "") -> Convergence:
-        """Returns the distance as a value; the precision is the curvature by construction."""
+        """Returns the residual as a `Convergence`; the precision is the curvature by construction."""
         return Convergence(
             residual=self.residual,
             dimension=self.dimension,
@@ -251,37 +251,39 @@ def polish(
     rounds: int = MOST_ROUNDS,
     determined: float | None = None,
 ) -> Polished:
-    """Returns the mode that L-BFGS finds from another over all rows, with its residual."""
-    # At most ten rounds of a hundred iterations and 400 gradients in all; a round that gains less than a tenth of what
-    # a Newton step promised is the last one (relu networks come to rest at kinks, where no gradient vanishes).
+    """Returns the mode that L-BFGS finds over all rows, with its residual."""
+    # At most ten rounds of a hundred iterations and 400 gradients in all; a round that gains less than a tenth of a
+    # Newton step's predicted gain is the last one (relu networks stop at kinks, where no gradient vanishes).
     #
-    # Learned dispersions are a part of the mode, and move with the weights. The noise of a Gaussian regression moves
+    # Learned dispersions are part of the mode, and move with the weights. The noise of a Gaussian regression moves
     # between rounds instead, by a step of Fisher scoring, to where \(E_q[\nabla_\phi \ell] = 0\) under the linearised
     # Gaussian: with M observations, squared residuals R and γ well-determined weights \(\sigma^2 = R / (M - \gamma)\)
-    # (MacKay 1992), where the evidence is greatest. The joint mode of weights and noise would be no estimate of either:
-    # a network that can follow all rows leaves no noise. Where γ is more than half of M, a step of Fisher scoring is no
-    # good guess: a noise that is too small for the evidence is raised to where it is stationary for the weights at
-    # hand, and any other one stays.
+    # (MacKay 1992), where the evidence is greatest. The joint mode of weights and noise would estimate neither:
+    # a network that can follow all rows leaves no noise. If γ is more than half of M, a step of Fisher scoring is a
+    # poor guess: a noise that is too small for the evidence is raised to where it is stationary for the current
+    # weights, and any other one is kept.
     loss = _RowsLoss(evaluated(objective, mode.network_state), mode, data)
     numbers = tree.dimension(mode.params["likelihood"])
-    left, last, best = _EVALUATIONS, False, None
+    gradients_left, last, best = _EVALUATIONS, False, None
     for number in range(rounds + 1):
         metric = _metric(mode, objective)
         value, gradient = loss(mode.params)
         noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"], determined)
-        slope = _pulled(metric, gradient["network"])
+        slope = _whitened(metric, gradient["network"])
         squared = float(slope @ slope)
         residual = math.sqrt(squared + noise)
-        here = Polished(mode, residual, slope.size + numbers, stalled=last, gradient=gradient["network"])
-        if not math.isfinite(here.residual):
-            return here if best is None else best
-        best = here
-        if here.found or last or number == rounds or left <= 0:
+        current = Polished(mode, residual, slope.size + numbers, stalled=last, gradient=gradient["network"])
+        if not math.isfinite(current.residual):
+            return current if best is None else best
+        best = current
+        if current.found or last or number == rounds or gradients_left <= 0:
             break
         scales = _scales(mode, objective)
-        params, used, gain = _descended(loss, mode.params, metric, scales, value, min(left, _ITERATIONS))
-        left -= used
-        # What the noise moves is for the next round, and so is what a new S may show once.
+        params, gradients_used, gain = _lbfgs(
+            loss, mode.params, metric, scales, value, min(gradients_left, _ITERATIONS)
+        )
+        gradients_left -= gradients_used
+        # The next round follows the noise's move, and, once, a new S.
         last = gain < _STALLED * squared / 2 and noise <= LARGEST_RESIDUAL**2 and squared > LARGEST_RESIDUAL**2
         mode = look({**params, "likelihood": jax.tree.map(jnp.add, params["likelihood"], noise_step)})
     assert best is not None
@@ -289,9 +291,9 @@ def polish(
 
 
 def residual_at(mode: LaplaceFit, objective: Objective, data: Data, prior_is_open: bool = False) -> Polished:
-    """Returns a mode as it is, with its residual: one gradient over all rows."""
-    # `prior_is_open`: whether the prior's scale was chosen for these weights: then its pull is no distance that
-    # training would have gone, and the shift leaves it out.
+    """Returns the unchanged mode with its residual: one gradient over all rows."""
+    # `prior_is_open`: whether the prior's scale was chosen for these weights: then its gradient is not a distance from
+    # the mode, and the shift leaves it out.
     gradient = _RowsLoss(evaluated(objective, mode.network_state), mode, data)(mode.params)[1]
     own = tree.add(gradient["network"], _prior_slope(mode, objective), -1.0) if prior_is_open else gradient["network"]
     residual, shift = _distances(_metric(mode, objective), mode, objective, gradient["network"], own)
@@ -299,7 +301,7 @@ def residual_at(mode: LaplaceFit, objective: Objective, data: Data, prior_is_ope
 
 
 def residual_of(mode: LaplaceFit, objective: Objective, gradient: Params, prior_is_open: bool = False) -> Polished:
-    """Returns the same for a gradient that is known already."""
+    """Returns `residual_at` for a given gradient."""
     distances, sound = _by_precision(mode, objective, gradient, prior_is_open)
     if not bool(sound):
         distances = _by_diagonal(mode, objective, gradient, prior_is_open)
@@ -325,10 +327,10 @@ def _by_diagonal(mode: LaplaceFit, objective: Objective, gradient: Params, open_
 
 
 def _slopes(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> tuple[Params, Params]:
-    """Returns the gradient of ℓ/T in the weights, from that of the likelihood, and what of it the shift is due to."""
-    own = tree.scale(gradient, 1 / objective.temperature)
-    whole = tree.add(own, _prior_slope(mode, objective))
-    return whole, own if open_prior else whole
+    """Returns the gradient of ℓ/T in the weights, from that of the likelihood, and its part for the shift."""
+    without_prior = tree.scale(gradient, 1 / objective.temperature)
+    with_prior = tree.add(without_prior, _prior_slope(mode, objective))
+    return with_prior, without_prior if open_prior else with_prior
 
 
 def _prior_slope(mode: LaplaceFit, objective: Objective) -> Params:
@@ -340,13 +342,13 @@ def _prior_slope(mode: LaplaceFit, objective: Objective) -> Params:
 def _distances(
     metric: OperatorTree, mode: LaplaceFit, objective: Objective, slope: Params, own: Params
 ) -> tuple[Array, Array]:
-    r"""Returns \(\sqrt{g^\top S^{-1} g}\), and how far the outputs at the rows are from those at the mode."""
+    r"""Returns \(\sqrt{g^\top S^{-1} g}\), and the distance of the outputs at the rows from those at the mode."""
     # A Newton step \(\delta = S^{-1} g\) moves the outputs of row i by \(J_i \delta\), and their posterior variance is
-    # \(J_i S^{-1} J_i^\top\). Averaged over rows, each weighed by its information, the first squared over the second is
-    # \(\delta^\top H \delta / \gamma\), with \(H = S - \Delta\) and γ the number of well-determined weights.
+    # \(J_i S^{-1} J_i^\top\). Averaged over rows, each weighted by its information, the first squared over the second
+    # is \(\delta^\top H \delta / \gamma\), with \(H = S - \Delta\) and γ the number of well-determined weights.
     mean = mode.params["network"]
-    residual = jnp.sqrt(jnp.sum(_pulled(metric, slope) ** 2))
-    pulled = _pulled(metric, own)
+    residual = jnp.sqrt(jnp.sum(_whitened(metric, slope) ** 2))
+    pulled = _whitened(metric, own)
     step = metric.inverse_root(tree.ravel(mean)[1](pulled.astype(tree.ravel(mean)[0].dtype)))
     prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
     by_rows = jnp.sum(pulled**2) - tree.dot(step, jax.tree.map(jnp.multiply, prior, step))
@@ -355,7 +357,7 @@ def _distances(
 
 
 class _RowsLoss:
-    """ℓ/T over all rows with its gradient; the value is added up in double precision."""
+    """ℓ/T over all rows with its gradient; the value is summed in double precision."""
 
     def __init__(self, objective: Objective, mode: LaplaceFit, data: Data) -> None:
         self._objective, self._data = objective, data
@@ -367,10 +369,10 @@ class _RowsLoss:
             part, slope, count = _of_batch(self._objective, params, batch)
             value, seen = value + float(part), seen + float(count)
             gradient = slope if gradient is None else jax.tree.map(jnp.add, gradient, slope)
-        # The sums are over the rows that there are; the objective may count N differently.
+        # The sums are over the actual rows; the objective's N may differ.
         share = float(self._objective.data_size) / seen
-        prior, whole = _with_prior(self._objective, params, gradient, share)
-        return (share * value + float(prior)) / float(self._objective.temperature), whole
+        prior, full_gradient = _with_prior(self._objective, params, gradient, share)
+        return (share * value + float(prior)) / float(self._objective.temperature), full_gradient
 
 
 @jax.jit
@@ -384,12 +386,12 @@ def _of_batch(objective: Objective, params: Params, batch: Batch) -> tuple[Array
 @jax.jit
 def _with_prior(objective: Objective, params: Params, gradient: Params, share: Numeric) -> tuple[Array, Params]:
     value, prior = jax.value_and_grad(lambda params: -objective.model.log_prior(params))(params)
-    whole = tree.add(tree.scale(gradient, share), prior)
-    return value, tree.scale(whole, 1 / objective.temperature)
+    full_gradient = tree.add(tree.scale(gradient, share), prior)
+    return value, tree.scale(full_gradient, 1 / objective.temperature)
 
 
 def _metric(mode: LaplaceFit, objective: Objective) -> OperatorTree:
-    """The precision that Laplace's method has here, factored; its diagonal where it has no factor."""
+    """Returns Laplace's precision here, factored; its diagonal if it has no factor."""
     metric, sound = _precision(mode, objective)
     return metric if bool(sound) else _diagonal(mode, objective)
 
@@ -404,26 +406,26 @@ def _precision(mode: LaplaceFit, objective: Objective) -> tuple[OperatorTree, Ar
 @jax.jit
 def _diagonal(mode: LaplaceFit, objective: Objective) -> Diagonal:
     mean = mode.params["network"]
-    own = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
-    found = mode.precision(objective).diagonal(mean)
-    return Diagonal(jax.tree.map(lambda d, p: jnp.where(d > p, d, jnp.abs(p)), found, own))
+    prior_diagonal = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
+    diagonal = mode.precision(objective).diagonal(mean)
+    return Diagonal(jax.tree.map(lambda d, p: jnp.where(d > p, d, jnp.abs(p)), diagonal, prior_diagonal))
 
 
 @jax.jit
-def _pulled(metric: OperatorTree, gradient: Params) -> Array:
+def _whitened(metric: OperatorTree, gradient: Params) -> Array:
     """Returns Rᵀ g as a vector."""
     return tree.ravel(jax.vjp(metric.inverse_root, tree.zeros_like(gradient))[1](gradient)[0])[0]
 
 
 @jax.jit
-def _placed(metric: OperatorTree, centre: Params, z: Array) -> Params:
+def _unwhitened(metric: OperatorTree, centre: Params, z: Array) -> Params:
     """Returns m + R z."""
     unravel = tree.ravel(centre)[1]
     return tree.add(centre, metric.inverse_root(unravel(z)))
 
 
 def _scales(mode: LaplaceFit, objective: Objective) -> Params:
-    """Returns the deviations that measure the dispersions that move with the weights; zeros where they stay."""
+    """Returns the deviations of the dispersions that move with the weights; zeros for fixed ones."""
     dispersion, rows = mode.params["likelihood"], objective.data_size * objective.likelihood_power
     if objective.model.quadratic:
         return jax.tree.map(jnp.zeros_like, dispersion)
@@ -431,64 +433,66 @@ def _scales(mode: LaplaceFit, objective: Objective) -> Params:
     return jax.tree.map(lambda i: 1.0 / jnp.sqrt(i * rows / objective.temperature), information)
 
 
-def _descended(
+def _lbfgs(
     loss: _RowsLoss, params: Params, metric: OperatorTree, scales: Params, value: float, evaluations: int
 ) -> tuple[Params, int, float]:
-    """Returns the parameters after some iterations of L-BFGS, how many gradients that took, and the nats gained."""
+    """Returns the parameters after some iterations of L-BFGS, the number of gradients, and the nats gained."""
     from scipy.optimize import minimize
 
     used, norm = 0, math.inf
     first = tree.ravel(params["network"])[0]
     weights, dtype = first.size, first.dtype
-    beside, unravel = tree.ravel(scales)
+    flat_scales, unravel = tree.ravel(scales)
 
     def placed(z: np.ndarray) -> Params:
-        network = _placed(metric, params["network"], jnp.asarray(z[:weights], dtype))
-        away = unravel(jnp.asarray(z[weights:], beside.dtype) * beside)
+        network = _unwhitened(metric, params["network"], jnp.asarray(z[:weights], dtype))
+        away = unravel(jnp.asarray(z[weights:], flat_scales.dtype) * flat_scales)
         return {**params, "network": network, "likelihood": jax.tree.map(jnp.add, params["likelihood"], away)}
 
-    def at(z: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal used, norm
         used += 1
         new, gradient = loss(placed(z))
-        others = tree.ravel(gradient["likelihood"])[0] * beside
-        pulled = np.concatenate([np.asarray(_pulled(metric, gradient["network"]), float), np.asarray(others, float)])
+        others = tree.ravel(gradient["likelihood"])[0] * flat_scales
+        pulled = np.concatenate([np.asarray(_whitened(metric, gradient["network"]), float), np.asarray(others, float)])
         norm = float(np.linalg.norm(pulled))
         if math.isfinite(new) and math.isfinite(norm):
             return new, pulled
-        return abs(value) + _FAR, np.zeros_like(pulled)  # no number: the line search turns back
+        return abs(value) + _FAR, np.zeros_like(pulled)  # not finite: the line search turns back
 
-    def look(intermediate_result: object) -> None:
+    def stop_at_aim(intermediate_result: object) -> None:
         if norm < _AIM:
             raise StopIteration
 
     options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
-    start = np.zeros(weights + beside.size)
-    found: Any = minimize(at, start, jac=True, method="L-BFGS-B", callback=look, options=options)
-    z, (reached, pulled) = found.x, at(found.x)
-    # Near the mode the loss no longer tells points apart, in single precision, and the gradient still does.
+    start = np.zeros(weights + flat_scales.size)
+    result: Any = minimize(
+        value_and_gradient, start, jac=True, method="L-BFGS-B", callback=stop_at_aim, options=options
+    )
+    z, (best_value, pulled) = result.x, value_and_gradient(result.x)
+    # Near the mode the loss cannot distinguish points in single precision, but the gradient can.
     while used < evaluations and np.linalg.norm(pulled) > _AIM:
-        other, slope_there = at(z - pulled)
-        if not (norm < _SHORTER * np.linalg.norm(pulled) and other <= reached + LARGEST_RESIDUAL):
+        other, slope_there = value_and_gradient(z - pulled)
+        if not (norm < _SHORTER * np.linalg.norm(pulled) and other <= best_value + LARGEST_RESIDUAL):
             break
-        z, reached, pulled = z - pulled, other, slope_there
-    if not reached <= value + LARGEST_RESIDUAL:  # rounding aside no worse than before
-        z, reached = start, value
-    return placed(z), used, value - reached
+        z, best_value, pulled = z - pulled, other, slope_there
+    if not best_value <= value + LARGEST_RESIDUAL:  # no worse than before, up to rounding
+        z, best_value = start, value
+    return placed(z), used, value - best_value
 
 
 def _noise_step(
     mode: LaplaceFit, objective: Objective, metric: OperatorTree, gradient: Params, determined: float | None
 ) -> tuple[Params, float]:
-    """Returns the step of the dispersions, zeros where they stay, and the square of how far they are, in nats."""
+    """Returns the step of the dispersions, zero if they do not move, and its squared length in nats."""
     model, dispersion = objective.model, mode.params["likelihood"]
     stays = jax.tree.map(jnp.zeros_like, dispersion)
     if not jax.tree.leaves(dispersion):
         return dispersion, 0.0
-    step, squared, known = _scored(mode, objective, metric, gradient, determined)
+    step, squared, reliable = _fisher_scoring(mode, objective, metric, gradient, determined)
     if not model.quadratic:  # they moved with the weights
         return stays, float(squared)
-    if bool(known):
+    if bool(reliable):
         return step, float(squared)
     factor = noise_factor(mode, objective)
     if factor == 1.0:
@@ -498,21 +502,23 @@ def _noise_step(
 
 
 @jax.jit
-def _scored(
-    mode: LaplaceFit, objective: Objective, metric: OperatorTree, gradient: Params, given: Numeric | None
+def _fisher_scoring(
+    mode: LaplaceFit, objective: Objective, metric: OperatorTree, gradient: Params, given_determined: Numeric | None
 ) -> tuple[Params, Array, Array]:
-    """Returns a step of Fisher scoring, κ ḡ²/I, and whether it is to be taken."""
-    # It is where γ is given, or where half of what was observed is left for the noise.
+    """Returns a step of Fisher scoring, κ ḡ²/I, and whether to take it."""
+    # It is taken if γ is given, or if half of the observations are left for the noise.
     model, dispersion = objective.model, mode.params["likelihood"]
     mean = mode.params["network"]
     numbers, observed = tree.dimension(dispersion), mode.observed * mode.misfit.size
     determined, rows = jnp.zeros(()), objective.data_size * objective.likelihood_power
     if model.quadratic:
-        own = well_determined(metric, objective, mean)
-        determined = own if given is None else jnp.asarray(given, own.dtype)
+        of_precision = well_determined(metric, objective, mean)
+        determined = of_precision if given_determined is None else jnp.asarray(given_determined, of_precision.dtype)
         rows = observed / numbers
     information = tree.scale(model.dispersion_information(dispersion), rows / objective.temperature)
-    off = jax.tree.map(lambda g: g - (determined / numbers).astype(g.dtype), gradient)
-    step = jax.tree.map(lambda g, i: -jnp.clip(g / i, -_LONGEST_NOISE_STEP, _LONGEST_NOISE_STEP), off, information)
-    squared = tree.dot(off, jax.tree.map(jnp.divide, off, information))
-    return step, squared, (determined <= observed / 2) | (given is not None)
+    noise_gradient = jax.tree.map(lambda g: g - (determined / numbers).astype(g.dtype), gradient)
+    step = jax.tree.map(
+        lambda g, i: -jnp.clip(g / i, -_LONGEST_NOISE_STEP, _LONGEST_NOISE_STEP), noise_gradient, information
+    )
+    squared = tree.dot(noise_gradient, jax.tree.map(jnp.divide, noise_gradient, information))
+    return step, squared, (determined <= observed / 2) | (given_determined is not None)

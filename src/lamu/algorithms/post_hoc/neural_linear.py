@@ -1,4 +1,4 @@
-"""The neural linear model: exact conjugate regression on learned features, its noise unknown too."""
+"""The neural linear model: exact conjugate regression on learned features, with unknown noise."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from lamu.typing import Array, Belief, Data, Number, OperatorTree, Params, Rando
 
 __all__ = ["NeuralLinear", "absorb", "neural_linear"]
 
-_ROWS = 1024  # of a pass over the data, at a time
+_ROWS = 1024  # rows at a time in a pass over the data
 
 
 @record
 class NeuralLinear(Wrapper):
-    """The algorithm that `neural_linear` makes."""
+    """Algorithm of `neural_linear`."""
 
-    base: Algorithm  # the algorithm that finds the features
-    prior_rows: Number = 1.0  # how many rows the prior of the noise is worth
+    base: Algorithm  # the algorithm that learns the features
+    prior_rows: Number = 1.0  # number of rows that the noise's prior is worth
 
     @property
     def traits(self) -> Traits:
-        # Those of what finds the features.
+        # Those of the feature learner.
         return replace(self.base.traits, needs_data_pass=True, linearises=True)
 
     @property
@@ -51,7 +51,7 @@ class NeuralLinear(Wrapper):
         return Choices("Normal-Gamma an output, last layer", "Exact", "none needed", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
-        # Returns the first state of what finds the features.
+        # Returns the first state of the feature learner.
         likelihood = objective.model.likelihood
         if not likelihood.quadratic or set(likelihood.init(batch.y)) != {"log_scale"}:
             name = likelihood.name
@@ -64,18 +64,18 @@ class NeuralLinear(Wrapper):
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the exact posterior of head and noise given the features, after one pass over the data.
         point = self.base.posterior(key, state, objective, data, trace)
-        model, above = HeadWeights().select(supervised(objective.model), point)
-        head = above.mean["network"]
+        model, head_point = HeadWeights().select(supervised(objective.model), point)
+        head = head_point.mean["network"]
         dispersions: Params | None = None
         if is_pretrained(objective.model, point, data) and objective.model.start is None:
-            dispersions = dispersions_around(point, objective, data)  # what the point has is of the targets alone
+            dispersions = dispersions_around(point, objective, data)  # the point's are from the targets only
         noise = jnp.exp(2 * (dispersions or point.mean["likelihood"])["log_scale"])
         require_head(model, head, point.network_state, data.example(1).x, noise.shape[0], "neural_linear()")
-        known = independent_normal(model.free_prior, head)
-        if known is None:
+        prior_moments = independent_normal(model.free_prior, head)
+        if prior_moments is None:
             name = type(model.prior).__name__
             raise TypeError(f"neural_linear() needs independent normal weights, not {name}; give Normal(scale)")
-        mean, delta = known
+        mean, delta = prior_moments
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(head)):
             head = mean
         sums, rest = _totals(replace(objective, model=model), head, point.network_state, data)
@@ -99,37 +99,37 @@ class NeuralLinear(Wrapper):
 
 @recipe("Snoek et al. 2015; Riquelme et al. 2018")
 def neural_linear(optimizer: Algorithm | None = None, prior_rows: Number = 1.0) -> NeuralLinear:
-    r"""The neural linear model: features by any optimiser, and above them Bayesian regression with unknown noise.
+    r"""The neural linear model: features by any optimiser, and Bayesian regression with unknown noise on them.
 
-    With \(\phi(x)\) the features at the mode, the bias's one among them, and for each output
+    With \(\phi(x)\) the features at the mode, including the bias's one, and for each output
 
     \[ y = w^\top \phi(x) + \varepsilon, \quad \varepsilon \sim N(0, 1/\tau), \qquad
        \tau \sim \mathrm{Gamma}\big(\tfrac r2, \tfrac r2 \hat\sigma^2\big), \quad
        w \mid \tau \sim N\big(m_0, (\tau \hat\sigma^2 \delta)^{-1}\big) \]
 
     the posterior is exact: \(\lambda \leftarrow \lambda_0 + \sum_i w_i t(x_i, y_i) / T\) of the Normal–Gamma family,
-    and the prediction is Student's t in closed form. Where \(\tau = 1/\hat\sigma^2\) its belief about w is that of
-    `last_layer`, which knows the noise; here the noise is uncertain too, which tells where rows are few. After the
-    steps that find the mode one pass over the data without a gradient, and one factorisation an output.
-    `lamu.algorithms.post_hoc.neural_linear.absorb` takes in further rows, in closed form and without the old ones.
+    and the prediction is Student's t in closed form. At \(\tau = 1/\hat\sigma^2\) its belief about w is that of
+    `last_layer` with known noise; here the noise is uncertain too, which matters if rows are few. After the
+    steps that find the mode, one pass over the data without a gradient, and one factorisation an output.
+    `lamu.algorithms.post_hoc.neural_linear.absorb` adds further rows in closed form, without the old ones.
 
     Departures from the rule: the features are a point; the prior of the weights is in units of the noise, so that it is
-    conjugate, and \(\hat\sigma\), the noise at the mode, says what that unit is and where the prior of the noise lies
-    (it is worth r rows). Where the weights follow more than half of the rows, the mode's noise is near zero, and
-    \(\hat\sigma\) is what integrating over the noise gives.
+    conjugate, and \(\hat\sigma\), the noise at the mode, sets that unit and the location of the noise's prior
+    (it is worth r rows). If the weights follow more than half of the rows, the mode's noise is near zero, and
+    \(\hat\sigma\) comes from integrating over the noise.
 
     Args:
-        optimizer: the algorithm that finds the features, with a point posterior; `adam(Annealed(1e-2))` where None.
-        prior_rows: r, how many rows the mode's noise is worth.
+        optimizer: the algorithm that learns the features, with a point posterior; `adam(Annealed(1e-2))` where None.
+        prior_rows: r, the number of rows that the mode's noise is worth.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's; its belief is a
         `LinearNormalGamma`, and its `evidence` that of the head.
 
     Raises:
-        TypeError: for an `optimizer` that is no algorithm, and, when it runs, for a likelihood other than `Gaussian()`
-            with its noise unknown, a prior that is not normal, or a head that is no dense layer.
-        ValueError: for a worth that is not positive.
+        TypeError: if `optimizer` is not an algorithm, and, when it runs, for a likelihood other than `Gaussian()`
+            with unknown noise, a prior that is not normal, or a head that is not a dense layer.
+        ValueError: for `prior_rows` that are not positive.
 
     Source: Snoek et al. (2015); Riquelme, Tucker & Snoek (2018), section 3; Bishop (2006), section 3.3.
 
@@ -149,14 +149,14 @@ def neural_linear(optimizer: Algorithm | None = None, prior_rows: Number = 1.0) 
 def absorb(
     posterior: Posterior, data: Data, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Posterior:
-    r"""Returns a posterior of `neural_linear` after more rows, in closed form; the features stay as they are.
+    r"""Returns a posterior of `neural_linear` after more rows, in closed form; the features do not change.
 
     \[ \Lambda \leftarrow \Lambda + \tfrac1T \sum_i w_i \phi_i \phi_i^\top, \qquad
        \Lambda m \leftarrow \Lambda m + \tfrac1T \sum_i w_i y_i \phi_i \]
 
-    and the noise's shape and rate beside them: what the posterior would be had these rows been in the pass at its end,
-    in any order and any batches. One pass through the network and one factorisation an output; no gradient, and no row
-    from before is needed.
+    and likewise the noise's shape and rate: the posterior is as if these rows had been in the last pass,
+    in any order and any batches. One pass through the network and one factorisation an output; no gradient, and no
+    earlier rows.
 
     Args:
         posterior: of `neural_linear`.
@@ -165,7 +165,7 @@ def absorb(
         likelihood_power: the power of the likelihood with which it was fitted.
 
     Returns:
-        The posterior, its evidence that of all rows.
+        The posterior, with the evidence of all rows.
 
     Raises:
         TypeError: for a posterior with another belief.
@@ -200,7 +200,7 @@ def absorb(
 
 
 def _prior(mean: Params, delta: Params, noise: Array, prior_rows: Number) -> LinearNormalGamma:
-    """The conjugate prior: the model's own of the weights in units of the noise, and the noise worth some rows."""
+    """Returns the conjugate prior: the model's for the weights in units of the noise, and the noise worth some rows."""
     width, outputs = head_size(mean)
     rows = tree.ravel(delta)[0].reshape(width, outputs).T * noise[:, None]
     shape = jnp.full_like(noise, prior_rows / 2)
@@ -208,24 +208,24 @@ def _prior(mean: Params, delta: Params, noise: Array, prior_rows: Number) -> Lin
 
 
 def _cold(prior: LinearNormalGamma, temperature: Number) -> LinearNormalGamma:
-    """The prior to the power 1/T. It need not be a density: what rows make of it is one."""
+    """Returns the prior to the power 1/T. It need not be a density, as long as the posterior is one."""
     half = prior.root.shape[1] / 2
     shape = 1 - half + (prior.shape - 1 + half) / temperature
     return LinearNormalGamma(prior.location, prior.root / temperature**0.5, shape, prior.rate / temperature)
 
 
 def _unit(noise: Array, head: tuple[Params, Params, Params], sums: tuple[Array, ...], temperature: Number) -> Array:
-    """Returns the noise in whose units the priors are: the mode's, if weights do not follow more than half the rows."""
-    # Elsewhere the mode's noise is near zero, and the noise is integrated over, as `lamu.regression` does.
+    """Returns the noise that is the priors' unit: the mode's, if weights do not follow more than half the rows."""
+    # Otherwise the mode's noise is near zero, and the noise is integrated over, as in `lamu.regression`.
     parts = [np.asarray(as_matrix(part, head_size(part))[0], float) for part in head]
     gram, cross, squares, weight = (np.asarray(part, float) * float(temperature) for part in sums)
     units = []
-    for k, own in enumerate(np.asarray(noise, float)):
+    for k, mode_noise in enumerate(np.asarray(noise, float)):
         mean, deviation, around = parts[0][:, k], parts[1][:, k] ** -0.5, parts[2][:, k]
         curvature, basis = np.linalg.eigh(deviation[:, None] * gram * deviation)
         curvature = np.maximum(curvature, 0.0)
-        if np.sum(curvature / (curvature + own)) <= weight / 2:  # NaN is not
-            units.append(own)
+        if np.sum(curvature / (curvature + mode_noise)) <= weight / 2:  # NaN is not
+            units.append(mode_noise)
             continue
         rows = Directions(
             curvature,
@@ -236,13 +236,13 @@ def _unit(noise: Array, head: tuple[Params, Params, Params], sums: tuple[Array, 
             np.ones(len(curvature)),
             np.zeros(len(curvature), bool),
         )
-        found = integrate_noise(rows, lambda log_noise: -(log_noise**2) / 18)
-        units.append(found.rate / found.shape)
+        belief = integrate_noise(rows, lambda log_noise: -(log_noise**2) / 18)
+        units.append(belief.rate / belief.shape)
     return jnp.asarray(np.array(units), noise.dtype)
 
 
 def _totals(objective: Objective, head: Params, network_state: State, data: Data) -> tuple[OperatorTree, Array]:
-    """Returns the sums over rows that the belief takes in, and the part of their density that depends on no weight."""
+    """Returns the sums over rows for the belief, and the part of their log density that is free of the weights."""
     total: OperatorTree = None
     for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
         part = batch.count, _sums(objective, head, network_state, batch)
@@ -255,18 +255,18 @@ def _totals(objective: Objective, head: Params, network_state: State, data: Data
 
 @jax.jit
 def _sums(objective: Objective, head: Params, network_state: State, batch: Batch) -> tuple[Array, ...]:
-    """Returns the sums over rows that the belief takes in, and the log density's part that depends on no weight."""
+    """Returns the batch's sums for the belief, and the part of its log density that is free of the weights."""
     model = supervised(objective.model)
     f, phi = head_features(model, head, network_state, batch.x)
     f = with_offset(f, batch.offset)
     plain = {"log_scale": jnp.zeros(f.shape[1], f.dtype)}
     log_prob = lambda f: model.likelihood.log_prob(plain, f, batch.y)
-    # Of a normal density of unit variance the slope is the residual, in the units in which the weights are.
+    # The derivative of a normal log density of unit variance is the residual, in the units of the weights.
     residual = jax.grad(lambda f: jnp.sum(log_prob(f)))(f)
     share = objective.likelihood_power / objective.temperature
     rest = log_prob(f) + jnp.sum(residual**2, axis=1) / 2
     weight = (share * batch.mask * batch.weight).astype(f.dtype)
-    # A row that counts nothing may hold anything, and NaN times zero would still be NaN.
+    # A row of weight zero may hold any value, and NaN times zero would still be NaN.
     phi = jnp.where(weight[:, None] > 0, phi, jnp.zeros_like(phi))
     residual = jnp.where(weight[:, None] > 0, residual, jnp.zeros_like(residual))
     weighted = phi.T * weight[None]

@@ -1,4 +1,4 @@
-"""Online Laplace: training with prior scales and noise that the log evidence updates every few epochs."""
+"""Online Laplace: training with prior scales and noise that maximise the log evidence, updated every few epochs."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ _LARGEST_DENSE = 1024  # weights: a step on the evidence factors the matrix
 
 @record
 class OnlineState:
-    """What the next step needs."""
+    """State carried between steps."""
 
-    inner: State  # the state of what finds the mode
+    inner: State  # the state of the mode finder
     log_precision: Params  # the logarithms of the prior's precisions, a tree that is a prefix of the weights
-    dispersion: Params  # the Gaussian noise, which the evidence moves; nothing where the likelihood has none
-    memory: State  # the memory of Adam, which moves both
+    dispersion: Params  # the Gaussian noise, updated by the evidence; empty if the likelihood has none
+    memory: State  # Adam's state, for both
     rows: Array  # the rows seen since the last update; negative in the burn-in
-    sums: RowSums  # what the rows of the period's last epoch add up to; until the next one those of the period before
-    closed: Array  # whether the sums are of a period that has ended
-    updates: Array  # how many updates there were
+    sums: RowSums  # sums over the rows of the period's last epoch; until the next one those of the period before
+    closed: Array  # whether the sums are of a finished period
+    updates: Array  # number of updates so far
 
 
 @record
 class OnlineLaplace(Wrapper):
-    """The algorithm that `online_laplace` makes."""
+    """Algorithm of `online_laplace`."""
 
     base: Algorithm  # the algorithm that finds the mode
     scales: PriorScales  # which weights share a scale of the prior
-    structure: StructureLike | None = static(default=None)  # of the curvature; None where the weights' number decides
+    structure: StructureLike | None = static(default=None)  # of the curvature; None for a default by size
     curvature: Any = None  # the choice of curvature; None for the Gauss–Newton matrix
     burn_in: Number = 5.0  # epochs before the first period
     evidence_update_period: Number = 5.0  # epochs between updates by the evidence
@@ -69,7 +69,7 @@ class OnlineLaplace(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        # Those of what finds the mode; it chooses the scales of the prior by itself.
+        # Those of the mode finder; the scales of the prior are chosen here.
         return replace(self.base.traits, chooses_prior_scale=True, needs_data_pass=True)
 
     @property
@@ -81,11 +81,11 @@ class OnlineLaplace(Wrapper):
         return Choices(f"Gaussian, {name} precision", "Delta", curvature, departures=departures)
 
     def inner(self, state: OnlineState) -> State:
-        # Returns the state of what finds the mode.
+        # Returns the state of the mode finder.
         return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> OnlineState:
-        # Returns the first state of what finds the mode, under the model's own prior and first noise.
+        # Returns the first state of the mode finder, under the model's own prior and initial noise.
         prior = objective.model.prior
         if not isinstance(prior, Normal | LearnedNormal | LayerwiseNormal):
             raise TypeError(
@@ -96,8 +96,8 @@ class OnlineLaplace(Wrapper):
         log_precision = self.scales.start(prior.gaussian(params["network"]).precision.diagonal(params["network"]))
         dispersion = params["likelihood"] if objective.model.likelihood.quadratic else {}
         under = self._under(objective, log_precision, dispersion)
-        held = {"network": params["network"], "likelihood": {} if dispersion else params["likelihood"]}
-        measure = lambda key: self._measured(key, under, held, network_state, batch)
+        fixed = {"network": params["network"], "likelihood": {} if dispersion else params["likelihood"]}
+        measure = lambda key: self._measured(key, under, fixed, network_state, batch)
         shapes = jax.eval_shape(measure, key)
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         dtype = sums.rows.dtype
@@ -113,44 +113,44 @@ class OnlineLaplace(Wrapper):
         )
 
     def step(self, key: RandomKey, state: OnlineState, batch: Batch, objective: Objective) -> tuple[OnlineState, Info]:
-        # Returns the state after a step of what finds the mode, and after an update where a period ends.
+        # Returns the state after a step of the mode finder, and after an update at the end of a period.
         step_key, curvature_key = jax.random.split(key)
         under = self._under(objective, state.log_precision, state.dispersion)
         inner, info = self.base.step(step_key, state.inner, batch, under)
         epoch = jnp.asarray(objective.data_size, state.rows.dtype)
         point = self._point(step_key, state.inner, under)
 
-        def looked_at() -> tuple[RowSums, Array]:
+        def with_curvature() -> tuple[RowSums, Array]:
             measured = self._measured(curvature_key, under, point.mean, point.network_state, batch)
-            before = jax.tree.map(lambda leaf: jnp.where(state.closed, jnp.zeros_like(leaf), leaf), state.sums)
-            return before.add(measured), jnp.zeros_like(state.closed)
+            earlier = jax.tree.map(lambda leaf: jnp.where(state.closed, jnp.zeros_like(leaf), leaf), state.sums)
+            return earlier.add(measured), jnp.zeros_like(state.closed)
 
-        # Only the last epoch of a period is looked at: it costs as much as a few steps, and old curvature is stale.
+        # Curvature only in the last epoch of a period: it costs as much as a few steps, and old curvature is stale.
         last = state.rows >= (self.evidence_update_period - 1) * epoch
-        sums, closed = jax.lax.cond(last, looked_at, lambda: (state.sums, state.closed))
+        sums, closed = jax.lax.cond(last, with_curvature, lambda: (state.sums, state.closed))
         rows = state.rows + batch.count.astype(state.rows.dtype)
         params = self._point(step_key, inner, under).mean
-        ended = rows >= self.evidence_update_period * epoch
-        moved = jax.lax.cond(
-            ended,
+        period_ended = rows >= self.evidence_update_period * epoch
+        updated = jax.lax.cond(
+            period_ended,
             lambda: self._updated(state, sums, params, objective),
             lambda: (state.log_precision, state.dispersion, state.memory),
         )
-        rows = jnp.where(ended, rows - self.evidence_update_period * epoch, rows)
+        rows = jnp.where(period_ended, rows - self.evidence_update_period * epoch, rows)
         new = OnlineState(
             inner=inner,
-            log_precision=moved[0],
-            dispersion=moved[1],
-            memory=moved[2],
+            log_precision=updated[0],
+            dispersion=updated[1],
+            memory=updated[2],
             rows=rows,
             sums=sums,
-            closed=closed | ended,
-            updates=state.updates + ended.astype(jnp.int32),
+            closed=closed | period_ended,
+            updates=state.updates + period_ended.astype(jnp.int32),
         )
         return new, info
 
     def preview(self, key: RandomKey, state: OnlineState, objective: Objective) -> Posterior:
-        # Returns what the state predicts before the pass over the data: the point, under the prior so far.
+        # Returns the state's posterior before the pass over the data: the point, under the current prior.
         under = self._under(objective, state.log_precision, state.dispersion)
         point = self._point(key, state.inner, under)
         model = replace(under.model, likelihood=objective.model.likelihood)
@@ -159,7 +159,7 @@ class OnlineLaplace(Wrapper):
     def posterior(
         self, key: RandomKey, state: OnlineState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns Laplace's Gaussian under the prior and the noise that were learned, after one pass over the data.
+        # Returns Laplace's Gaussian under the learned prior and noise, after one pass over the data.
         #
         # Without data it has the curvature of the period's last epoch, which must have begun.
         if not int(state.updates):
@@ -179,7 +179,7 @@ class OnlineLaplace(Wrapper):
         return state.sums.finish(objective, point.mean, point.network_state).integrated(objective, key)
 
     def _structure(self, weights: Params, network_state: State) -> AnyStructure:
-        """The structure: where nothing is said the richest one that many weights can have."""
+        """Returns the structure: by default the richest one that fits the number of weights."""
         if self.structure is not None:
             return self.structure
         if tree.dimension(weights) <= _LARGEST_DENSE:
@@ -191,7 +191,7 @@ class OnlineLaplace(Wrapper):
         return AveragedGaussNewton() if self.curvature is None else self.curvature
 
     def _under(self, objective: Objective, log_precision: Params, dispersion: Params) -> Objective:
-        """The objective under a prior and, where the evidence moves it, a noise that are given."""
+        """Returns the objective under a given prior and, if the evidence updates it, a given noise."""
         model = objective.model
         prior: Any = prior_of(log_precision, getattr(model.prior, "loc", 0.0))
         likelihood: Any = FixedDispersion(model.likelihood, dispersion) if dispersion else model.likelihood
@@ -210,7 +210,7 @@ class OnlineLaplace(Wrapper):
         return {"likelihood": state.dispersion or point.mean["likelihood"]}
 
     def _no_factor(self, sums: RowSums, dispersion: Params) -> Any:
-        """The logarithms of no change of the noise, one an output; None where the noise is not the evidence's."""
+        """Returns zero logarithms of the noise's factors, one for each output; None if it is not updated."""
         return jnp.zeros_like(sums.misfit) if dispersion else None
 
     def _adam(self) -> Optimizer:
@@ -219,29 +219,29 @@ class OnlineLaplace(Wrapper):
         return optax.adam(self.rate)
 
     def _updated(self, state: OnlineState, sums: RowSums, params: Params, objective: Objective) -> State:
-        """The prior, the noise and Adam's memory after steps on the evidence with the parameters held."""
+        """Returns the prior, the noise and Adam's state after steps on the evidence at fixed parameters."""
         under = self._under(objective, state.log_precision, state.dispersion)
         fit = sums.finish(under, params, {})
         optimiser = self._adam()
 
-        def loss(at: Params) -> Array:
-            precision, noise = jax.tree.map(jnp.exp, at)
+        def loss(logs: Params) -> Array:
+            precision, noise = jax.tree.map(jnp.exp, logs)
             return -fit.log_evidence(under, precision, noise)
 
         def body(carry: State, _: None) -> tuple[State, None]:
-            at, memory = carry
-            gradient = jax.grad(loss)(at)
+            logs, memory = carry
+            gradient = jax.grad(loss)(logs)
             with lenient():
-                step, new_memory = optimiser.update(gradient, memory, at)
-            new = jax.tree.map(lambda leaf, by: leaf + by.astype(leaf.dtype), at, step)
+                step, new_memory = optimiser.update(gradient, memory, logs)
+            new = jax.tree.map(lambda leaf, by: leaf + by.astype(leaf.dtype), logs, step)
             new = (jax.tree.map(lambda leaf: jnp.clip(leaf, -_LARGEST, _LARGEST), new[0]), new[1])
-            # A matrix that is singular to rounding has no gradient; the prior then stays.
-            sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((gradient, new))]))
-            return jax.tree.map(lambda a, b: jnp.where(sound, a, b), (new, new_memory), carry), None
+            # A matrix that is singular to rounding has no gradient; the prior then does not change.
+            finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((gradient, new))]))
+            return jax.tree.map(lambda a, b: jnp.where(finite, a, b), (new, new_memory), carry), None
 
         start = (state.log_precision, self._no_factor(sums, state.dispersion))
-        (found, memory), _ = jax.lax.scan(body, (start, state.memory), None, length=self.updates)
-        log_precision, log_factor = found
+        (logs, memory), _ = jax.lax.scan(body, (start, state.memory), None, length=self.updates)
+        log_precision, log_factor = logs
         dispersion = state.dispersion
         if dispersion:
             likelihood: Any = objective.model.likelihood
@@ -260,40 +260,40 @@ def online_laplace(
     updates: int = 20,
     rate: Number = 0.1,
 ) -> OnlineLaplace:
-    r"""Training by the evidence: the scales of the prior and the Gaussian noise move while the mode is found.
+    r"""Training by the evidence: updates the scales of the prior and the Gaussian noise while the mode is found.
 
     The mode is found by any optimiser, \(m \leftarrow m - \rho \nabla \bar\ell_{\delta,\sigma}(m)\), under a prior
-    of precisions δ and a noise σ. At the end of every period some steps of Adam move their logarithms up the Laplace
-    evidence, with m and the curvature H of the period held:
+    of precisions δ and a noise σ. At the end of every period, some steps of Adam move their logarithms up the Laplace
+    evidence, with m and the period's curvature H fixed:
 
     \[ \log Z(\delta, \sigma) \approx -\frac{\ell_{\delta,\sigma}(m)}{T} + \frac{D}{2} \log 2\pi
        - \frac12 \log\det \frac1T \big( H_\sigma + \operatorname{diag}(\delta) \big), \qquad
        H_\sigma = p \sum_i w_i J_i^\top \Lambda_i J_i \]
 
-    so that no rows need to be set aside. The posterior is that of `laplace` under the prior that was learned
-    (`posterior.model.prior`, a `LayerwiseNormal`), of the same structure: L-BFGS finds the mode from where the steps
-    end, of classes the curvature is averaged over the belief, and `evidence`, where a mode is found, compares models.
+    so that no validation rows are needed. The posterior is that of `laplace` under the learned prior
+    (`posterior.model.prior`, a `LayerwiseNormal`), of the same structure: L-BFGS finds the mode from the last
+    step, for classes the curvature is averaged over the belief, and `evidence`, if a mode is found, compares models.
     Prediction is linearised.
 
-    A step costs the gradient of what finds the mode; those of a period's last epoch cost a curvature more (for
+    A step costs the mode finder's gradient; those of a period's last epoch also cost a curvature (for
     Kronecker factors a backward pass an output). An update costs one eigendecomposition a factor, or, for a full
     matrix, `updates` factorisations. Under `jax.vmap` both branches run at every step.
 
-    Departures from the rule: the Gauss–Newton matrix for the Hessian, and of that the structure; its sums are over the
-    minibatches of the last epoch of the period, taken while the weights moved, and Kronecker factors are averaged each
-    by itself; prior and noise are points, moved by the evidence at weights that need not be its mode; where there are
-    several outputs the effective weights are shared evenly among their noises. Dispersions of other likelihoods than
+    Departures from the rule: the Gauss–Newton matrix for the Hessian, with the given structure; its sums are over the
+    minibatches of the last epoch of the period, taken while the weights moved, and Kronecker factors are averaged
+    separately; prior and noise are points, updated by the evidence at weights that need not be its mode; with
+    several outputs the effective weights are shared evenly among their noises. Dispersions of likelihoods other than
     the Gaussian are learned with the mode. Logarithms of precisions stay within ±13.8 (scales from 0.001 to 1,000).
 
     Args:
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
-        scales: which weights share a scale: `ScalePerLayer()` where none is given, `OneScale()`, or `ScalePerWeight()`.
-        structure: of the curvature: `Dense`, `KroneckerFactored()` or `Diagonal`. Where none is given
-            dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
-            statistics or every weight a scale of its own. Kronecker factors are cheap, and on small regressions asked
-            for narrower priors than the full matrix.
-        curvature: what stands for the Hessian, of `lamu.objective.curvature`, as in `laplace`: the Gauss–Newton matrix
-            where none is given, of classes averaged at the end; `SampledGaussNewton()` is for many classes.
+        scales: which weights share a scale: `ScalePerLayer()` where None, `OneScale()`, or `ScalePerWeight()`.
+        structure: of the curvature: `Dense`, `KroneckerFactored()` or `Diagonal`. By default
+            dense up to 1,024 weights, and above Kronecker factors, or the diagonal if the network has batch
+            statistics or every weight a scale of its own. Kronecker factors are cheap, and on small regressions
+            preferred narrower priors than the full matrix.
+        curvature: the estimate of the Hessian, of `lamu.objective.curvature`, as in `laplace`: the Gauss–Newton matrix
+            where None, for classes averaged at the end; `SampledGaussNewton()` is for many classes.
         burn_in: epochs under the model's own prior, before the first period's last epoch.
         evidence_update_period: epochs between updates by the evidence, one or more.
         updates: steps on the evidence at the end of a period.
@@ -303,10 +303,10 @@ def online_laplace(
         The algorithm. Its posterior is the Gaussian, with `evidence`.
 
     Raises:
-        TypeError: for an `optimizer` that is no algorithm, `scales` that are none, and, when it runs, a prior that is
-            not normal.
-        ValueError: for a scale a weight under Kronecker factors, which hold one a layer, and for numbers that make no
-            schedule.
+        TypeError: if `optimizer` is not an algorithm, or `scales` not a choice of scales, and, when it runs, for a
+            prior that is not normal.
+        ValueError: for a scale per weight under Kronecker factors, which have one per layer, and for invalid numbers of
+            the schedule.
 
     Source: Immer, Bauer, Fortuin, Rätsch & Khan (2021), algorithm 1; MacKay (1992).
 

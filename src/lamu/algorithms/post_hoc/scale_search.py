@@ -51,10 +51,10 @@ __all__ = [
 
 @runtime_checkable
 class PriorScales(Protocol):
-    """Which weights share a scale."""
+    """Protocol of a choice of which weights share a scale."""
 
     def start(self, precision: Params) -> Params:
-        """Returns the logarithms of the precisions to begin with, a tree that is a prefix of the weights."""
+        """Returns the logarithms of the initial precisions, a tree that is a prefix of the weights."""
         ...
 
 
@@ -76,7 +76,7 @@ class OneScale:
 
 @record
 class ScalePerLayer:
-    r"""One precision \(\delta_l\) a layer: a kernel and its bias share one. Automatic relevance of layers.
+    r"""One precision \(\delta_l\) a layer, shared by kernel and bias: automatic relevance of layers.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -116,9 +116,9 @@ def _mean_log(precision: Params) -> Array:
 
 
 class Hoisted:
-    """A function `(numbers, held)` for values of `held` that stay, in two compiled programs."""
+    """A function `(numbers, held)` as two compiled programs: one for fixed values `held`, one for the numbers."""
 
-    # The first one runs once, and leaves every value that the second one reads. The second one runs for every question.
+    # The first runs once, and returns every value that the second reads. The second runs for every evaluation.
 
     def __init__(self, function: Callable[..., tuple[PyTree, ...]], numbers: Sequence[PyTree], held: PyTree) -> None:
         leaves, structure = jax.tree.flatten(held)
@@ -129,7 +129,7 @@ class Hoisted:
         program = self._program = _Opened(flat, leaves, numbers)
         needed = {place for place in program.outputs if isinstance(place, int)}
         steps = []
-        for step in reversed(program.steps):  # what nobody reads is not computed
+        for step in reversed(program.steps):  # unused values are not computed
             if any(place in needed for place in step.writes):
                 steps.append(step)
                 needed.update(place for place in step.reads if place is not None)
@@ -156,11 +156,11 @@ class Hoisted:
 
     @property
     def bytes_kept(self) -> int:
-        """How many bytes `prepared` returns."""
+        """Number of bytes that `prepared` returns."""
         return memory.bytes_of([self._program.avals[place] for place in self._kept])
 
     def prepared(self, held: PyTree) -> list[PyTree]:
-        """Returns what `held` leaves for every question."""
+        """Returns the values that depend only on `held`."""
         return self._prepare(jax.tree.leaves(held))
 
     def __call__(self, prepared: list[PyTree], numbers: Sequence[PyTree]) -> list[PyTree]:
@@ -169,7 +169,7 @@ class Hoisted:
 
 
 class _Opened(FlatJaxpr):
-    """The equations of a function, every call opened that depends on the numbers."""
+    """The equations of a function, with calls inlined that depend on the numbers."""
 
     def _opens(self, reads: Sequence[object]) -> bool:
         return any(isinstance(place, int) and self.depends(place) for place in reads)
@@ -179,34 +179,36 @@ class _Opened(FlatJaxpr):
 #
 # \[ S = \tfrac1T \, U (\Lambda + s^{-2} I)\, U^\top \]
 #
-# for every s. The network, its Jacobians in the basis U and the draws do not depend on s either, and are computed once
-# (`Hoisted`). A question then costs one product of these with \(D\) numbers.
+# for every s. The network, its Jacobians in the basis U and the samples do not depend on s either, and are computed
+# once (`Hoisted`). An evaluation then costs one product of these with \(D\) numbers.
 
 
-LOG_TEMPERATURES = np.linspace(-1.5, 2.5, 33)  # of the temperatures that a loss is asked at, where one is chosen
+LOG_TEMPERATURES = np.linspace(-1.5, 2.5, 33)  # the temperatures at which a loss is evaluated, if one is chosen
 
 _RULES = (Linearised, LinearisedMarginal, Probit, LaplaceBridge)
 
 
 @dataclass(frozen=True)
 class ScaleSearch:
-    """Evidence and loss of a mode under a scale of its prior, and a factor of its noise."""
+    """Evidence and loss of a mode as functions of its prior's scale and a factor of its noise."""
 
-    of: Hoisted  # the function of the numbers that a scale changes, compiled
-    prepared: list[PyTree]  # what every question has in common, one for each batch of rows
-    moving: list[int]  # the numbers of the objective's leaves that a scale changes
-    weight: float | None  # the rows that were set aside, by their weights; None where the loss is not theirs
+    of: Hoisted  # the compiled function of the numbers that a scale changes
+    prepared: list[PyTree]  # values shared by all evaluations, one for each batch of rows
+    moving: list[int]  # indices of the objective's leaves that a scale changes
+    weight: float | None  # the validation rows' total weight; None if the loss is not theirs
 
     def __call__(self, objective: Objective, factor: float) -> tuple[float, PyTree]:
-        """Returns the evidence, and what is to be small: rows' negative log density, or minus bound or evidence."""
-        # Where a temperature is chosen, the negative log density is an array, one for each of `LOG_TEMPERATURES`.
+        """Returns the evidence, and the loss: rows' negative log density, or minus bound or evidence."""
+        # If a temperature is chosen, the negative log density is an array, one for each of `LOG_TEMPERATURES`.
         leaves = jax.tree.leaves(objective)
         numbers = [factor, *(leaves[place] for place in self.moving)]
-        found = [[np.asarray(value, float) for value in self.of(each, numbers)] for each in self.prepared]
-        evidence = float(found[0][0])
+        values = [
+            [np.asarray(value, float) for value in self.of(batch_values, numbers)] for batch_values in self.prepared
+        ]
+        evidence = float(values[0][0])
         if self.weight is None:
-            return evidence, -float(found[0][1])
-        loss = -sum(each[1] for each in found) / self.weight
+            return evidence, -float(values[0][1])
+        loss = -sum(batch_values[1] for batch_values in values) / self.weight
         return evidence, loss if np.ndim(loss) else float(loss)
 
 
@@ -223,7 +225,7 @@ def scale_search(
     samples: int,
     rows: int,
 ) -> ScaleSearch | None:
-    """Returns a mode's evidence and loss as a function of its prior's scale; None where there is no such short way."""
+    """Returns evidence and loss at a mode as a function of the prior's scale; None if they cannot be compiled so."""
     objective, other = objectives
     if isinstance(mode.curvature, MatrixFree):
         return None
@@ -231,7 +233,7 @@ def scale_search(
     batches: list[PyTree] = [around]
     if held_out is not None:
         if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
-            return None  # one's own rule need not be compiled
+            return None  # a custom rule may not compile
         outputs = rule.base if isinstance(rule, Probit | LaplaceBridge) else rule
         marginal = isinstance(outputs, LinearisedMarginal)
         batches = batches_that_fit(mode, objective, held_out, min(held_out.count, rows), marginal)
@@ -239,15 +241,15 @@ def scale_search(
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
     moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
 
-    def asked(numbers: list[PyTree], held: PyTree) -> tuple[PyTree, PyTree]:
+    def evidence_and_loss(numbers: list[PyTree], held: PyTree) -> tuple[PyTree, PyTree]:
         mode, leaves, rule, key, batch = held
-        moved = dict(zip(moving, numbers[1:], strict=True))
-        under = jax.tree.unflatten(structure, [moved.get(place, leaf) for place, leaf in enumerate(leaves)])
+        moving_leaves = dict(zip(moving, numbers[1:], strict=True))
+        under = jax.tree.unflatten(structure, [moving_leaves.get(place, leaf) for place, leaf in enumerate(leaves)])
         mode = mode.scale_noise(under, numbers[0]) if noisy else mode
         posterior = mode.posterior(under, key)
         if held_out is not None:
             chosen, again = rule or posterior.rule, jax.random.clone(key)
-            # Draws of the weights are of the eigenbasis here, and of a Cholesky factor in the posterior.
+            # Samples of the weights use the eigenbasis here, and a Cholesky factor in the posterior.
             prepare = chosen.prepare_covariances if isinstance(chosen, OutputsRule) else chosen.prepare
             ready = prepare(under.model, posterior.belief, mode.network_state, samples, again)
             if tempered:
@@ -256,29 +258,31 @@ def scale_search(
         return posterior.evidence, posterior.evidence if batch is None else bound(mode, under, batch, key)
 
     held = [(mode, leaves, rule, key, batch) for batch in batches]
-    search = Hoisted(asked, [1.0, *(leaves[place] for place in moving)], held[0])
+    search = Hoisted(evidence_and_loss, [1.0, *(leaves[place] for place in moving)], held[0])
     if search.bytes_kept * len(held) > memory.limit() // 4:
         return None
     weight = None if held_out is None else math.fsum(map(counted_weight, batches))
-    return ScaleSearch(search, [search.prepared(each) for each in held], moving, weight)
+    return ScaleSearch(search, [search.prepared(held_values) for held_values in held], moving, weight)
 
 
 def tempered_total(ready: PyTree, batch: Batch) -> Array:
     """Returns the log density of a batch at each of `LOG_TEMPERATURES`; the outputs are computed once."""
-    at = lambda log_temperature: replace(ready, temperature=jnp.exp(log_temperature)).at(batch.x, batch.offset)
-    return jax.vmap(lambda each: batch.total(at(each).log_prob(batch.y)))(jnp.asarray(LOG_TEMPERATURES))
+    predictive_at = lambda log_temperature: replace(ready, temperature=jnp.exp(log_temperature)).at(
+        batch.x, batch.offset
+    )
+    return jax.vmap(lambda log_t: batch.total(predictive_at(log_t).log_prob(batch.y)))(jnp.asarray(LOG_TEMPERATURES))
 
 
 def counted_weight(batch: Batch) -> float:
-    """Returns the sum of the weights of a batch's real rows; padding has none."""
+    """Returns the sum of the weights of a batch's real rows, without padding."""
     return float(np.sum(np.asarray(batch.weight) * np.asarray(batch.mask)))
 
 
 def batches_that_fit(
     mode: LaplaceFit, objective: Objective, held_out: Arrays, count: int, marginal: bool
 ) -> list[Batch]:
-    """Returns the first rows, in batches of one shape for which there is room."""
-    # By shapes alone: a precision that is made operation by operation is a program for each of them.
+    """Returns the first rows, in batches of one shape that fit in memory."""
+    # By shapes only: a precision computed outside jit compiles a program for each operation.
     weights = jax.eval_shape(lambda mode: Gaussian(mode.params["network"], mode.precision(objective)), mode)
     parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
     taken = bytes_of_a_row(*parts, marginal)
@@ -286,14 +290,14 @@ def batches_that_fit(
     if count <= most:
         return [held_out.example(count)]
     size = -(-count // -(-count // most))
-    if count < held_out.count:  # of more rows than are asked for the batches must end where these do
-        size = next(each for each in range(size, 0, -1) if count % each == 0)
+    if count < held_out.count:  # the batches must end at a row count of the request
+        size = next(divisor for divisor in range(size, 0, -1) if count % divisor == 0)
     return list(islice(held_out.batches(size), -(-count // size)))
 
 
 @compiled_once()
 def _in_eigenbasis(curvature: OperatorTree) -> OperatorTree:
-    """The curvature with every matrix decomposed."""
+    """Returns the curvature with every matrix decomposed."""
     if isinstance(curvature, Dense):
         return DenseEigen.of(curvature)
     if isinstance(curvature, BlockDiagonal):

@@ -1,4 +1,4 @@
-"""A part of a network's weights, down to single ones: the others are constants, and the belief is about few numbers."""
+"""Subnetworks: a belief about some of a network's weights, down to single ones, with the others fixed."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ __all__ = [
 
 
 class WeightsChoice:
-    """Base of choices of weights, as `laplace(weights=...)` takes them."""
+    """Base class for the choices of `laplace(weights=...)`."""
 
-    words: Any = ""  # what the table says of it, after "Gaussian, dense precision"
+    words: Any = ""  # its words in the table, after "Gaussian, dense precision"
     departures: tuple[str, ...] = ("other weights a point",)
 
     def patterns_of(self, model: Target) -> tuple[str, ...] | None:
-        """Returns path patterns of the chosen weights; None where they are other than whole leaves."""
+        """Returns path patterns of the chosen weights; None if they are not whole leaves."""
         return None
 
     def select(
         self, model: Any, point: Posterior, objective: Any = None, data: Data = None
     ) -> tuple[Target, Posterior]:
-        """Returns the model of the chosen weights, all others held at the point, and the point without those."""
+        """Returns the model of the chosen weights with all others fixed at the point, and their point."""
         patterns = self.patterns_of(model)
         return held_but(model, point, () if patterns is None else patterns)
 
@@ -88,7 +88,7 @@ class HeadWeights(WeightsChoice):
 
 @record
 class Matching(WeightsChoice):
-    """The weights whose path matches a pattern, leaf by leaf.
+    """The leaves of weights whose path matches a pattern.
 
     Attributes:
         patterns: path patterns below `network`, for instance `("layers/1/*",)`, or one of them.
@@ -112,7 +112,7 @@ class Matching(WeightsChoice):
 
     @property
     def words(self) -> str:
-        """The patterns."""
+        """The patterns, for the table."""
         return f", weights {' '.join(self.patterns)}"
 
     def patterns_of(self, model: Target) -> tuple[str, ...]:
@@ -126,32 +126,32 @@ class Matching(WeightsChoice):
 
 
 def held_but(model: Target, point: Posterior, patterns: tuple[str, ...]) -> tuple[Target, Posterior]:
-    """Returns the model with every weight frozen at the point that matches no pattern, and the point without those."""
+    """Returns the model with the weights that match no pattern frozen at the point, and the point without those."""
     weights = point.mean["network"]
-    held = [name for name in tree.paths(weights) if not any(tree.matches(name, pattern) for pattern in patterns)]
-    if not held:
+    frozen = [name for name in tree.paths(weights) if not any(tree.matches(name, pattern) for pattern in patterns)]
+    if not frozen:
         return model, point
-    free = tree.map_with_path(lambda name, leaf: None if name in held else leaf, weights)
+    free = tree.map_with_path(lambda name, leaf: None if name in frozen else leaf, weights)
     belief = Point({**point.mean, "network": free})
-    return model.freeze(point.mean, *held), replace(point, belief=belief)
+    return model.freeze(point.mean, *frozen), replace(point, belief=belief)
 
 
 # \[ f_S(\theta_S, x) = f(\theta_S, \hat\theta_{\bar S}, x) \]
 #
-# The k weights of largest variance under a diagonal belief are those whose choice loses least, where weights are taken
-# for independent (the Wasserstein distance between the two beliefs is then smallest).
+# The k weights of largest variance under a diagonal belief are the choice that loses least, if weights are
+# independent (it minimises the Wasserstein distance between the two beliefs).
 
 
 @record
 class Subnetwork(NetworkWrapper):
     """A network of which only some weights are parameters."""
 
-    # A leaf of which all weights are chosen keeps its shape; one of which some are is the vector of those; one of which
-    # none are is `None`.
+    # A leaf that is chosen whole keeps its shape; a leaf chosen in part is the vector of the chosen weights; any other
+    # is `None`.
 
     base: Network  # the network
     held: Params  # all of its weights, of which the chosen ones are overwritten
-    chosen: dict[str, Array]  # by path, the flat numbers of the chosen weights of leaves that are chosen in part
+    chosen: dict[str, Array]  # by path, the flat indices of the chosen weights of leaves that are chosen in part
     whole: tuple[str, ...] = static(default=())  # the paths of the leaves that are chosen whole
 
     @property
@@ -160,7 +160,7 @@ class Subnetwork(NetworkWrapper):
         return "*"
 
     def take(self, weights: Params) -> Params:
-        """Returns the chosen weights of all."""
+        """Returns the chosen weights."""
         leaves, structure = jax.tree.flatten(weights)
 
         def of(path: str, leaf: Array) -> Array | None:
@@ -171,7 +171,7 @@ class Subnetwork(NetworkWrapper):
         return structure.unflatten([of(path, leaf) for path, leaf in zip(tree.paths(weights), leaves, strict=True)])
 
     def put(self, params: Params) -> Params:
-        """Returns all weights, the chosen ones in their places."""
+        """Returns all weights, with the chosen ones overwritten."""
         given = dict(zip(tree.paths(params), jax.tree.leaves(params), strict=True))
 
         def of(path: str, leaf: Array) -> Array:
@@ -184,7 +184,7 @@ class Subnetwork(NetworkWrapper):
         return tree.map_with_path(of, self.held)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        # Returns the chosen weights as they are held, and the base's state.
+        # Returns the stored chosen weights, and the base's state.
         return self.take(self.held), self.base.init(key, x, outputs)[1]
 
     def apply(
@@ -198,7 +198,7 @@ class ByMask(WeightsChoice):
     """The weights where a mask is true.
 
     Attributes:
-        mask: a tree of Booleans like the network's free weights: one a weight, or one number for a leaf.
+        mask: a tree of Booleans like the network's free weights: one for each weight, or one for a leaf.
 
     Raises:
         ValueError: (when it runs) for a mask of another structure or shape, or one that chooses nothing.
@@ -222,7 +222,7 @@ class ByMask(WeightsChoice):
 
 @record
 class LargestVariance(WeightsChoice):
-    """The k weights of largest variance under a diagonal belief: one pass over the data more.
+    """The k weights of largest variance under a diagonal belief, by one more pass over the data.
 
     Attributes:
         count: k.
@@ -246,7 +246,7 @@ class LargestVariance(WeightsChoice):
 
     @property
     def words(self) -> str:
-        """How many there are."""
+        """The number of weights, for the table."""
         return f", {self.count} weights of largest variance"
 
     def select(
@@ -261,8 +261,8 @@ class LargestVariance(WeightsChoice):
         order = np.argsort(np.asarray(precision), kind="stable")
         mask = np.zeros(size, bool)
         mask[order[: self.count]] = True
-        of = jax.tree.map(lambda leaf: np.asarray(leaf) > 0.5, unravel(jnp.asarray(mask, precision.dtype)))
-        return _selected(model, point, of)
+        mask_tree = jax.tree.map(lambda leaf: np.asarray(leaf) > 0.5, unravel(jnp.asarray(mask, precision.dtype)))
+        return _selected(model, point, mask_tree)
 
 
 def _selected(model: Model, point: Posterior, mask: Params) -> tuple[Model, Posterior]:
@@ -274,37 +274,37 @@ def _selected(model: Model, point: Posterior, mask: Params) -> tuple[Model, Post
         elif leaf.any():
             chosen[path] = jnp.asarray(np.flatnonzero(leaf), jnp.int32)
     network = Subnetwork(model.network, model.complete(weights), chosen, tuple(whole))
-    held = replace(model, network=network, prior=_restricted(model.prior, network), frozen=None, start=None)
+    selected = replace(model, network=network, prior=_restricted(model.prior, network), frozen=None, start=None)
     belief = Point({**point.mean, "network": network.take(network.held)})
-    return held, replace(point, model=held, belief=belief)
+    return selected, replace(point, model=selected, belief=belief)
 
 
 def _restricted(prior: Prior, network: Subnetwork) -> Prior:
-    """The prior of the chosen weights, which are independent of the others."""
+    """Returns the prior of the chosen weights, which must be independent of the others."""
     if isinstance(prior, Independent | LearnedNormal):
         return prior
-    known = independent_normal(prior, network.held)
-    if known is None:
+    moments = independent_normal(prior, network.held)
+    if moments is None:
         raise TypeError(
             f"of the prior {type(prior).__name__} no single weights can be taken; use Normal(...), or choose whole "
             "leaves with Matching(...)"
         )
-    mean, precision = (network.take(part) for part in known)
+    mean, precision = (network.take(part) for part in moments)
     return Belief(Gaussian(mean, Diagonal(precision)))
 
 
 def _checked(mask: Params, weights: Params) -> Params:
     """Returns the mask as arrays of the leaves' shapes."""
-    names, given = tree.paths(weights), tree.paths(mask)
-    if names != given:
-        wrong = next((name for name in given if name not in names), None)
-        missing = next((name for name in names if name not in given), None)
-        told = f"it has {wrong!r}, which is no weight" if wrong is not None else f"it lacks {missing!r}"
+    names, mask_names = tree.paths(weights), tree.paths(mask)
+    if names != mask_names:
+        wrong = next((name for name in mask_names if name not in names), None)
+        missing = next((name for name in names if name not in mask_names), None)
+        reason = f"it has {wrong!r}, which is no weight" if wrong is not None else f"it lacks {missing!r}"
         raise ValueError(
-            f"the mask has another structure than the network's free weights: {told}; give a tree of Booleans like "
+            f"the mask has another structure than the network's free weights: {reason}; give a tree of Booleans like "
             "posterior.mean['network']"
         )
-    found = []
+    arrays = []
     for name, leaf, like in zip(names, jax.tree.leaves(mask), jax.tree.leaves(weights), strict=True):
         leaf = np.asarray(leaf)
         if leaf.dtype != bool:
@@ -314,7 +314,7 @@ def _checked(mask: Params, weights: Params) -> Params:
                 f"the mask of {name!r} has the shape {leaf.shape} and the weights {jnp.shape(like)}; give one Boolean "
                 "a weight, or one for all of them"
             )
-        found.append(np.broadcast_to(leaf, jnp.shape(like)))
-    if not any(leaf.any() for leaf in found):
+        arrays.append(np.broadcast_to(leaf, jnp.shape(like)))
+    if not any(leaf.any() for leaf in arrays):
         raise ValueError("the mask chooses no weight; set at least one of its entries to True")
-    return jax.tree.unflatten(jax.tree.structure(weights), found)
+    return jax.tree.unflatten(jax.tree.structure(weights), arrays)
