@@ -82,8 +82,8 @@ class Blocks(Runnable):
         owners(self.patterns, params["network"], tuple(tree.paths(objective.model.frozen)))
         states = []
         for number, algorithm in enumerate(self.algorithms):
-            conditional = self._conditional(objective, number, params["network"], params["likelihood"], ())
-            states.append(algorithm.init(jax.random.clone(key), conditional, batch))
+            target = self._conditional(objective, number, params["network"], params["likelihood"], ())
+            states.append(algorithm.init(jax.random.clone(key), target, batch))
         return tuple(states)
 
     def step(
@@ -98,15 +98,13 @@ class Blocks(Runnable):
         for number in sorted(range(len(state)), key=lambda k: self.algorithms[k].traits.messages):
             algorithm = self.algorithms[number]
             own = jax.random.clone(key) if number == 0 else jax.random.fold_in(key, number)
-            samples = [
+            draws = [
                 self._sample(jax.random.fold_in(own, _DRAWS + k), k, posteriors[k], objective)
                 for k in range(len(state))
             ]
             beliefs = tuple(_network(posterior.belief) for k, posterior in enumerate(posteriors) if k != number)
-            conditional = self._conditional(
-                objective, number, united(samples), _dispersions(posteriors[self._first]), beliefs
-            )
-            new[number], infos[number] = algorithm.step(own, state[number], batch, conditional)
+            target = self._conditional(objective, number, united(draws), _dispersions(posteriors[self._first]), beliefs)
+            new[number], infos[number] = algorithm.step(own, state[number], batch, target)
             if algorithm.traits.messages:
                 posteriors[number] = self._posterior(jax.random.clone(key), number, new[number], objective)
             elif number == self._last_gradient:  # messages use the beliefs after the gradient steps
@@ -127,11 +125,8 @@ class Blocks(Runnable):
 
     def explain_divergence(self, state: tuple[State, ...]) -> str | None:
         # Returns the first block's explanation, if any.
-        explanations = (
-            runnable(algorithm).explain_divergence(block_state)
-            for algorithm, block_state in zip(self.algorithms, state, strict=True)
-        )
-        return next((reason for reason in explanations if reason is not None), None)
+        reasons = (runnable(base).explain_divergence(part) for base, part in zip(self.algorithms, state, strict=True))
+        return next((reason for reason in reasons if reason is not None), None)
 
     @property
     def _last_gradient(self) -> int:

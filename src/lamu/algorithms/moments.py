@@ -104,11 +104,9 @@ class PriorFactors:
         parts = (mean, variance, self.centre, self.unit, self.precision_mean, self.precision, self.shape, self.rate)
         now = tuple(map(vector, parts))
         start = (self.belief.shape, self.belief.rate)
-        (shape, rate), refined_parts = jax.lax.scan(_refined_weight, start, now)
-        m, v, precision_mean, precision, shape_added, rate_added = map(unravel, refined_parts)
-        after = PriorFactors(
-            self.centre, self.unit, precision_mean, precision, shape_added, rate_added, Gamma(shape, rate)
-        )
+        (shape, rate), scanned = jax.lax.scan(_refined_weight, start, now)
+        m, v, precision_mean, precision, more_a, more_b = map(unravel, scanned)
+        after = PriorFactors(self.centre, self.unit, precision_mean, precision, more_a, more_b, Gamma(shape, rate))
         return m, v, after
 
 
@@ -119,32 +117,24 @@ def _refined_weight(
     m, v, m0, u, precision_mean, precision, shape, rate = weight
     away = m - m0
     # The belief without this factor.
-    cavity_precision = 1.0 / v - precision
-    cavity_variance = 1.0 / cavity_precision
-    cavity_offset = (away / v - precision_mean) * cavity_variance
+    cavity = 1.0 / v - precision
+    cavity_v = 1.0 / cavity
+    offset = (away / v - precision_mean) * cavity_v
     c, d = a - shape, b - rate
-    total = cavity_variance + u * d / (c - 1.0)
-    slope = -cavity_offset / total
-    new_away = cavity_offset + cavity_variance * slope
+    total = cavity_v + u * d / (c - 1.0)
+    slope = -offset / total
+    new_away = offset + cavity_v * slope
     # v − v² (g² − 2 ∂ log Z / ∂v), for this Z a ratio of variances.
-    new_v = cavity_variance * (total - cavity_variance) / total
-    new_a, new_b = renewed(c, d, cavity_variance, cavity_offset**2, u)
-    good = (
-        (cavity_precision > 0)
-        & (cavity_variance < _WIDEST * u)
-        & (c > 1.0)
-        & (d > 0)
-        & (new_v > 0)
-        & (new_a > 1.0)
-        & (new_b > 0)
-    )
+    new_v = cavity_v * (total - cavity_v) / total
+    new_a, new_b = renewed(c, d, cavity_v, offset**2, u)
+    good = (cavity > 0) & (cavity_v < _WIDEST * u) & (c > 1.0) & (d > 0) & (new_v > 0) & (new_a > 1.0) & (new_b > 0)
     good &= jnp.isfinite(new_away) & jnp.isfinite(new_a) & jnp.isfinite(new_b)
     keep = lambda new, old: jnp.where(good, new, old)
     refined = (
         keep(m0 + new_away, m),
         keep(new_v, v),
-        keep(new_away / new_v - cavity_offset * cavity_precision, precision_mean),
-        keep(1.0 / new_v - cavity_precision, precision),
+        keep(new_away / new_v - offset * cavity, precision_mean),
+        keep(1.0 / new_v - cavity, precision),
         keep(new_a - c, shape),
         keep(new_b - d, rate),
     )
@@ -233,10 +223,10 @@ class ProbabilisticBackpropagation(Runnable):
         offsets = with_offset(jnp.zeros_like(targets), batch.offset)
         # How many times a row counts; zero for padding.
         counts = (batch.mask * batch.weight * objective.likelihood_power / objective.temperature).astype(dtype)
-        fixed_noise = None if state.noise is not None else _noise(model.likelihood, targets)
+        fixed = None if state.noise is not None else _noise(model.likelihood, targets)
 
         def absorb(belief: tuple[PyTree, ...], row: tuple[Array, ...]) -> tuple[tuple[PyTree, ...], Array]:
-            return _absorbed(belief, fixed_noise, state.factors.centre, state.last, *row)
+            return _absorbed(belief, fixed, state.factors.centre, state.last, *row)
 
         start = (state.mean, state.variance, state.noise)
         (mean, variance, noise), log_z = jax.lax.scan(
@@ -247,17 +237,17 @@ class ProbabilisticBackpropagation(Runnable):
 
         real = (batch.mask > 0).astype(dtype)
         seen = state.seen + jnp.sum(real)
-        pass_over = seen >= jnp.asarray(objective.data_size, dtype) - 0.5
+        ended = seen >= jnp.asarray(objective.data_size, dtype) - 0.5
         counted = state.counted + jnp.sum(counts)
 
-        def finish_pass() -> tuple[Params, Params, PyTree, RowFactors, Array]:
+        def finish() -> tuple[Params, Params, PyTree, RowFactors, Array]:
             last = _row_factors(state.factors, mean, variance, noise, self.noise, counted)
             return *state.factors.refined(mean, variance), last, jnp.zeros_like(counted)
 
         mean, variance, factors, last, counted = jax.lax.cond(
-            pass_over, finish_pass, lambda: (mean, variance, state.factors, state.last, counted)
+            ended, finish, lambda: (mean, variance, state.factors, state.last, counted)
         )
-        seen = jnp.where(pass_over, seen - jnp.asarray(objective.data_size, dtype), seen)
+        seen = jnp.where(ended, seen - jnp.asarray(objective.data_size, dtype), seen)
         loss = constant - jnp.sum(jnp.where(real > 0, log_z, jnp.zeros_like(log_z))) / jnp.maximum(jnp.sum(real), 1.0)
         after = MomentState(mean, variance, noise, factors, seen, counted, last)
         return after, Info(loss=loss, residual=residual)
@@ -370,18 +360,12 @@ def _without_share(belief: tuple[PyTree, ...], centre: Params, last: RowFactors,
 
 
 def _absorbed(
-    belief: tuple[PyTree, ...],
-    fixed_noise: PyTree,
-    centre: Params,
-    last: RowFactors,
-    x: Array,
-    target: Array,
-    counts: Array,
+    belief: tuple[PyTree, ...], known: PyTree, centre: Params, last: RowFactors, x: Array, target: Array, counts: Array
 ) -> tuple[tuple[PyTree, ...], Array]:
     """Returns the belief after a row, and the row's log evidence before it, in nats and standardised units."""
     old_mean, old_variance, old_noise = belief
     mean, variance, noise = _without_share(belief, centre, last, counts)
-    expected = fixed_noise if noise is None else noise.rate / (noise.shape - 1.0)
+    expected = known if noise is None else noise.rate / (noise.shape - 1.0)
 
     def log_evidence(mean: Params, variance: Params) -> tuple[Array, tuple[Array, Array]]:
         centre, spread = moments(mean, variance, x)
@@ -393,10 +377,10 @@ def _absorbed(
     (log_z, (centre, spread)), (g_mean, g_variance) = gradient(mean, variance)
 
     def moved(m: Array, v: Array, g: Array, h: Array, old_m: Array, old_v: Array) -> tuple[Array, Array]:
-        full_variance = v - v**2 * (g**2 - 2.0 * h)
-        new_v = 1.0 / (1.0 / v + counts * (1.0 / full_variance - 1.0 / v))
-        new_m = m + counts * new_v / full_variance * v * g
-        good = (full_variance > jnp.finfo(v.dtype).tiny) & (new_v > jnp.finfo(v.dtype).tiny) & jnp.isfinite(new_m)
+        matched = v - v**2 * (g**2 - 2.0 * h)
+        new_v = 1.0 / (1.0 / v + counts * (1.0 / matched - 1.0 / v))
+        new_m = m + counts * new_v / matched * v * g
+        good = (matched > jnp.finfo(v.dtype).tiny) & (new_v > jnp.finfo(v.dtype).tiny) & jnp.isfinite(new_m)
         good &= jnp.isfinite(new_v) & (counts > 0)
         return jnp.where(good, new_m, old_m), jnp.where(good, new_v, old_v)
 

@@ -135,17 +135,11 @@ class Vmp(CoordinateAscent):
         graph.require_messages(f"{type(self).__name__.lower()}()", self.exact)
         beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
-        minus_infinity = jnp.full(self.restarts, -jnp.inf, dtype)
+        lowest = jnp.full(self.restarts, -jnp.inf, dtype)
         first = graph.first_dispersions(batch)
-        dispersions = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
+        copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
         return VmpState(
-            beliefs,
-            minus_infinity,
-            -minus_infinity,
-            -minus_infinity,
-            jnp.zeros(self.restarts, bool),
-            graph.fewer_rows(batch),
-            dispersions,
+            beliefs, lowest, -lowest, -lowest, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch), copies
         )
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
@@ -418,8 +412,8 @@ class Em(CoordinateAscent):
         graph.require_messages("em()")
         beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
         theta = jax.vmap(lambda restart: {name: belief.mean for name, belief in restart.items()})(beliefs)
-        minus_infinity = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
-        return EmState(theta, minus_infinity, -minus_infinity, -minus_infinity, jnp.zeros(self.restarts, bool))
+        lowest = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
+        return EmState(theta, lowest, -lowest, -lowest, jnp.zeros(self.restarts, bool))
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
         # Returns the state after one expectation and one maximisation; converged restarts do not change.

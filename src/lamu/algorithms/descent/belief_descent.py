@@ -156,7 +156,7 @@ class BeliefDescent(Runnable):
 
         if isinstance(self.divergence, ReverseKL):
             return self._bound(key, params, objective, loss_at)
-        return self._by_importance_weights(key, params, objective, loss_at)
+        return self._weighted(key, params, objective, loss_at)
 
     def posterior(
         self, key: RandomKey, state: DescentState, objective: Objective, data: Data, trace: Trace
@@ -189,12 +189,12 @@ class BeliefDescent(Runnable):
             others = jax.tree.map(
                 lambda m, x: x if m is None else None, gaussian_prior.mean, belief.mean, is_leaf=_is_none
             )
-            gaussian_part, other_part = restricted(belief, gaussian_prior.mean), restricted(belief, others)
-            assert gaussian_part is not None
-            assert other_part is not None
-            return (gaussian_part.kl(tempered) - other_part.entropy()) / objective.concentration
+            normal, other = restricted(belief, gaussian_prior.mean), restricted(belief, others)
+            assert normal is not None
+            assert other is not None
+            return (normal.kl(tempered) - other.entropy()) / objective.concentration
 
-        def sampled_loss(params: Params, key: RandomKey) -> tuple[Array, State]:
+        def sampled(params: Params, key: RandomKey) -> tuple[Array, State]:
             belief = self.belief(params)
             value, state = self.estimator.value(key, belief, loss_at(params["rest"]))
             if remainder is not None:
@@ -204,22 +204,22 @@ class BeliefDescent(Runnable):
                 value = value + prior_loss.astype(value.dtype)
             return value, state
 
-        at_draw = lambda key: jax.value_and_grad(sampled_loss, has_aux=True)(params, key)
-        (value, network_state), gradient = tree.average(self._sample_each(at_draw, key))
-        divergence_value, divergence_gradient = jax.value_and_grad(divergence)(params)
+        at_draw = lambda key: jax.value_and_grad(sampled, has_aux=True)(params, key)
+        (value, network_state), gradient = tree.average(self._each(at_draw, key))
+        exact_value, exact_gradient = jax.value_and_grad(divergence)(params)
         return (
-            value + divergence_value.astype(value.dtype),
+            value + exact_value.astype(value.dtype),
             value,
-            tree.add(gradient, divergence_gradient),
+            tree.add(gradient, exact_gradient),
             network_state,
         )
 
-    def _by_importance_weights(
+    def _weighted(
         self, key: RandomKey, params: Params, objective: Objective, loss_at: Callable[[Params], BatchLoss]
     ) -> PyTree:
         """Estimates any divergence by importance weights of its samples."""
 
-        def surrogate_loss(params: Params, key: RandomKey) -> tuple[Array, State]:
+        def surrogate(params: Params, key: RandomKey) -> tuple[Array, State]:
             draw_key, layer_key = jax.random.split(key)
             belief = self.belief(params)
             theta = belief.sample(draw_key)
@@ -231,14 +231,14 @@ class BeliefDescent(Runnable):
             log_belief = belief.log_prob(theta)
             return self.divergence.surrogate(log_target, log_belief), (log_target - log_belief, loss, state)
 
-        at_draw = lambda key: jax.value_and_grad(surrogate_loss, has_aux=True)(params, key)
-        (_, (log_weights, _, states)), gradients = self._sample_each(at_draw, key)
+        at_draw = lambda key: jax.value_and_grad(surrogate, has_aux=True)(params, key)
+        (_, (log_weights, _, states)), gradients = self._each(at_draw, key)
         shares = self.divergence.shares(log_weights) / objective.concentration
         gradient = jax.tree.map(lambda leaf: jnp.tensordot(shares.astype(leaf.dtype), leaf, axes=1), gradients)
         value = self.divergence.value(log_weights) / objective.concentration
         return value, value, gradient, tree.average(states)
 
-    def _sample_each(self, at_draw: Callable[[RandomKey], PyTree], key: RandomKey) -> PyTree:
+    def _each(self, at_draw: Callable[[RandomKey], PyTree], key: RandomKey) -> PyTree:
         """Evaluates samples one after the other, so that memory grows only with the results that are kept."""
         if self.samples == 1:
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))

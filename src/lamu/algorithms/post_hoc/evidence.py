@@ -154,8 +154,8 @@ def evidence(
     polished = residual_at(fit, objective, rows)
     if not polished.found:
         warnings.warn(
-            f"the residual at the posterior's mean is {polished.residual:.2g} nats under its own prior, where an evidence "
-            f"needs {LARGEST_RESIDUAL}; take the posterior of laplace(), which finds the mode to its end",
+            f"the residual at the posterior's mean is {polished.residual:.2g} nats under its own prior, where an "
+            f"evidence needs {LARGEST_RESIDUAL}; take the posterior of laplace(), which finds the mode to its end",
             Unconverged,
             stacklevel=2,
         )

@@ -100,23 +100,19 @@ def batch_curvature(
     count = batch.count.astype(jnp.result_type(float))
     weights = objective.row_factor(batch) * batch.count.astype(batch.mask.dtype)
 
-    def output_hessian(f: Array) -> OutputHessian | None:
+    def hessian_at(f: Array) -> OutputHessian | None:
         f = with_offset(f, loss.batch.offset)
         return curvature.output_hessian(objective.model.likelihood, dispersion, f, loss.batch.y, weights, key)
 
-    head_features = features(loss.of_row, theta, loss.batch.x, objective.model.likelihood.n_positions)
+    head = features(loss.of_row, theta, loss.batch.x, objective.model.likelihood.n_positions)
     # Gradients of sampled or given labels are vectors of a whole row, in which positions are correlated.
-    if head_features is not None and (head_features.positions == 1 or isinstance(curvature, GaussNewton)):
-        head_sums = _of_head(structure, head_features, output_hessian(head_features.outputs), theta, weights)
-        if head_sums is not None:
-            unravel_layer, rows = layer_matrix(theta, head_features.outputs_first)[1], len(head_features.features)
-            return (
-                head_sums,
-                head_features.outputs,
-                lambda slope: unravel_layer(_product(head_features.features.T, slope.reshape(rows, -1))),
-            )
+    if head is not None and (head.positions == 1 or isinstance(curvature, GaussNewton)):
+        sums = _of_head(structure, head, hessian_at(head.outputs), theta, weights)
+        if sums is not None:
+            unravel, rows = layer_matrix(theta, head.outputs_first)[1], len(head.features)
+            return sums, head.outputs, lambda slope: unravel(_product(head.features.T, slope.reshape(rows, -1)))
     if by_factors(structure):
-        return _kronecker(structure, curvature, loss, theta, output_hessian, weights)
+        return _kronecker(structure, curvature, loss, theta, hessian_at, weights)
     if structure is OutputBlocks or structure is OutputEigen:
         raise TypeError(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
@@ -143,12 +139,8 @@ def bytes_of_a_row(structure: AnyStructure, objective: Objective, params: Params
     head = _features.eval_shape(objective, params, x)
     if head is not None:
         positions, width = head.shape
-        per_position = outputs // positions
-        numbers = {
-            Dense: per_position * (per_position + width),
-            DenseBlocks: per_position * (per_position + width),
-            OutputBlocks: width**2,
-        }
+        each = outputs // positions
+        numbers = {Dense: each * (each + width), DenseBlocks: each * (each + width), OutputBlocks: width**2}
         return size * (positions * (numbers.get(structure, 0) + width) + 4 * outputs + passed)
     if structure in (Dense, DenseBlocks):
         dimension = tree.dimension(params["network"])
@@ -191,11 +183,11 @@ def _kronecker(
     curvature: Curvature,
     loss: BatchLoss,
     theta: Params,
-    output_hessian: PyTree,
+    hessian_at: PyTree,
     weights: Array,
 ) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
     tape = linearise(loss.of_row, theta, loss.batch.x)
-    hessian = output_hessian(tape.outputs)
+    hessian = hessian_at(tape.outputs)
     if hessian is None:
         raise TypeError(
             f"{type(curvature).__name__}() has no Kronecker factors; take GaussNewton(), SampledGaussNewton() or "
@@ -205,10 +197,8 @@ def _kronecker(
     cotangents = jax.vmap(lambda root: tape.pull(root)[1])(roots)
     read_layers, total = layers(tape, theta, apart), jnp.sum(weights)
     means = factor_sums(tape, theta, roots, cotangents, weights, read_layers, structure.sharing)
-    weighted = lambda part: (
-        replace(part, inputs=part.inputs * total.astype(part.inputs.dtype)) if is_sums(part) else part
-    )
-    sums = jax.tree.map(weighted, means, is_leaf=_is_part)
+    scaled = lambda part: replace(part, inputs=part.inputs * total.astype(part.inputs.dtype)) if is_sums(part) else part
+    sums = jax.tree.map(scaled, means, is_leaf=_is_part)
     pull = lambda slope: jax.tree.unflatten(jax.tree.structure(theta), tape.pull(slope)[0])
     return KroneckerSums(sums, total, structure.rank), tape.outputs, pull
 
