@@ -1,4 +1,4 @@
-"""A data set in memory, checked once where it comes in, and its deterministic split into training and test rows."""
+"""Data sets in memory, validated once on input, and their deterministic split into training and test rows."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ __all__ = [
 
 @record
 class Incomplete:
-    """An array of which some entries are missing.
+    """An array with missing entries.
 
-    A target that can miss entries reads its data with `Arrays.named(data, names, missing=True)`, where NaN stands for a
+    A target that can miss entries reads its data with `Arrays.named(data, names, missing=True)`, where NaN marks a
     missing entry, and gets an `Incomplete` for each name.
 
     Attributes:
-        value: the entries, `[N, ...]`, zero where one is missing.
-        observed: whether each entry is there, of the same shape.
+        value: the entries, `[N, ...]`, zero if missing.
+        observed: whether each entry is observed, of the same shape.
 
     Examples:
         >>> import numpy as np
@@ -59,7 +59,7 @@ class Incomplete:
 
     @classmethod
     def of(cls, array: Any) -> Incomplete:
-        """Returns the array, of which NaN is missing.
+        """Returns the array with its NaN entries as missing.
 
         Args:
             array: numbers.
@@ -70,31 +70,31 @@ class Incomplete:
         return cls(np.where(observed, array, np.zeros((), array.dtype)), observed)
 
 
-_FEW, _MANY = 0.5, 2.0  # times the number of rows; fewer and more are probably no counts of rows
+_FEW, _MANY = 0.5, 2.0  # times the number of rows; sums outside are probably not counts of rows
 
 
 class UnscaledWeights(UserWarning):
-    """Row weights whose sum is far from the number of rows, so that the posterior is that of fewer or more rows."""
+    """The sum of row weights is far from the number of rows, so that the posterior is that of fewer or more rows."""
 
 
 class UnscaledRows(UserWarning):
-    """Rows far from zero mean and unit deviation, for which the priors of a model are."""
+    """Rows are far from zero mean and unit deviation, which a model's priors assume."""
 
 
 class FewRows(UserWarning):
-    """So few rows that a noise which is learned as a point, beside a belief about weights, is probably too small."""
+    """So few rows that a noise learned as a point, with a belief about weights, is probably too small."""
 
 
 def warn_of_scale(weight: Rows, name: str = "weight", stacklevel: int = 3) -> None:
-    """Warns of weights by which the rows count as far fewer or far more than they are."""
-    told = scale_told(weight, name)
-    if told is not None:
-        warnings.warn(told, UnscaledWeights, stacklevel=stacklevel)
+    """Warns of weights whose sum is far from the number of rows."""
+    sentence = scale_told(weight, name)
+    if sentence is not None:
+        warnings.warn(sentence, UnscaledWeights, stacklevel=stacklevel)
 
 
 def scale_told(weight: Rows, name: str) -> str | None:
-    """Returns a sentence on weights by which the rows count as far fewer or far more than they are; None for others."""
-    # Rows without weight are none. A sum above twice the number of rows is no cause where all weights are whole
+    """Returns a sentence on weights whose sum is far from the number of rows; None for others."""
+    # Rows of weight zero do not count as rows. A sum above twice the number of rows is fine if all weights are whole
     # numbers, which count repeated rows.
     weight = np.asarray(weight, np.float64)
     rows, total = int(np.count_nonzero(weight)), float(weight.sum())
@@ -111,13 +111,13 @@ def scale_told(weight: Rows, name: str) -> str | None:
     )
 
 
-_MOST_REPEATED = 100_000  # rows, beyond which copies are fewer and count more
+_MOST_REPEATED = 100_000  # rows, beyond which copies are fewer and have larger weights
 
 
 def repeats(weight: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Returns how often each row is to be written, so that folds can part its copies; never for one without weight."""
-    # Whole weights count copies, of which one may judge members that learned from another, as of any rows that are the
-    # same. Other weights say how much a row counts: it is written as often as it was given.
+    """Returns the number of copies of each row, so that folds can separate them; zero for rows without weight."""
+    # Whole weights count copies, which may be in different folds, as any equal rows may be. Other weights
+    # are a row's importance: it has as many copies as in the input.
     times = np.where(weight > 0, weight if (weight == np.rint(weight)).all() else given, 0.0)
     return np.ceil(times * min(1.0, _MOST_REPEATED / times.sum())).astype(int)
 
@@ -128,25 +128,25 @@ _KEYS = ("x", "y", "weight", "offset", "mask")
 
 @record
 class Arrays:
-    r"""N rows in memory: inputs, targets, a weight a row and, where there is one, an offset.
+    r"""N rows in memory: inputs, targets, a weight per row and, optionally, an offset.
 
-    Targets are one array, or arrays by name: what a row brings beside its value (`{"value", "trials"}`), or all that a
-    target without inputs observes.
+    Targets are one array, or arrays by name: a value with auxiliary columns (`{"value", "trials"}`), or all arrays that
+    a target without inputs observes.
 
-    `Arrays.of` is the way in: it checks everything once, so that no later code has to. Floating inputs keep their dtype
-    (float64 only where JAX has 64 bits enabled, 16 bits become 32), whole numbers and truth values become the default
-    float. Whole targets stay whole (int32, or int64), floating targets take the dtype of x.
+    `Arrays.of` is the entry point: it validates everything once, so that later code need not. Floating inputs keep
+    their dtype (float64 only if JAX has 64 bits enabled, 16 bits become 32); integers and truth values become the
+    default float. Integer targets stay integers (int32, or int64), floating targets take the dtype of x.
 
     Attributes:
         x: inputs `[N, ...]`, floating.
         y: targets `[N]` or `[N, outputs]`, or a dictionary of arrays `[N, ...]` by name, of which one that may have
             missing entries is an `Incomplete`.
-        weight: what a row counts, `[N]`, of the dtype of x; ones unless given.
+        weight: the weights of the rows, `[N]`, of the dtype of x; ones by default.
         offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`, of the dtype
-            of x; None where there is none. Of one number a row a model with a log deviation, or the log odds of a zero,
-            as an output adds it to the others alone.
-        held_out: further rows, an `Arrays`, that were set aside for choices which the rows themselves cannot make; None
-            where there are none. They are no part of N.
+            of x; None if there is none. If a model has a log deviation, or the log odds of a zero, among its outputs,
+            an offset of one number per row is added to the other outputs only.
+        held_out: validation rows, an `Arrays`, for choices that the training rows cannot make; None
+            if there are none. They do not count in N.
 
     Examples:
         >>> from lamu.data import Arrays
@@ -168,17 +168,17 @@ class Arrays:
         Args:
             data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, `offset` and `mask`, or an
                 `Arrays`, returned as is. y is an array or a mapping of arrays by name. Targets alone, for a model
-                without inputs, come as one array or a mapping without `x`, and x is then `[N, 0]`. A row whose mask is
-                zero is no data: it is left out here, before anything in it is looked at, so that N is the number of the
+                without inputs, are one array or a mapping without `x`, and x is then `[N, 0]`. Rows of mask
+                zero are dropped here, before their values are checked, and do not count in N.
                 others.
 
         Returns:
             The rows, on the default device.
 
         Raises:
-            TypeError: if `data` is none of these, or an array holds something else than numbers.
+            TypeError: if `data` is none of these, or an array does not hold numbers.
             ValueError: for rows that do not match, no rows, NaN or infinity, an unknown key, a negative weight, or a
-                mask of something else than zeros and ones.
+                mask with other values than zeros and ones.
 
         Examples:
             >>> from lamu.data import Arrays
@@ -191,17 +191,17 @@ class Arrays:
 
     @classmethod
     def to_fit(cls, data: Data) -> Arrays:
-        """Returns the data set that `data` describes, for a model to learn from: as `of`, and float32 must hold it.
+        """Returns the data set that `data` describes, for training: like `of`, and its numbers must fit the dtype.
 
-        Rows to predict or to validate on, and single batches, may be of any range: only that of all the rows to learn
-        from says how fine their numbers are.
+        Rows to predict or to validate on, and single batches, may be of any range: only the range of all training rows
+        determines the precision that their numbers need.
 
         Args:
             data: as for `of`.
 
         Raises:
             TypeError: as for `of`.
-            ValueError: as for `of`, and for numbers of 64 bits that JAX's dtype cannot tell apart or hold.
+            ValueError: as for `of`, and for numbers of 64 bits that JAX's dtype cannot distinguish or hold.
 
         Examples:
             >>> from lamu.data import Arrays
@@ -212,17 +212,17 @@ class Arrays:
 
     @classmethod
     def named(cls, data: Data, names: Sequence[str], missing: bool = False) -> Arrays:
-        """Returns the data of a target that has no inputs and observes arrays by name.
+        """Returns the data of a target without inputs that observes arrays by name.
 
         Args:
             data: a mapping of arrays `[N, ...]` with these names and, optionally, `weight` and `mask`; for a single
-                name the array alone will do; or an `Arrays`, returned as is.
+                name the array alone is enough; or an `Arrays`, returned as is.
             names: the names that the target observes.
-            missing: whether NaN is a missing entry; then each array comes as an `Incomplete`.
+            missing: whether NaN marks a missing entry; then each array becomes an `Incomplete`.
 
         Raises:
-            TypeError: if `data` is none of these, or an array holds something else than numbers.
-            ValueError: as for `of`, for a name that is lacking, or one that the target does not know.
+            TypeError: if `data` is none of these, or an array does not hold numbers.
+            ValueError: as for `of`, for a missing name, or one that is unknown to the target.
 
         Examples:
             >>> from lamu.data import Arrays
@@ -236,22 +236,22 @@ class Arrays:
             if len(names) != 1:
                 raise TypeError(f"data is a {type(data).__name__}; pass a mapping with the keys {listed(names)}")
             data = {names[0]: data}
-        beside = ("weight", "mask")
+        auxiliary = ("weight", "mask")
         for key in data:
-            if key not in (*names, *beside):
-                raise ValueError(f"data has the unknown key {key!r}; {nearest(str(key), (*names, *beside))}")
+            if key not in (*names, *auxiliary):
+                raise ValueError(f"data has the unknown key {key!r}; {nearest(str(key), (*names, *auxiliary))}")
         lacking = [name for name in names if name not in data]
         if lacking:
             raise ValueError(f"data lacks {listed(lacking)}, which the target observes; pass {listed(names)}")
         observed = {name: data[name] for name in names}
-        return cls._read({"y": observed, **{key: data[key] for key in beside if key in data}}, missing=missing)
+        return cls._read({"y": observed, **{key: data[key] for key in auxiliary if key in data}}, missing=missing)
 
     @classmethod
     def _read(cls, data: Data, look: Callable[..., None] | None = None, missing: bool = False) -> Arrays:
-        given = _parts(data)
-        y = {name: _numbers(name, part) for name, part in _targets(given["y"]).items()}
+        data_parts = _parts(data)
+        y = {name: _numbers(name, part) for name, part in _targets(data_parts["y"]).items()}
         first = next(iter(y.values()))
-        x = _numbers("x", given["x"]) if "x" in given else _no_inputs(first)
+        x = _numbers("x", data_parts["x"]) if "x" in data_parts else _no_inputs(first)
         for part in (x, *y.values()):
             if part.ndim == 0:
                 raise ValueError(
@@ -262,8 +262,8 @@ class Arrays:
                 raise ValueError(f"x has {len(x)} rows and {name} has {len(part)}; pass one target a row of x")
         if len(x) == 0:
             raise ValueError("x and y have no rows; pass at least one")
-        beside = {name: _numbers(name, given[name]) for name in _KEYS[2:] if given.get(name) is not None}
-        weight, offset, mask = (beside.get(name) for name in _KEYS[2:])
+        auxiliary = {name: _numbers(name, data_parts[name]) for name in _KEYS[2:] if data_parts.get(name) is not None}
+        weight, offset, mask = (auxiliary.get(name) for name in _KEYS[2:])
         if weight is not None and weight.shape != (len(x),):
             raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
         if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(x)):
@@ -275,20 +275,24 @@ class Arrays:
             x, y = x[real], {name: part[real] for name, part in y.items()}
             weight, offset = (None if leaf is None else leaf[real] for leaf in (weight, offset))
         empty = [name for name, part in y.items() if part.size == 0]
-        if (x.size == 0 and "x" in given) or empty:
+        if (x.size == 0 and "x" in data_parts) or empty:
             name = empty[0] if empty else "y"
             shape = y.get(name, first).shape
             raise ValueError(
                 f"x has the shape {x.shape} and {name} {shape}; pass at least one input and one target a row"
             )
-        require_room({"x": x, **y, **{name: part for name, part in beside.items() if name != "mask"}})
+        require_room({"x": x, **y, **{name: part for name, part in auxiliary.items() if name != "mask"}})
         if look is not None:
             look("x", x)
             for name, part in y.items():
                 look(name, part, target=True)
         x = _on_device("x", x, of_rows(x.dtype))
-        read = {name: _target(name, part, x.dtype, missing) for name, part in y.items()}
-        targets = dict(zip(given["y"], read.values(), strict=True)) if isinstance(given["y"], Mapping) else read["y"]
+        arrays = {name: _target(name, part, x.dtype, missing) for name, part in y.items()}
+        targets = (
+            dict(zip(data_parts["y"], arrays.values(), strict=True))
+            if isinstance(data_parts["y"], Mapping)
+            else arrays["y"]
+        )
         offset = None if offset is None else _on_device("offset", offset, x.dtype)
         if weight is None:
             return cls(x=x, y=targets, weight=jax.device_put(np.ones(len(x), x.dtype)), offset=offset)
@@ -311,10 +315,10 @@ class Arrays:
         return self._rows(0, self.count)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Returns the rows in order, as batches of one shape: the last one is padded, its padding masked.
+        """Returns the rows in order, as batches of one shape: the last one is padded and masked.
 
         Args:
-            size: the rows of a batch.
+            size: the number of rows of a batch.
 
         Raises:
             ValueError: if `size` is below one.
@@ -323,10 +327,10 @@ class Arrays:
         return (self._rows(start, size) for start in range(0, self.count, size))
 
     def example(self, size: int) -> Batch:
-        """Returns the first rows as one batch of `size` rows, which shows the shapes that `batches(size)` will have.
+        """Returns the first rows as one batch of `size` rows, with the shapes of `batches(size)`.
 
         Args:
-            size: the rows of the batch.
+            size: the number of rows of the batch.
 
         Raises:
             ValueError: if `size` is below one.
@@ -335,10 +339,10 @@ class Arrays:
         return self._rows(0, size)
 
     def _rows(self, start: int, size: int) -> Batch:
-        rows, there = replace(self, held_out=None), min(size, self.count - start)
+        rows, row_count = replace(self, held_out=None), min(size, self.count - start)
         if all(map(_is_in_memory, jax.tree.leaves(rows))):
-            return _rows_in_memory(rows, start, there, size)
-        return _rows(rows, start, there, size)
+            return _rows_in_memory(rows, start, row_count, size)
+        return _rows(rows, start, row_count, size)
 
 
 @jax.jit
@@ -347,31 +351,31 @@ def _taken(rows: Arrays, chosen: Array) -> Arrays:
 
 
 def _is_in_memory(leaf: object) -> bool:
-    """Whether an array lies where NumPy reads it: uncommitted, on the only device there is, a processor."""
+    """Returns whether NumPy can read an array without a copy: uncommitted, on the only device, a CPU."""
     if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array):
         return False
     return not leaf.committed and {device.platform for device in leaf.devices()} == {"cpu"}
 
 
-def _rows_in_memory(rows: Arrays, start: int, there: int, size: int) -> Batch:
-    """Returns the same batch as `_rows` without a program, which takes longer to compile than many a fit takes."""
+def _rows_in_memory(rows: Arrays, start: int, row_count: int, size: int) -> Batch:
+    """Returns the same batch as `_rows` without compilation, which takes longer than many fits."""
 
     def part(leaf: Array) -> np.ndarray:
-        given = np.asarray(leaf)[start : start + there]
-        repeated = np.broadcast_to(given[:1], (size - there, *given.shape[1:]))
-        return np.concatenate([given, repeated]) if size > there else given
+        taken = np.asarray(leaf)[start : start + row_count]
+        repeated = np.broadcast_to(taken[:1], (size - row_count, *taken.shape[1:]))
+        return np.concatenate([taken, repeated]) if size > row_count else taken
 
     mask = np.zeros(size, rows.weight.dtype)
-    mask[:there] = 1
+    mask[:row_count] = 1
     x, y, weight, offset = jax.tree.map(part, (rows.x, rows.y, rows.weight, rows.offset))
     return jax.device_put(Batch(x=x, y=y, mask=mask, weight=weight, offset=offset))
 
 
-# Compiled, since leaf by leaf a batch costs several milliseconds; `there` takes two values in a pass at most.
+# Compiled, since leaf by leaf a batch costs several milliseconds; `there` takes at most two values in a pass.
 @compiled_once(over_rows=True, static_argnums=(2, 3))
-def _rows(rows: Arrays, start: Array | int, there: int, size: int) -> Batch:
+def _rows(rows: Arrays, start: Array | int, row_count: int, size: int) -> Batch:
     x, y, weight, offset = jax.tree.map(
-        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, there), (rows.x, rows.y, rows.weight, rows.offset)
+        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, row_count), (rows.x, rows.y, rows.weight, rows.offset)
     )
     return Batch(x=x, y=y, mask=jnp.ones_like(weight), weight=weight, offset=offset).padded(size)
 
@@ -380,16 +384,16 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
     """Splits rows into training and test rows, the same way for the same seed.
 
     Args:
-        rows: the number of rows, or the targets `[rows]`, which are needed to stratify.
+        rows: the number of rows, or the targets `[rows]`, which are needed for a stratified split.
         test_size: the share of test rows, between zero and one (rounded up to whole rows).
-        seed: the seed of the shuffle.
-        stratify: keeps the share of each class in both parts.
+        seed: seed of the shuffle.
+        stratify: whether to keep the share of each class in both parts.
 
     Returns:
         The indices of the training rows and of the test rows, each ascending.
 
     Raises:
-        ValueError: if a part would be empty, or a class too rare to stand in both parts.
+        ValueError: if a part would be empty, or a class has too few rows for both parts.
 
     Examples:
         >>> from lamu import data
@@ -421,7 +425,7 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
                 f"{count} rows with a test share of {test_size!r} give parts of {count - test} and {test} rows, too "
                 f"few for {len(labels)} classes; change test_size or pass more rows"
             )
-    if classes is None:  # as scikit-learn deals them, which takes longer to import than JAX
+    if classes is None:  # the same split as scikit-learn's, which takes longer to import than JAX
         order = np.random.RandomState(seed).permutation(count)
         return np.sort(order[test:]), np.sort(order[:test])
     from sklearn.model_selection import train_test_split
@@ -431,13 +435,13 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
 
 
 def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.ndarray]:
-    """Returns the rows of each fold, of sizes that differ by one at most, classes spread evenly where asked.
+    """Returns the rows of each fold, of sizes that differ by at most one, optionally stratified.
 
     Args:
         y: targets `[N]` or `[N, outputs]`.
         folds: K.
-        seed: of the shuffle.
-        stratify: whether the rows of a class go to the folds in turn.
+        seed: seed of the shuffle.
+        stratify: whether the rows of a class are dealt to the folds in turn.
 
     Examples:
         >>> import numpy as np
@@ -472,7 +476,7 @@ def _parts(data: Data) -> Mapping[str, Any]:
 
 
 def _targets(y: Targets) -> dict[str, Any]:
-    """Returns targets by the name that a message calls them."""
+    """Returns targets by their names in messages."""
     if not isinstance(y, Mapping):
         return {"y": y}
     if not y:
@@ -481,7 +485,7 @@ def _targets(y: Targets) -> dict[str, Any]:
 
 
 def _target(name: str, part: Any, dtype: DTypeLike, missing: bool) -> Any:
-    """Returns targets on the device; with what is missing, where that is allowed."""
+    """Returns targets on the device, as `Incomplete` if entries may be missing."""
     dtype = dtype if jnp.issubdtype(part.dtype, jnp.floating) else _whole(name, part)
     if not missing:
         return _on_device(name, part, dtype)
@@ -490,7 +494,7 @@ def _target(name: str, part: Any, dtype: DTypeLike, missing: bool) -> Any:
 
 
 def _no_inputs(y: Targets) -> np.ndarray:
-    """Returns the inputs of data that are targets alone."""
+    """Returns empty inputs, for data that are only targets."""
     dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.result_type(float)
     return np.zeros((len(y) if y.ndim else 0, 0), dtype)
 
@@ -500,7 +504,7 @@ def _named() -> str:
 
 
 def _real_rows(mask: Rows, rows: int) -> np.ndarray:
-    """Returns the indices of the rows that are data."""
+    """Returns the indices of the rows that are not masked."""
     if mask.shape != (rows,):
         raise ValueError(f"mask has the shape {mask.shape}; pass one truth value a row, the shape ({rows},)")
     mask = np.asarray(mask)
@@ -516,7 +520,7 @@ def _real_rows(mask: Rows, rows: int) -> np.ndarray:
 
 
 def _numbers(name: str, values: object) -> Any:
-    """Returns an array of numbers: JAX arrays as they are, anything else as NumPy, which keeps 64 bits for checks."""
+    """Returns an array of numbers: JAX arrays unchanged, anything else as NumPy, which keeps 64 bits for checks."""
     if np.ma.is_masked(values):
         count = int(np.ma.count_masked(values))
         raise ValueError(f"{name} has {count} masked values, which are no data; fill them in, or leave them out")
@@ -541,7 +545,7 @@ def _numbers(name: str, values: object) -> Any:
 
 
 def _whole(name: str, y: Targets) -> Any:
-    """Returns the dtype of whole targets: 32 bits, or 64 where they came so and JAX allows it."""
+    """Returns the dtype of integer targets: 32 bits, or 64 if they have so many and JAX allows it."""
     wide = jnp.iinfo(y.dtype).bits == 64 if y.dtype != bool else False
     dtype = jax.dtypes.canonicalize_dtype(np.int64) if wide or y.dtype == np.uint32 else np.dtype(np.int32)
     largest = jnp.iinfo(dtype).max
@@ -554,10 +558,10 @@ def _whole(name: str, y: Targets) -> Any:
 
 
 def _read_in_blocks(name: str, values: np.ndarray, dtype: DTypeLike) -> Array:
-    """Returns an array that lies in a file, of which no more than a block is in memory beside the result."""
+    """Returns a memory-mapped array as a JAX array, reading one block at a time."""
     size = values.size * np.dtype(dtype).itemsize
     room = np.empty(size + _ALIGNED, np.uint8)
-    begin = -room.ctypes.data % _ALIGNED  # where JAX takes memory over as it is
+    begin = -room.ctypes.data % _ALIGNED  # at this alignment JAX takes the buffer without a copy
     read = room[begin : begin + size].view(dtype).reshape(values.shape)
     for start, block in blocks(values):
         part = read[start : start + len(block)]
@@ -569,22 +573,22 @@ def _read_in_blocks(name: str, values: np.ndarray, dtype: DTypeLike) -> Array:
 
 
 def _on_device(name: str, values: Any, dtype: DTypeLike) -> Array:
-    """Returns the array in the dtype, once nothing in it is NaN, infinite, or too large for the dtype."""
-    # Arrays of the host are checked there: JAX would compile a program for every shape.
-    there = isinstance(values, jax.Array)
+    """Returns the array in the dtype; raises if anything is NaN, infinite, or too large for the dtype."""
+    # Host arrays are checked on the host: JAX would compile a program for every shape.
+    on_device = isinstance(values, jax.Array)
     if is_mapped(values):
         return _read_in_blocks(name, values, jax.dtypes.canonicalize_dtype(dtype))
     with np.errstate(over="ignore"):
-        array: Any = values.astype(dtype) if there else values.astype(jax.dtypes.canonicalize_dtype(dtype))
+        array: Any = values.astype(dtype) if on_device else values.astype(jax.dtypes.canonicalize_dtype(dtype))
     if jnp.issubdtype(array.dtype, jnp.floating):
-        finite = jnp.isfinite(array) if there else np.isfinite(array)
+        finite = jnp.isfinite(array) if on_device else np.isfinite(array)
         if not bool(finite.all()):
             _refuse_infinite(name, array, values)
-    return array if there else jax.device_put(array)
+    return array if on_device else jax.device_put(array)
 
 
 def _refuse_infinite(name: str, array: Rows, values: Rows, start: int = 0) -> None:
-    """Raises the error of numbers that are NaN or infinite, in rows from `start` on."""
+    """Raises the error about NaN or infinite numbers, in rows from `start` on."""
     bad = np.argwhere(~np.isfinite(np.asarray(array)))
     first = tuple(bad[0].tolist())
     place = (start + first[0], *first[1:])

@@ -1,4 +1,4 @@
-"""A batch: the rows that one step sees, with the mask that tells real rows from padding, and what is known of f."""
+"""Batches: the rows of one step, with a mask for padding, weights and offsets."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Batch:
     r"""Some rows of a data set.
 
     Every sum over a batch is \(\sum_i m_i w_i (\cdot)_i\), where the mask \(m_i\) is one for a real row and zero for a
-    padded one, and \(w_i\) is the row's weight. The number of rows that a batch stands for is \(\sum_i m_i\): a weight
-    changes what a row says, not how many rows there are.
+    padded one, and \(w_i\) is the row's weight. The number of rows that a batch represents is \(\sum_i m_i\): weights
+    change each row's contribution, not the number of rows.
 
     Attributes:
         x: inputs, leading axis `batch`.
@@ -31,7 +31,7 @@ class Batch:
         mask: one or zero for each row, floating. A row of mask zero may hold NaN.
         weight: the weight of each row, floating.
         offset: a known part of the linear predictor (the log of an exposure), added to f and in its units, `[batch]` or
-            `[batch, outputs]`; None where there is none. One number a row is added to every output of a batch.
+            `[batch, outputs]`; None if there is none. One number per row is added to every output of a batch.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -55,7 +55,7 @@ class Batch:
         return cls(x=x, y=y, mask=ones, weight=ones, offset=None if offset is None else jnp.asarray(offset, dtype))
 
     def padded(self, rows: int) -> Batch:
-        """Returns the same batch with padding up to `rows` rows; padded rows repeat the first one, masked out."""
+        """Returns the same batch padded to `rows` rows; padded rows repeat the first one, masked out."""
         extra = rows - self.x.shape[0]
         if extra < 0:
             raise ValueError(f"a batch of {self.x.shape[0]} rows cannot be padded to {rows}; ask for at least as many")
@@ -74,7 +74,7 @@ class Batch:
         )
 
     def filled(self) -> Batch:
-        """Returns the same batch with rows that count nothing made harmless, since zero times NaN is NaN.
+        """Returns the same batch with safe values in rows that do not count, since zero times NaN is NaN.
 
         Rows whose mask or weight is zero keep their numbers, except those that are not finite, whose square overflows,
         or that are negative and whole: these become zeros, in targets one half or one.
@@ -89,21 +89,21 @@ class Batch:
         return jnp.sum(self.mask)
 
     def total(self, values: Array) -> Array:
-        """Returns the masked and weighted sum over the rows; a padded row counts nothing, even where it is infinite.
+        """Returns the masked and weighted sum over the rows; padded rows contribute zero, even if infinite.
 
         Args:
-            values: one value, or one array, a row: shape `[batch, ...]`.
+            values: one value, or one array, for each row: shape `[batch, ...]`.
         """
         factor = (self.mask * self.weight).reshape(-1, *[1] * (values.ndim - 1)).astype(values.dtype)
         return jnp.sum(jnp.where(factor > 0, values, jnp.zeros_like(values)) * factor, axis=0)
 
 
 def with_offset(f: Array, offset: Any) -> Array:
-    """Returns the outputs with their known part added."""
+    """Returns the outputs plus the offset."""
     if offset is None:
         return f
     if offset.shape not in (f.shape[:1], f.shape):
-        # Rows are checked where data come in; here it is the outputs that may be new.
+        # Rows are checked on input; the number of outputs may only be known here.
         raise ValueError(
             f"the offset has {math.prod(offset.shape[1:])} numbers a row and f has {f.shape[1]} outputs; give one "
             "number a row, without an axis of outputs, or one an output"
@@ -113,10 +113,10 @@ def with_offset(f: Array, offset: Any) -> Array:
 
 
 def _filled(rows: Any, counts: Array, whole: int, floating: float) -> Any:
-    """Returns rows with a number in the place of entries that no network can take, where the row counts nothing."""
+    """Returns rows with invalid entries replaced by a number where the row does not count."""
 
-    # Each entry is replaced by itself: a row that counts would have to be looked for on all devices. Others stay, since
-    # networks that cannot see the mask (batch statistics of one's own) are to meet rows of the data.
+    # Each entry is replaced separately: finding a row that counts would need a search over all devices. Valid entries
+    # are kept, since networks that cannot see the mask (custom batch statistics) should see actual rows.
     def fill(leaf: Any) -> Any:
         leaf = jnp.asarray(leaf)
         if jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -125,7 +125,7 @@ def _filled(rows: Any, counts: Array, whole: int, floating: float) -> Any:
             usable, number = leaf >= 0, whole
         else:
             return leaf
-        there = counts.reshape(-1, *[1] * (leaf.ndim - 1))
-        return jnp.where(there | usable, leaf, jnp.asarray(number, leaf.dtype))
+        counted = counts.reshape(-1, *[1] * (leaf.ndim - 1))
+        return jnp.where(counted | usable, leaf, jnp.asarray(number, leaf.dtype))
 
     return jax.tree.map(fill, rows)

@@ -57,8 +57,8 @@ MOST = 0.9  # of the values, at the least
 
 
 def look_like_dates(texts: Sequence[str], counts: Sequence[int]) -> bool:
-    """Returns whether nearly all values of a column of text are dates or times."""
-    # Plain numbers never are, not even 2019 and 20190331, nor are codes such as "A12" or "1.2.3".
+    """Returns whether nearly all values of a text column are dates or times."""
+    # Plain numbers are not dates, not even 2019 and 20190331, nor are codes such as "A12" or "1.2.3".
     if not any(counts):
         return False
     dated = sum(count for text, count in zip(texts, counts, strict=True) if _PATTERN.fullmatch(text))
@@ -72,8 +72,8 @@ NEARLY_ALL = 0.9
 
 
 def kind(values: pd.Series) -> str:
-    """Returns what a column of a frame holds: "numbers", "text", "levels", "dates" or the name of something else."""
-    # Text may turn out to be numbers or dates; truth values and pandas categories are levels, whatever they look like.
+    """Returns a column's kind: "numbers", "text", "levels", "dates" or the name of something else."""
+    # Text may turn out to be numbers or dates; truth values and pandas categories are always levels.
     from pandas.api.types import infer_dtype
 
     inferred = infer_dtype(values, skipna=True)
@@ -88,7 +88,7 @@ def kind(values: pd.Series) -> str:
 
 
 def numbers(values: pd.Series) -> np.ndarray:
-    """Returns a column of numbers as float64, NaN where a value is missing."""
+    """Returns a column of numbers as float64, NaN for missing values."""
     if getattr(values.dtype, "kind", "") in "iu":
         origin = crowded_from(values.dropna().to_numpy())
         if origin is not None:
@@ -106,19 +106,19 @@ def numbers(values: pd.Series) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Words:
-    """A column of words: its levels, and where each stands."""
+    """A column of words: its levels, and each row's position among them."""
 
     levels: tuple[str, ...]  # the different words, sorted
-    codes: np.ndarray  # the position of each row's word in `levels`, `[rows]`; -1 where it is missing
+    codes: np.ndarray  # the position of each row's word in `levels`, `[rows]`; -1 if it is missing
 
     @property
     def counts(self) -> np.ndarray:
-        """How often each level stands in the column."""
+        """The number of rows of each level."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels))
 
     @property
     def numbers(self) -> np.ndarray:
-        """Each level as a number, which may be infinite; NaN where it is none, and for codes with leading zeros."""
+        """Each level as a number, which may be infinite; NaN for text, and for codes with leading zeros."""
         import pandas as pd
 
         if self.coded:
@@ -128,12 +128,12 @@ class Words:
 
     @property
     def texts(self) -> list[str | None]:
-        """The words, row by row; None where one is missing."""
+        """The words, row by row; None if missing."""
         return np.asarray([*self.levels, None], object)[self.codes].tolist()
 
     @property
     def parsed(self) -> np.ndarray:
-        """The words as numbers, row by row, NaN where one is missing or is none."""
+        """The words as numbers, row by row, NaN if missing or not a number."""
         return np.append(self.numbers, np.nan)[self.codes]
 
     @property
@@ -143,18 +143,18 @@ class Words:
 
     @property
     def readable(self) -> np.ndarray:
-        """Whether each level is a number as people write them, such as $1,200 or 12 %."""
+        """Whether each level is a number in a common notation, such as $1,200 or 12 %."""
         return np.asarray([written(level) is not None for level in self.levels], bool) & (not self.coded)
 
     def without(self, levels: Collection[str]) -> Words:
-        """Returns the column with some of its levels missing."""
-        kept = [index for index, level in enumerate(self.levels) if level not in levels]
+        """Returns the column with some of its levels set to missing."""
+        kept_levels = [index for index, level in enumerate(self.levels) if level not in levels]
         places = np.full(len(self.levels) + 1, -1)
-        places[kept] = np.arange(len(kept))
-        return Words(tuple(self.levels[index] for index in kept), places[self.codes])
+        places[kept_levels] = np.arange(len(kept_levels))
+        return Words(tuple(self.levels[index] for index in kept_levels), places[self.codes])
 
     def spread(self, numbers: np.ndarray) -> pd.Series:
-        """Returns numbers of the levels row by row, as a pandas Series, NaN where a word is missing."""
+        """Returns numbers of the levels row by row, as a pandas Series, NaN if the word is missing."""
         import pandas as pd
 
         return pd.Series(np.append(np.asarray(numbers, float), np.nan)[self.codes])
@@ -170,13 +170,13 @@ class Words:
         return look_like_dates(self.levels, self.counts.tolist())
 
     def stray(self) -> tuple[str, int] | None:
-        """Returns the first word, and its row, of a column that is nearly all numbers; None for another column."""
-        # Numbers as people write them (1,5 or 12 % or $5) count as numbers.
+        """Returns the first word, and its row, of a column that is nearly all numbers; None for other columns."""
+        # Common notations (1,5 or 12 % or $5) count as numbers.
         number = self.readable
         return self.first(number) if self._share(number) >= NEARLY_ALL and not number.all() else None
 
     def first(self, number: np.ndarray) -> tuple[str, int]:
-        """Returns the first word that is no number, and its row."""
+        """Returns the first word that is not a number, and its row."""
         row = int(np.flatnonzero((self.codes >= 0) & ~number[self.codes])[0])
         return self.levels[self.codes[row]], row
 
@@ -185,19 +185,19 @@ class Words:
 
 
 def words(values: pd.Series) -> Words:
-    """Returns a column as words: truth values are "True" and "False", whole numbers have no point."""
+    """Returns a column as words: truth values are "True" and "False", whole numbers have no decimal point."""
     import pandas as pd
 
     codes, uniques = pd.factorize(values)
     texts = [_text(value) for value in uniques.tolist()]
     levels = sorted(set(texts))
     position = {level: index for index, level in enumerate(levels)}
-    places = np.asarray([*(position[text] for text in texts), -1], np.int64)  # the last is where missing values are
+    places = np.asarray([*(position[text] for text in texts), -1], np.int64)  # the last is for missing values
     return Words(tuple(levels), places[codes])
 
 
 def refuse_word(source: str, column: str, word: str, row: int) -> DataError:
-    """Returns the error about a word that stands among numbers."""
+    """Returns the error about a word among numbers."""
     return DataError(
         f"{source} has {quoted(word)} {at(row)} of the column {column!r}, which is of numbers; correct it, or leave "
         "the field empty if it is missing"
@@ -210,22 +210,22 @@ def _text(value: object) -> str:
     return str(value)
 
 
-MOST_LEVELS = 50  # a column of text with more, of which more than half the rows have one of their own, names rows
+MOST_LEVELS = 50  # more levels, in more than half as many rows, are names of the rows
 _NAMED = re.compile(r"(?i:unnamed: \d+|index|row_?(names?|number|id)?|.*[ _.-]id|id|uuid|guid)|[a-z]+I[dD]")
 
 
 def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    """Returns the features that name rows, with a sentence about each."""
-    # Text does with more than fifty levels, more than one for every two rows; whole numbers do where no two rows share
-    # one and the column is called an identifier (`id`, `row`, `index`, `customer_id`, `Unnamed: 0`). A column of text
-    # that is mostly numbers, or of dates, is none: it is an error of its own.
+    """Returns the features that identify rows, with a sentence about each."""
+    # Text with more than fifty levels, more than one for every two rows; whole numbers without duplicates if
+    # the column is called an identifier (`id`, `row`, `index`, `customer_id`, `Unnamed: 0`). A column of text
+    # that is mostly numbers, or of dates, does not count: it is an error of its own.
     reasons = {}
     for name in columns:
-        values, of = source[name], kind(source[name])
-        if of == "numbers":
+        values, column_kind = source[name], kind(source[name])
+        if column_kind == "numbers":
             if _NAMED.fullmatch(name) and values.dtype.kind in "iu" and MOST_LEVELS < len(values) == values.nunique():
                 reasons[name] = f"the column {name!r} numbers the rows, left out as an identifier"
-        elif of == "text":
+        elif column_kind == "text":
             column = words(values)
             levels, present = len(column.levels), int(column.counts.sum())
             number = column.counts[column.readable].sum()
@@ -238,12 +238,12 @@ def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def names_rows(levels: int, present: int) -> bool:
-    """Returns whether so many levels in so many rows look like names of the rows."""
+    """Returns whether so many levels in so many rows are probably names of the rows."""
     return levels > MOST_LEVELS and 2 * levels > present
 
 
 # A column becomes the days since the first training row, and \(\sin 2\pi p\) and \(\cos 2\pi p\) of the phases p of the
-# year, of the week (from Monday on), and, where a row has a time, of the day.
+# year, of the week (from Monday on), and, if any row has a time, of the day.
 
 
 _YEAR_FIRST = re.compile(r"([12]\d{3})[-/.](\d{1,2})[-/.](\d{1,2})(.*)")
@@ -259,25 +259,25 @@ class DateColumn:
     name: str  # the column
     origin: float  # days from 1970-01-01 to the first row
     times: bool  # whether rows have a time of the day
-    day_first: bool | None = None  # whether 3/4/2019 is the third of April; None where no date is written so
+    day_first: bool | None = None  # whether 3/4/2019 is the third of April; None if no date has this form
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the numbers that it becomes."""
+        """The names of the resulting columns of numbers."""
         periods = ("year", "week", *(("day",) if self.times else ()))
         waves = (f"{self.name} ({wave} of the {period})" for period in periods for wave in ("sin", "cos"))
         return (f"{self.name} (days)", *waves)
 
 
 def found_dates(source: Source, columns: Sequence[str]) -> tuple[DateColumn, ...]:
-    """Returns the columns of dates among some columns, and how each is read."""
+    """Returns the date columns among some columns, and how each is read."""
     dated = []
     for name in columns:
         values = source[name]
-        of = kind(values)
-        if of != "dates" and not (of == "text" and words(values).dated()):
+        column_kind = kind(values)
+        if column_kind != "dates" and not (column_kind == "text" and words(values).dated()):
             continue
-        day_first = _day_first(source, name) if of == "text" else None
+        day_first = _day_first(source, name) if column_kind == "text" else None
         days = _days(source, name, day_first)
         times = bool((days[~np.isnan(days)] % 1 > 0).any())
         dated.append(DateColumn(name, float(np.floor(np.nanmin(days))), times, day_first))
@@ -285,7 +285,7 @@ def found_dates(source: Source, columns: Sequence[str]) -> tuple[DateColumn, ...
 
 
 def expanded(source: Source, dates: Sequence[DateColumn]) -> Source:
-    """Returns the table with numbers in the place of its columns of dates."""
+    """Returns the table with its date columns replaced by numbers."""
     import pandas as pd
 
     by_name = {date.name: date for date in dates}
@@ -300,18 +300,22 @@ def expanded(source: Source, dates: Sequence[DateColumn]) -> Source:
     return replace(source, frame=pd.DataFrame(columns, index=source.frame.index))
 
 
-def _numbers(source: Source, of: DateColumn) -> list[np.ndarray]:
-    days = _days(source, of.name, of.day_first)
+def _numbers(source: Source, date: DateColumn) -> list[np.ndarray]:
+    days = _days(source, date.name, date.day_first)
     missing = np.isnan(days)
     stamps = (np.where(missing, 0.0, days) * _DAY_IN_NANOSECONDS).astype("datetime64[ns]")
     year = stamps.astype("datetime64[Y]")
     first, following = ((year + shift).astype("datetime64[D]").astype(float) for shift in (0, 1))
-    phases = [(days - first) / (following - first), (days + 3.0) / 7.0, *([days] if of.times else [])]  # Thursday is 0
-    return [days - of.origin, *(wave(2 * np.pi * (phase % 1)) for phase in phases for wave in (np.sin, np.cos))]
+    phases = [
+        (days - first) / (following - first),
+        (days + 3.0) / 7.0,
+        *([days] if date.times else []),
+    ]  # Thursday is 0
+    return [days - date.origin, *(wave(2 * np.pi * (phase % 1)) for phase in phases for wave in (np.sin, np.cos))]
 
 
 def _days(source: Source, name: str, day_first: bool | None) -> np.ndarray:
-    """Days since 1970-01-01, with their fractions, NaN where one is missing."""
+    """Returns days since 1970-01-01, with their fractions, NaN if missing."""
     import pandas as pd
 
     values = source[name]
@@ -347,7 +351,7 @@ def _stamp(source: Source, name: str, text: str, day_first: bool | None) -> floa
 
 
 def _day_first(source: Source, name: str) -> bool | None:
-    """Whether dates that end in their year begin with the day; None where there are none."""
+    """Returns whether dates that end in their year begin with the day; None if there are none."""
     matches = [match for text in words(source[name]).levels if (match := _YEAR_LAST.fullmatch(text))]
     if not matches:
         return None

@@ -1,4 +1,4 @@
-"""The encoding of a table: how columns become numbers, and how predictions get their names and units back."""
+"""Encoding of a table: columns as numbers, and predictions with their original names and units."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from lamu.typing import Document, Targets
 
 __all__ = ["Encoding", "Label"]
 
-Label: TypeAlias = str | int | float | bool  # of a class, as the file has it
+Label: TypeAlias = str | int | float | bool  # of a class, as in the file
 TASKS = ("regression", "binary", "classes")
-_DESCRIBED = {"dates": "date_columns", "missing": "missing_values"}  # the fields that have another name there
+_DESCRIBED = {"dates": "date_columns", "missing": "missing_values"}  # fields that have another name in `describe`
 
 
 @record
 class Encoding:
     """The meaning of x and y, learned from the training rows.
 
-    A word is the position of its level, counted from 1, and 0 where the training rows have no such level. With
-    imputation, a missing value is drawn from `joint` given the rest of its row; and x has one further column (1 where
-    the number was missing, 0 elsewhere) for each column of numbers that a training row lacks. Words that a training row
-    lacks are a level of their own. A word that no training row has is drawn from the known ones.
+    A word is the position of its level, counted from 1, and 0 if the training rows have no such level. With
+    imputation, a missing value is drawn from `joint` given the rest of its row; and x has one further column (1 if
+    the number was missing, else 0) for each column of numbers with missing values in training. Missing words in
+    training are a level of their own. A word that is not in the training rows is drawn from the known ones.
 
     Attributes:
         target: the name of the target column.
         task: "regression", "binary" or "classes".
         labels: the original value of each class, in the order of the indices; empty for regression. For a binary target
             the probability is that of the second label.
-        columns: the names of the features, as the file has them.
-        levels: the levels of each feature that are known from training; empty for a feature that is a number.
-        fills: the median of each feature, for models that average no draws; None for a feature of words. Empty without
-            imputation.
+        columns: the names of the features, as in the file.
+        levels: the levels of each feature in the training rows; empty for a feature that is a number.
+        fills: the median of each feature, for models that do not average over draws; None for a feature of words. Empty
+            without imputation.
         indicators: the features whose missing values have a column of their own.
-        units: name, origin and unit of each column, the target among them, that float32 cannot hold as it is: x and y
-            have (value − origin) / unit in its place. Empty for all others.
-        beside: what rows bring beside the target, "trials", "censored", "weight" or "exposure", each with its column.
-        joint: the distribution that missing values are drawn from; None without imputation.
-        dates: the columns of dates, and how each became numbers, which `columns` names.
-        readings: how columns of numbers are written: unit, decimal sign, numbers that stand for missing values.
-        missing: the texts and numbers that were declared to be missing values; None where none were.
+        units: name, origin and unit of each column, including the target, that float32 cannot hold as it is: x and y
+            then have (value − origin) / unit. Empty for all others.
+        beside: the auxiliary columns, "trials", "censored", "weight" or "exposure", each with its column.
+        joint: the distribution from which missing values are drawn; None without imputation.
+        dates: the columns of dates, and how each becomes the numbers that `columns` names.
+        readings: the notation of columns of numbers: unit, decimal sign, marks of missing values.
+        missing: the texts and numbers that were declared to be missing values; None if none were.
 
     Raises:
-        ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
+        ValueError: if levels or fills are not one for each feature, or an indicator is not a feature.
 
     Examples:
         >>> from lamu.data import Encoding
@@ -87,18 +87,18 @@ class Encoding:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Encoding:
-        """Returns the encoding that `describe` put into words.
+        """Returns the encoding from the data of `describe`.
 
         Args:
-            described: what `describe` returned, also after a round through JSON, and among further entries.
+            described: the result of `describe`, also after a round through JSON; may have further entries.
 
         Returns:
             The encoding.
 
         Raises:
-            KeyError: for an entry that is not there.
-            TypeError: for an entry of another kind.
-            ValueError: for entries that do not fit together.
+            KeyError: for a missing entry.
+            TypeError: for an entry of another type.
+            ValueError: for inconsistent entries.
 
         Examples:
             >>> from lamu.data import Encoding
@@ -138,12 +138,12 @@ class Encoding:
 
     @property
     def of_target(self) -> tuple[tuple[str, str], ...]:
-        """What is a part of the target, "trials" or "censored", with its column."""
-        return tuple(each for each in self.beside if each[0] in ("trials", "censored"))
+        """The auxiliary columns that are part of the target, "trials" or "censored", with their columns."""
+        return tuple(pair for pair in self.beside if pair[0] in ("trials", "censored"))
 
     @property
     def exposure(self) -> str | None:
-        """The column of the exposures of counts; None where there is none."""
+        """The column of the exposures of counts; None if there is none."""
         return dict(self.beside).get("exposure")
 
     @property
@@ -158,7 +158,7 @@ class Encoding:
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
-        """The number of levels of each column of x, whose codes go from 0, the unknown, to it; 0 for numbers."""
+        """The number of levels of each column of x, whose codes run from 0 for unknown words; 0 for numbers."""
         return (*(len(levels) for levels in self.levels), *(0 for _ in self.indicators))
 
     @property
@@ -167,7 +167,7 @@ class Encoding:
         return any(isinstance(label, str) for label in self.labels)
 
     def origin_and_unit(self, name: str) -> tuple[float, float]:
-        """Returns the origin and the unit of a column; zero and one where it is taken as it is.
+        """Returns the origin and the unit of a column; zero and one if it is not rescaled.
 
         Args:
             name: a feature, or the target.
@@ -181,7 +181,7 @@ class Encoding:
 
     @property
     def log_unit(self) -> float:
-        """The logarithm of the target's unit, which a log density of y exceeds one of the original values by."""
+        """The logarithm of the target's unit: the difference of log densities of y and of the original values."""
         return math.log(self.origin_and_unit(self.target)[1])
 
     def encode(self, values: object) -> np.ndarray:
@@ -191,7 +191,7 @@ class Encoding:
             values: original values `[rows]`.
 
         Raises:
-            DataError: for a value that is none of the labels.
+            DataError: for a value that is not a label.
         """
         if self.task == "regression":
             origin, unit = self.origin_and_unit(self.target)

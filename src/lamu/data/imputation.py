@@ -1,4 +1,4 @@
-"""Missing values as draws given the rest of their row, from one joint distribution of the training rows."""
+"""Imputation by draws given the rest of a row, from one joint distribution of the training rows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["DRAWS", "Completions", "JointOfColumns", "as_lists", "learn_joint", 
 
 @dataclass(frozen=True)
 class Completions:
-    """Inputs of rows to predict: one for a row that is complete, and one for each draw of what another lacks."""
+    """Inputs of rows to predict: one for a complete row, and one for each draw of missing values."""
 
     x: np.ndarray  # inputs `[completions, columns]`
-    row: np.ndarray  # the row that each is of, in ascending order, `[completions]`
-    # How far the prediction of a completion is moved, in standard deviations between the completions of its row: not
-    # zero where a word is new, which may do more than the known words do. `[completions]`.
+    row: np.ndarray  # the row of each, in ascending order, `[completions]`
+    # The shift of a completion's prediction, in standard deviations between the completions of its row: not
+    # zero if a word is new, whose effect may exceed those of the known words. `[completions]`.
     spread: np.ndarray
 
     @classmethod
     def of(cls, x: np.ndarray) -> Completions:
-        """Returns rows that lack nothing."""
+        """Returns complete rows."""
         return cls(x, np.arange(len(x)), np.zeros(len(x)))
 
     @property
@@ -36,7 +36,7 @@ class Completions:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.row[-1]) + 1 if len(self.row) else 0
 
 
@@ -47,26 +47,25 @@ class Completions:
 # with F the distribution function of a column of numbers, c the categories as zeros and ones, and t the target. Numbers
 # given the rest are a linear regression of scores; a category k has a probability in proportion to its frequency times
 # \(p(c = e_k \mid z_o) / p(c = e_k)\), which is linear discriminant analysis. Training rows are completed given their
-# targets, as the regression of the target on complete rows needs it; rows to predict are completed without, many times,
-# and the prediction is the mixture
+# targets, as the regression of the target on complete rows requires; rows to predict are completed without, many
+# times, and the prediction is the mixture
 #
 # \[ p(y \mid x_{\text{obs}}) = \int p(y \mid x_{\text{obs}}, x_{\text{mis}}) \, p(x_{\text{mis}} \mid x_{\text{obs}})
-# \,
-#    dx_{\text{mis}} \]
+#    \, dx_{\text{mis}} \]
 #
-# A category that no training row has is a new one: it is drawn from the known categories with equal probabilities,
-# whatever their frequencies, since each known category is one observation of what a category does.
+# A category that is not in the training rows is new: it is drawn from the known categories with equal probabilities,
+# whatever their frequencies, since each known category is one observation of a category's effect.
 
 
 DRAWS = 128  # completions of a row to predict: the 5 % and 95 % quantiles of so many hold 89 %
 _BITS = 30
 _CELLS = 64  # between the quantiles of a column
-_DISCRETE = 32  # different values up to which a draw is one of them
-_MOST = 20_000  # rows that are learned from
-_MOST_WORK = 10_000_000  # rows times squared scores of an iteration, where every row lacks other values
+_DISCRETE = 32  # distinct values up to which a draw is one of them
+_MOST = 20_000  # rows that are used
+_MOST_WORK = 10_000_000  # rows times squared scores of an iteration, if every row lacks other values
 _MOST_LEVELS = 20  # of a column of words whose relation to other columns is learned
 _MOST_SCORES = 100  # of all columns together whose relations are learned
-_LEAST_PRIOR = 0.1  # rows, so that columns that determine each other have a covariance with an inverse
+_LEAST_PRIOR = 0.1  # rows, so that columns that determine each other have an invertible covariance
 _ITERATIONS = 30
 _SETTLED = 1e-3  # of a covariance of scores
 _AT_ONCE = 10_000_000  # scores of all completions that are in memory
@@ -74,22 +73,22 @@ _AT_ONCE = 10_000_000  # scores of all completions that are in memory
 
 @dataclass(frozen=True)
 class JointOfColumns:
-    """The joint distribution of a table's columns, as `learn_joint` finds it."""
+    """Joint distribution of a table's columns, learned by `learn_joint`."""
 
     numbers: tuple[int, ...]  # the columns of numbers, by their positions
     words: tuple[tuple[int, int], ...]  # the columns of words, with the number of their levels
     quantiles: tuple[tuple[float, ...], ...] = ()  # of each column of numbers, and of the target of a regression
     frequencies: tuple[tuple[float, ...], ...] = ()  # of the levels of each column of words
-    # The columns whose relations to others are known; others are drawn from their own distributions.
+    # The columns whose relations to others are learned; others are drawn from their own distributions.
     related: tuple[int, ...] = ()
     classes: int = 0  # the target's number of classes; 0 for a number
-    rows: float = 1.0  # how many there were
+    rows: float = 1.0  # number of training rows
     mean: tuple[float, ...] = ()  # of the scores
     covariance: tuple[tuple[float, ...], ...] = ()  # of the scores
 
     @classmethod
     def of(cls, described: Mapping[str, object]) -> JointOfColumns:
-        """Returns the distribution that `describe` put into words."""
+        """Returns the distribution from the data of `describe`."""
         joint = cls(**{name: _as_tuples(kind, described[name]) for name, kind in _KINDS.items()})
         size = sum(map(len, joint._places.values())) + max(joint.classes - 1, 1)
         knots = len(joint.numbers) + (not joint.classes)
@@ -106,17 +105,19 @@ class JointOfColumns:
         return {name: as_lists(getattr(self, name)) for name in _KINDS}
 
     def central(self, x: np.ndarray) -> np.ndarray:
-        """Returns rows whose missing numbers are the medians given the rest of their row, `[rows, columns]`."""
+        """Returns rows with missing numbers replaced by medians given the rest of their row, `[rows, columns]`."""
         words = [column for column, _ in self.words]
-        asked = x.copy()
-        asked[:, words] = np.where(x[:, words] == 0, np.nan, x[:, words])
-        completed = self._completed(asked, None, lambda rows, columns: np.full((len(rows), 1, len(columns)), 0.5))[:, 0]
+        incomplete = x.copy()
+        incomplete[:, words] = np.where(x[:, words] == 0, np.nan, x[:, words])
+        completed = self._completed(incomplete, None, lambda rows, columns: np.full((len(rows), 1, len(columns)), 0.5))[
+            :, 0
+        ]
         completed[:, words] = x[:, words]
         return completed
 
     def draws(self, x: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarray:
         """Returns the completions of rows to predict, `[rows, DRAWS, columns]`."""
-        # Draws depend on the known values of the row alone, neither on other rows nor on the order of the rows.
+        # Draws depend only on the known values of the row, not on other rows or the order of the rows.
         return self._completed(x, unseen, lambda rows, columns: uniforms(rows, columns, DRAWS))
 
     def given_targets(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -130,7 +131,7 @@ class JointOfColumns:
         return completed
 
     def _completed(self, x: np.ndarray, unseen: np.ndarray | None, random: Callable[..., np.ndarray]) -> np.ndarray:
-        """Completions of all rows, by patterns of what is missing."""
+        """Returns completions of all rows, by patterns of missing values."""
         new = np.zeros(x.shape, bool) if unseen is None else unseen
         x = np.where(new, np.nan, x)
         parts, places = [], []
@@ -138,22 +139,24 @@ class JointOfColumns:
             columns = np.flatnonzero(marks)
             at_once = max(1, _AT_ONCE // (DRAWS * (len(self.mean) + x.shape[1])))
             for start in range(0, len(rows), at_once):
-                of = rows[start : start + at_once]
-                parts.append(self._filled(x[of], None, columns, np.flatnonzero(marks > 1), random(x[of], columns)))
-                places.append(of)
+                indices = rows[start : start + at_once]
+                parts.append(
+                    self._filled(x[indices], None, columns, np.flatnonzero(marks > 1), random(x[indices], columns))
+                )
+                places.append(indices)
         return np.concatenate(parts)[np.argsort(np.concatenate(places), kind="stable")]
 
     def _filled(
         self, x: np.ndarray, y: Targets, columns: np.ndarray, unseen: np.ndarray, uniform: np.ndarray
     ) -> np.ndarray:
-        """Completions of rows that lack the same columns, given uniform numbers, `[rows, draws, columns]`."""
+        """Returns completions of rows that lack the same columns, given uniform numbers, `[rows, draws, columns]`."""
         from scipy.special import ndtri
 
         draws = uniform.shape[1]
         completed = np.repeat(x[:, None], draws, axis=1)
         scores = np.repeat(self.scores(x, y)[:, None], draws, axis=1)
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
-        seen = ~np.isnan(scores[0, 0]) if len(mean) else np.zeros(0, bool)
+        observed = ~np.isnan(scores[0, 0]) if len(mean) else np.zeros(0, bool)
         lacking = {int(column): uniform[:, :, place] for place, column in enumerate(columns)}
         for column, levels, frequencies in self._words_in_turn(lacking, unseen):
             place = self._places.get(column, np.zeros(0, int))
@@ -162,25 +165,27 @@ class JointOfColumns:
             elif not len(place):
                 probabilities = np.asarray(frequencies)
             else:
-                weights, left = _regression(covariance, place, np.flatnonzero(seen))
-                expected = mean[place] + (scores[..., seen] - mean[seen]) @ weights
+                weights, residual = _regression(covariance, place, np.flatnonzero(observed))
+                expected = mean[place] + (scores[..., observed] - mean[observed]) @ weights
                 prior = mean[place], covariance[np.ix_(place, place)]
-                probabilities = _discriminant(expected, left, *prior, np.asarray(frequencies))
+                probabilities = _discriminant(expected, residual, *prior, np.asarray(frequencies))
             below = np.cumsum(probabilities, axis=-1)[..., :-1]
             code = 1 + (lacking[column][..., None] > below).sum(axis=-1)
             completed[..., column] = code
             if len(place):
                 scores[..., place] = code[..., None] == np.arange(2, levels + 1)
-                seen[place] = True
+                observed[place] = True
         wanted = [column for column in self.numbers if column in lacking and column in self._places]
         normal = {column: ndtri(lacking[column]) for column in self.numbers if column in lacking}
         if wanted:
             place = np.concatenate([self._places[column] for column in wanted])
-            weights, left = _regression(covariance, place, np.flatnonzero(seen))
-            expected = (scores[..., seen] - mean[seen]) @ weights
-            left = left * self._unknown_weights(int(seen.sum()), left, covariance[np.ix_(place, place)], y is None)
-            noise = np.stack([normal[column] for column in wanted], axis=-1) @ np.linalg.cholesky(left).T
-            # In units of the score's own deviation, which ties make smaller than one: the marginals are the columns'.
+            weights, residual = _regression(covariance, place, np.flatnonzero(observed))
+            expected = (scores[..., observed] - mean[observed]) @ weights
+            residual = residual * self._unknown_weights(
+                int(observed.sum()), residual, covariance[np.ix_(place, place)], y is None
+            )
+            noise = np.stack([normal[column] for column in wanted], axis=-1) @ np.linalg.cholesky(residual).T
+            # In units of the score's deviation, which ties make smaller than one: the marginals are then the columns'.
             standard = (expected + noise) / np.sqrt(np.diag(covariance)[place])
             normal |= {column: standard[..., index] for index, column in enumerate(wanted)}
         for column, standard in normal.items():
@@ -189,26 +194,26 @@ class JointOfColumns:
         return completed
 
     def _unknown_weights(self, seen: int, left: np.ndarray, own: np.ndarray, new: bool) -> float:
-        """By how much the variance that a regression on so many scores leaves is larger than that of its residuals."""
+        """Returns the factor by which a regression's residual variance exceeds that of its residuals."""
         # Residuals are too small by the weights that were fitted to them, and a new row has the errors of the weights,
-        # too; together not more than what the column's own distribution has.
+        # too; the total is at most the variance of the column's own distribution.
         freedom = max(self.rows - seen - 1.0, 1.0)
         factor = (self.rows + (seen + 1.0) * new) / freedom
         return float(np.clip(factor, 1.0, max(1.0, float(np.min(np.diag(own) / np.diag(left))))))
 
     def _words_in_turn(self, lacking: Collection[int], unseen: np.ndarray) -> list[tuple[int, int, tuple[float, ...]]]:
-        """The words to draw: new ones first, which depend on nothing, then the missing ones given all before them."""
+        """Returns the words to draw: new ones first, which are independent, then missing ones given those before."""
         frequencies = self.frequencies or ((),) * len(self.words)
-        asked = [
+        drawn_words = [
             (column, levels, share)
             for (column, levels), share in zip(self.words, frequencies, strict=True)
             if column in lacking
         ]
-        return sorted(asked, key=lambda each: each[0] not in unseen)
+        return sorted(drawn_words, key=lambda word: word[0] not in unseen)
 
     @cached_property
     def _places(self) -> dict[int, np.ndarray]:
-        """Where the scores of each related column stand."""
+        """The indices of each related column's scores."""
         places, start = {}, 0
         sizes = [(column, 1) for column in self.numbers] + [(column, levels - 1) for column, levels in self.words]
         for column, size in sizes:
@@ -218,7 +223,7 @@ class JointOfColumns:
         return places
 
     def scores(self, x: np.ndarray, y: np.ndarray | None) -> np.ndarray:
-        """Returns the scores of rows, NaN where a value, or every target, is missing, `[rows, scores]`."""
+        """Returns the scores of rows, NaN if a value, or every target, is missing, `[rows, scores]`."""
         quantiles = dict(zip(self.numbers, self.quantiles, strict=False))
         parts = [_score(x[:, c], np.asarray(quantiles[c]), self.rows) for c in self.numbers if c in self.related]
         for column, levels in self.words:
@@ -237,7 +242,7 @@ class JointOfColumns:
         return np.stack(parts, axis=1)
 
 
-# The fields of a joint distribution, with the kind of their numbers.
+# The fields of a joint distribution, with the type of their numbers.
 _KINDS = {
     **dict.fromkeys(("numbers", "words"), int),
     **dict.fromkeys(("quantiles", "frequencies"), float),
@@ -247,7 +252,7 @@ _KINDS = {
 
 
 def as_lists(value: object) -> Any:
-    """Returns tuples and described records as lists, for JSON; anything else as it is."""
+    """Returns tuples and described records as lists, for JSON; anything else unchanged."""
     if isinstance(value, JointOfColumns):
         return value.describe()
     value = astuple(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -263,15 +268,15 @@ def learn_joint(
 ) -> JointOfColumns:
     """Returns the joint distribution of training rows, complete or not."""
     # Mean and covariance are the mode under \(\Sigma \sim \mathcal W^{-1}\) with D²/N prior rows for D scores of N
-    # rows, at most D, by expectation maximisation, from 20,000 rows at most. Where the columns have more than 100
-    # scores together, only those that are related most closely to the target keep their relations to others.
+    # rows, at most D, by expectation maximisation, from 20,000 rows at most. If the columns have more than 100
+    # scores together, only those most closely related to the target keep their relations to others.
     #
     # Source: Dempster, Laird & Rubin (1977), for the iteration; Rubin (1987), for draws given the target; Zhao & Udell
     # (2020), for normal scores.
     order = np.random.default_rng(0).permutation(len(x))[:_MOST]
     counts = (np.ones(len(x)) if weight is None else np.asarray(weight, float))[order]
     x, y = x[order], np.asarray(y)[order]
-    counts = counts * (counts.sum() / (counts**2).sum())  # of as many equal rows as tell the same
+    counts = counts * (counts.sum() / (counts**2).sum())  # scaled to the effective number of equal rows
     numbers = tuple(c for c, count in enumerate(levels) if not count)
     words = tuple((c, count) for c, count in enumerate(levels) if count)
     quantiles = [_quantiles(x[:, c], counts) for c in numbers]
@@ -296,7 +301,7 @@ def learn_joint(
 def uniforms(x: np.ndarray, columns: np.ndarray | Sequence[int], draws: int) -> np.ndarray:
     """Returns uniform numbers for the draws of some columns of rows, one in each of equal parts of (0, 1)."""
     # Their shape is `[rows, draws, columns]`. They are points of one Sobol sequence, shifted by a hash of the bits of
-    # the row's values, so that they depend on nothing but the row.
+    # the row's values, so that they depend only on the row.
     bits = np.ascontiguousarray(np.where(np.isnan(x), np.nan, x + 0.0), np.float64).view(np.uint64)
     columns, seed = np.asarray(columns, np.uint64), np.zeros(len(x), np.uint64)
     with np.errstate(over="ignore"):
@@ -309,7 +314,7 @@ def uniforms(x: np.ndarray, columns: np.ndarray | Sequence[int], draws: int) -> 
 
 @lru_cache(maxsize=8)
 def _sobol(columns: int) -> np.ndarray:
-    """Scrambled Sobol points, `[DRAWS, columns]`, as whole numbers."""
+    """Returns scrambled Sobol points, `[DRAWS, columns]`, as integers."""
     from scipy.stats.qmc import Sobol
 
     points = Sobol(columns, scramble=True, bits=_BITS, rng=0).random(DRAWS)
@@ -317,7 +322,7 @@ def _sobol(columns: int) -> np.ndarray:
 
 
 def mixed(bits: np.ndarray) -> np.ndarray:
-    """Returns the next step of SplitMix64 (Steele, Lea & Flood 2014), in which every bit depends on all."""
+    """Returns the next step of SplitMix64 (Steele, Lea & Flood 2014), where every output bit depends on all bits."""
     bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -325,22 +330,22 @@ def mixed(bits: np.ndarray) -> np.ndarray:
 
 
 def _closest(scores: np.ndarray, places: Mapping[int, np.ndarray], targets: int) -> tuple[int, ...]:
-    """The columns whose scores are correlated most with the target's, as many as may be related."""
+    """Returns the columns whose scores are correlated most with the target's, as many as may be related."""
     filled = np.nan_to_num(scores - np.nanmean(scores, axis=0))
     deviation = np.maximum(filled.std(axis=0), 1e-12)
     correlation = np.abs(filled.T @ filled[:, -targets:] / np.outer(deviation, deviation[-targets:])).max(axis=1)
-    kept, room = [], _MOST_SCORES
+    related, room = [], _MOST_SCORES
     for column in sorted(places, key=lambda c: -correlation[places[c]].max()):
         if len(places[column]) <= room:
-            kept.append(column)
+            related.append(column)
             room -= len(places[column])
-    return tuple(sorted(kept))
+    return tuple(sorted(related))
 
 
 def _discriminant(
     expected: np.ndarray, left: np.ndarray, mean: np.ndarray, covariance: np.ndarray, frequencies: np.ndarray
 ) -> np.ndarray:
-    """The probabilities of levels given their ones and zeros' conditional mean and covariance, `[..., levels]`."""
+    """Returns the probabilities of levels given their indicators' conditional mean and covariance, `[..., levels]`."""
     levels = np.vstack([np.zeros(len(mean)), np.eye(len(mean))])
     squared = lambda away, spread: np.einsum("...i,ij,...j->...", away, np.linalg.inv(spread), away)
     log = squared(levels - mean, covariance) - squared(levels - expected[..., None, :], left)
@@ -351,20 +356,22 @@ def _discriminant(
 
 
 def _mode(scores: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of weighted rows with missing scores."""
+    """Returns mean and covariance of weighted rows with missing scores."""
     rows, size = weight.sum(), scores.shape[1]
     prior_rows = _prior_rows(rows, size)
     mean, prior = _moments(scores, weight)
     covariance, patterns = np.diag(prior), list(_patterns(scores))
     for _ in range(_ITERATIONS):
         filled, spread = scores.copy(), prior_rows * np.diag(prior)
-        for of, missing in patterns:
+        for indices, missing in patterns:
             if not len(missing):
                 continue
-            seen = np.setdiff1d(np.arange(size), missing)
-            weights, left = _regression(covariance, missing, seen)
-            filled[np.ix_(of, missing)] = mean[missing] + (scores[np.ix_(of, seen)] - mean[seen]) @ weights
-            spread[np.ix_(missing, missing)] += weight[of].sum() * left
+            observed = np.setdiff1d(np.arange(size), missing)
+            weights, residual = _regression(covariance, missing, observed)
+            filled[np.ix_(indices, missing)] = (
+                mean[missing] + (scores[np.ix_(indices, observed)] - mean[observed]) @ weights
+            )
+            spread[np.ix_(missing, missing)] += weight[indices].sum() * residual
         mean, before = weight @ filled / rows, covariance
         centred = filled - mean
         covariance = ((centred.T * weight) @ centred + spread) / (rows + prior_rows)
@@ -374,20 +381,20 @@ def _mode(scores: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _prior_rows(rows: float, size: int) -> float:
-    """As many as scores, for few rows; fewer the more rows there are, since they widen what is nearly determined."""
+    """Returns as many as scores for few rows; fewer for more rows, since they widen what is nearly determined."""
     return float(np.clip(size**2 / rows, _LEAST_PRIOR, size))
 
 
 def _moments(scores: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of the scores that are there, and their variance, which is positive."""
-    there = ~np.isnan(scores) * weight[:, None]
-    counts = np.maximum(there.sum(axis=0), 1e-12)
-    mean = (there * np.nan_to_num(scores)).sum(axis=0) / counts
-    return mean, np.maximum((there * np.nan_to_num(scores - mean) ** 2).sum(axis=0) / counts, 1e-3)
+    """Returns the mean of the observed scores, and their variance, which is positive."""
+    present = ~np.isnan(scores) * weight[:, None]
+    counts = np.maximum(present.sum(axis=0), 1e-12)
+    mean = (present * np.nan_to_num(scores)).sum(axis=0) / counts
+    return mean, np.maximum((present * np.nan_to_num(scores - mean) ** 2).sum(axis=0) / counts, 1e-3)
 
 
 def _regression(covariance: np.ndarray, wanted: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The weights of the scores that are seen, and the covariance that is left of those that are wanted."""
+    """Returns the weights of the observed scores, and the residual covariance of the wanted ones."""
     own, across = covariance[np.ix_(wanted, wanted)], covariance[np.ix_(seen, wanted)]
     if not len(seen):
         return across, own
@@ -396,13 +403,13 @@ def _regression(covariance: np.ndarray, wanted: np.ndarray, seen: np.ndarray) ->
 
 
 def _patterns(scores: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the rows that lack the same scores, and these."""
+    """Yields the rows with the same missing scores, and these scores."""
     for rows, lacks in _groups(np.isnan(scores)):
         yield rows, np.flatnonzero(lacks)
 
 
 def _groups(marks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the rows that have the same marks, and these."""
+    """Yields the rows with the same marks, and these marks."""
     patterns, which = np.unique(marks, axis=0, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(which.ravel(), minlength=len(patterns)))
@@ -411,26 +418,26 @@ def _groups(marks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _occurrences(rows: np.ndarray) -> np.ndarray:
-    """How many of the rows before each are the same: rows that are alike lack different values."""
+    """Returns how many of the rows before each are the same, so that equal rows get different draws."""
     earlier = np.zeros(len(rows))
-    for of, _ in _groups(np.where(np.isnan(rows), np.inf, rows)):
-        earlier[of] = np.arange(len(of))
+    for indices, _ in _groups(np.where(np.isnan(rows), np.inf, rows)):
+        earlier[indices] = np.arange(len(indices))
     return earlier
 
 
 def _quantiles(column: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
-    there = np.flatnonzero(~np.isnan(column) & (weight > 0))
-    there = there[np.argsort(column[there], kind="stable")]
-    above, grid = np.cumsum(weight[there]), np.linspace(0, 1, _CELLS + 1)
-    if 2 * len(np.unique(column[there])) <= min(len(there), 2 * _DISCRETE):  # nothing lies between such values
+    present = np.flatnonzero(~np.isnan(column) & (weight > 0))
+    present = present[np.argsort(column[present], kind="stable")]
+    above, grid = np.cumsum(weight[present]), np.linspace(0, 1, _CELLS + 1)
+    if 2 * len(np.unique(column[present])) <= min(len(present), 2 * _DISCRETE):  # such values have nothing between them
         position = np.searchsorted(above, grid * above[-1] * (1 - 1e-12))
-        return tuple(column[there[np.minimum(position, len(there) - 1)]].tolist())
-    middle = (above - weight[there] / 2) / above[-1]
-    return tuple(np.interp(grid, middle, column[there]).tolist())
+        return tuple(column[present[np.minimum(position, len(present) - 1)]].tolist())
+    middle = (above - weight[present] / 2) / above[-1]
+    return tuple(np.interp(grid, middle, column[present]).tolist())
 
 
 def _score(values: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray:
-    """Normal scores, linear in the values between two quantiles; of a value at several of them the middle one's."""
+    """Returns normal scores, linear between two quantiles; a value at several of them gets the middle one's."""
     scores = _knots(rows)
     low, high = np.searchsorted(quantiles, values, "left"), np.searchsorted(quantiles, values, "right")
     cell = np.clip(low, 1, _CELLS)
@@ -442,7 +449,7 @@ def _score(values: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray
 
 
 def _value(scores: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray:
-    """The values of scores; of a column of few values, one of them."""
+    """Returns the values of scores; for a column of few values, one of them."""
     from scipy.special import ndtr
 
     if len(np.unique(quantiles)) <= _DISCRETE:
@@ -451,7 +458,7 @@ def _value(scores: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray
 
 
 def _knots(rows: float) -> np.ndarray:
-    """The scores of the quantiles; the least and the largest of so many rows are at half a row from the ends."""
+    """Returns the scores of the quantiles; the least and the largest are at half a row from the ends."""
     from scipy.special import ndtri
 
     half = min(0.5 / rows, 0.5)

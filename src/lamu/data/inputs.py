@@ -1,4 +1,4 @@
-"""From features to inputs x: levels, medians, indicators and the joint distribution, learned from the training rows."""
+"""Encodes features as inputs x: levels, medians, indicators and the joint distribution of the training rows."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ _TRUTH = {"True", "False"}
 
 @dataclass(frozen=True)
 class Features:
-    """The features of a table before anything was learned from them."""
+    """The features of a table before encoding."""
 
     columns: tuple[str, ...]  # their names
-    # Numbers, and positions among the levels, float64 `[rows, columns]`; NaN where a value is missing.
+    # Numbers, and positions among the levels, float64 `[rows, columns]`; NaN for missing values.
     values: np.ndarray
     levels: tuple[tuple[str, ...], ...]  # the levels of each column, sorted; empty for a column of numbers
-    notes: tuple[str, ...] = ()  # one sentence for each column whose kind leaves a doubt
+    notes: tuple[str, ...] = ()  # one sentence for each column of ambiguous kind
 
 
 def told(source: Source, columns: Sequence[str]) -> Features:
-    """Returns the features to learn from; the values tell which columns are numbers and which are words."""
+    """Returns the training features; the values decide which columns are numbers and which are words."""
     notes: list[str] = []
-    read: list[tuple[np.ndarray, tuple[str, ...]]] = []
+    columns_read: list[tuple[np.ndarray, tuple[str, ...]]] = []
     for name in columns:
         values = source[name]
         column_kind = _kind(source, name)
         if column_kind == "numbers":
-            read.append((numbers(values), ()))
+            columns_read.append((numbers(values), ()))
             continue
         column = words(values)
         if column.dated():
@@ -61,33 +61,33 @@ def told(source: Source, columns: Sequence[str]) -> Features:
         number = ~np.isnan(column.numbers) if column_kind == "text" else None
         if number is not None and number.all():
             notes.append(f"the column {name!r} is text and holds only numbers, taken as numbers")
-            read.append((column.parsed, ()))
+            columns_read.append((column.parsed, ()))
             continue
         _refuse_words(source, name, column, number)
         if number is not None and number.any():
             word, _ = column.first(number)
             notes.append(f"the column {name!r} has numbers and words such as {quoted(word)}, all taken as categories")
-        read.append(_positions(column))
-    return _joined(source, columns, read, notes)
+        columns_read.append(_positions(column))
+    return _joined(source, columns, columns_read, notes)
 
 
 def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, ...]]) -> Features:
-    """Returns the features of a table to predict, each of the kind that it had when the model was fitted."""
-    read: list[tuple[np.ndarray, tuple[str, ...]]] = []
+    """Returns the features of a table to predict, each of its kind in training."""
+    columns_read: list[tuple[np.ndarray, tuple[str, ...]]] = []
     for name, column_levels in zip(columns, levels, strict=True):
         values = source[name]
         column_kind = _kind(source, name)
         if column_levels:
-            read.append(_positions(_spelled(words(values)) if set(column_levels) <= _TRUTH else words(values)))
+            columns_read.append(_positions(_spelled(words(values)) if set(column_levels) <= _TRUTH else words(values)))
         elif column_kind == "text":
             column = words(values)
             number = ~np.isnan(column.numbers)
             if not number.all():
                 raise refuse_word(source.name, name, *column.first(number))
-            read.append((column.parsed, ()))
+            columns_read.append((column.parsed, ()))
         else:
-            read.append((numbers(values), ()))
-    return _joined(source, columns, read, [])
+            columns_read.append((numbers(values), ()))
+    return _joined(source, columns, columns_read, [])
 
 
 def refuse_dates(source: Source, column: str, value: str | None = None, advice: str = dates.OPTION) -> DataError:
@@ -109,7 +109,7 @@ def _kind(source: Source, name: str) -> str:
 
 
 def _refuse_words(source: Source, name: str, column: Words, number: np.ndarray | None) -> None:
-    """Refuses words that are no levels: numbers with a few words among them, and identifiers."""
+    """Raises a DataError for words that are not levels: a few words among numbers, and identifiers."""
     stray = column.stray() if number is not None else None
     levels, present = len(column.levels), int(column.counts.sum())
     many = names_rows(levels, present)
@@ -136,7 +136,7 @@ def _positions(column: Words) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _spelled(column: Words) -> Words:
-    """Returns truth values that were read as text as they are written elsewhere: TRUE and true are True."""
+    """Returns truth values read as text in Python's spelling: TRUE and true are True."""
     import pandas as pd
 
     capital = {text: text.title() for text in column.levels if text.title() in _TRUTH}
@@ -144,10 +144,10 @@ def _spelled(column: Words) -> Words:
 
 
 def _joined(
-    source: Source, columns: Sequence[str], read: list[tuple[np.ndarray, tuple[str, ...]]], notes: Sequence[str]
+    source: Source, columns: Sequence[str], columns_read: list[tuple[np.ndarray, tuple[str, ...]]], notes: Sequence[str]
 ) -> Features:
-    values, first, count = np.empty((len(source.frame), len(read)), np.float64), None, 0
-    for index, (column, _) in enumerate(read):
+    values, first, count = np.empty((len(source.frame), len(columns_read)), np.float64), None, 0
+    for index, (column, _) in enumerate(columns_read):
         values[:, index] = column
         infinite = np.flatnonzero(np.isinf(column))
         count += len(infinite)
@@ -160,15 +160,15 @@ def _joined(
             f"{source.name} has {values[row, index]} {at(row)} of the column {columns[index]!r}{more}; "
             "replace it or drop the row"
         )
-    return Features(tuple(columns), values, tuple(levels for _, levels in read), tuple(notes))
+    return Features(tuple(columns), values, tuple(levels for _, levels in columns_read), tuple(notes))
 
 
-# This is the only place where anything is learned from features, so that nothing about a test row can reach a model.
+# The only place where anything is learned from features, so that test rows cannot influence a model.
 
 
 Selection: TypeAlias = np.ndarray | slice | Sequence[int]  # of rows
-LACKING = "(missing)"  # the level of words that are missing, where such a level was learned
-_FURTHEST = 8.0  # quantiles of Student's t, which has no mean where there are two known words
+LACKING = "(missing)"  # the level of missing words, if such a level was learned
+_FURTHEST = 8.0  # quantiles of Student's t, which has no mean with two known words
 
 
 def learn(
@@ -179,7 +179,7 @@ def learn(
     classes: int = 0,
     weight: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Returns what an encoding needs to know of the features: levels, fills, indicators and the joint distribution."""
+    """Returns the encoding's statistics of the features: levels, fills, indicators and the joint distribution."""
     columns = [features.values[rows, column] for column in range(len(features.columns))]
     lacking = [np.isnan(column) for column in columns]
     ever, always = [bool(lacks.any()) for lacks in lacking], [bool(lacks.all()) for lacks in lacking]
@@ -189,7 +189,7 @@ def learn(
             f"the {plural('column', empty)} {listed(empty)} {'has' if len(empty) == 1 else 'have'} no value in any of "
             f"the {len(columns[0])} rows to learn from; drop {'it' if len(empty) == 1 else 'them'}"
         )
-    of = None if weight is None else np.asarray(weight)[rows]
+    row_weights = None if weight is None else np.asarray(weight)[rows]
     levels: list[tuple[str, ...]] = []
     fills: list[float | None] = []
     units: list[tuple[str, float, float]] = []
@@ -199,7 +199,7 @@ def learn(
         if column_levels and ever[column] and LACKING not in seen:
             seen.append(LACKING)
         levels.append(tuple(seen))
-        counts = None if of is None else of[~lacking[column]]
+        counts = None if row_weights is None else row_weights[~lacking[column]]
         fills.append(None if column_levels else _median(present, counts))
         scale = None if column_levels else origin_and_unit(present)
         if scale is not None:
@@ -212,7 +212,7 @@ def learn(
     joint = None
     if impute:
         coded, _ = _coded(replace(features, values=features.values[rows]), tuple(levels))
-        joint = learn_joint(coded, tuple(map(len, levels)), np.asarray(y)[rows], classes, of)
+        joint = learn_joint(coded, tuple(map(len, levels)), np.asarray(y)[rows], classes, row_weights)
     return {
         "columns": features.columns,
         "levels": tuple(levels),
@@ -224,7 +224,7 @@ def learn(
 
 
 def _median(values: np.ndarray, weight: np.ndarray | None) -> float:
-    """Returns the median of values, each of which stands as often as its weight says."""
+    """Returns the weighted median."""
     if weight is None:
         return float(np.median(values))
     order = np.argsort(values, kind="stable")
@@ -236,9 +236,9 @@ def _median(values: np.ndarray, weight: np.ndarray | None) -> float:
 def transform(
     features: Features, encoding: Encoding, learned: Selection | None = None, y: Targets = None
 ) -> tuple[np.ndarray, list[str]]:
-    """Returns the features as the inputs that a model of this encoding takes, and a note on each thing made up."""
-    # Rows to predict are `completions`; here a missing number is the median given the rest of its row, and a word that
-    # is not known is 0.
+    """Returns the features as inputs for a model with this encoding, and a note on each filled value."""
+    # Rows to predict use `completions`; here a missing number is the median given the rest of its row, and an
+    # unknown word is 0.
     joint = encoding.joint
     x, unknown = _coded(features, encoding.levels)
     lacking = np.isnan(features.values)
@@ -264,14 +264,14 @@ def transform(
 
 
 def completions(features: Features, encoding: Encoding) -> Completions:
-    """Returns the inputs of rows to predict, with draws of the values that are missing and of words that are new."""
+    """Returns the inputs of rows to predict, with draws of missing values and new words."""
     x, _ = _coded(features, encoding.levels)
     words = np.array([bool(column_levels) for column_levels in encoding.levels])
     unknown, lacking = words[None] & (x == 0), np.isnan(features.values)
     missing = lacking & (unknown | ~words[None])
     joint = encoding.joint
     if joint is None:
-        missing = missing & ~lacking  # an encoding that imputes nothing is given nothing to impute
+        missing = missing & ~lacking  # without imputation, missing values never get here
         words_alone = tuple((c, len(column_levels)) for c, column_levels in enumerate(encoding.levels) if column_levels)
         joint = JointOfColumns((), words_alone)
     unseen = unknown & ~missing
@@ -291,26 +291,26 @@ def completions(features: Features, encoding: Encoding) -> Completions:
 def _spread(
     row: np.ndarray, drawn: np.ndarray, incomplete: np.ndarray, unseen: np.ndarray, levels: Sequence[int]
 ) -> np.ndarray:
-    """How far each completion stands from the known word that it has, in standard deviations between completions."""
-    # K known words are K observations of what a word does, and a kernel of Student's t around each, of 2 / sqrt(K)
-    # standard deviations between words, makes of them a distribution of the next one: its 90 % interval holds .90 for
-    # every K from 2 on where words do what normal numbers do, that of the K words alone .33 for K = 2 and .86 for 20.
+    """Returns each completion's distance from its known word, in standard deviations between completions."""
+    # K known words are K observations of a word's effect, and a kernel of Student's t around each, of 2 / sqrt(K)
+    # standard deviations between words, gives a distribution of the next one: its 90 % interval covers .90 for
+    # every K from 2 on if the effects are normal, that of the K words alone .33 for K = 2 and .86 for 20.
     from scipy.special import stdtrit
 
     spread = np.zeros(len(row))
-    of = np.isin(row, drawn)
+    is_drawn = np.isin(row, drawn)
     fewest = np.where(unseen, np.asarray(levels)[None], np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
     uniform = uniforms(incomplete, [incomplete.shape[1]], DRAWS)[:, :, 0]
     freedom = np.clip(fewest - 1.0, 1.0, 1e6)[:, None]
     noise = np.clip(stdtrit(freedom, uniform), -_FURTHEST, _FURTHEST) * 2.0 / np.sqrt(freedom)
-    spread[of] = np.where((unseen.any(axis=1) & (fewest > 1))[:, None], noise, 0.0).ravel()
+    spread[is_drawn] = np.where((unseen.any(axis=1) & (fewest > 1))[:, None], noise, 0.0).ravel()
     return spread
 
 
 def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndarray:
-    """Returns completed rows in the encoding's units, with its indicators behind."""
+    """Returns completed rows in the encoding's units, followed by its indicators."""
     for column, name in enumerate(encoding.columns):
-        # In 64 bits, before a model that may have 32 sees it.
+        # In 64 bits, before a model with 32 bits sees them.
         origin, unit = encoding.origin_and_unit(name)
         if (origin, unit) != (0.0, 1.0):
             x[:, column] = (x[:, column] - origin) / unit
@@ -319,7 +319,7 @@ def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndar
 
 
 def known_positions(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, list[str]]:
-    """Returns the features with words as positions among known levels, from 0, NaN for others; a note on each such."""
+    """Returns the features with words as positions among known levels, from 0, NaN for others, and notes on those."""
     x, _ = _coded(features, levels)
     unknown = []
     for column, (name, column_levels) in enumerate(zip(features.columns, levels, strict=True)):
@@ -346,7 +346,7 @@ def _coded(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.
 
 
 def _unknown(name: str, features: Features, column: int, known: Sequence[str]) -> list[str]:
-    """Returns the note on the levels of a column that training did not show."""
+    """Returns the note on levels of a column that are not in the training rows."""
     new = _new_levels(features, column, known)
     if not new:
         return []
@@ -357,7 +357,7 @@ def _unknown(name: str, features: Features, column: int, known: Sequence[str]) -
 
 
 def _new_levels(features: Features, column: int, known: Sequence[str]) -> list[tuple[str, int]]:
-    """Returns the levels of a column that are not known, and how often each occurs."""
+    """Returns the unknown levels of a column, and how often each occurs."""
     values = features.values[:, column]
     present = values[~np.isnan(values)].astype(int)
     counts = np.bincount(present, minlength=len(features.levels[column]))

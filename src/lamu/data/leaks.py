@@ -1,4 +1,4 @@
-"""Warnings about leaks: features that determine the target, and test rows that are training rows too."""
+"""Warnings about leaks: features that determine the target, and test rows that are also training rows."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from lamu.data.wording import listed, plural
 
 __all__ = ["leaks"]
 
-_ROWS_A_LEVEL = 5  # fewer rows of a category, and that each category has one class is no surprise
+_ROWS_A_LEVEL = 5  # with fewer rows per category, one class for each category is no surprise
 _EXACT = 1e-9  # of a correlation
 _FEWEST = 30
-_TOLD_APART = 0.5  # of the pairs of rows with two targets, by a feature that stands in their order
-_GLANCE = 1000  # rows that are looked at first, since nearly every feature shows itself there
-_CHANCE = 1e-6  # that categories have one target each
+_TOLD_APART = 0.5  # share of the pairs of rows with two targets that an ordered feature must distinguish
+_GLANCE = 1000  # rows that are checked first, which rules out nearly every feature
+_CHANCE = 1e-6  # probability that categories have one target each by chance
 
 
 def leaks(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
-    """Returns one sentence for each thing that flatters the scores; nothing is changed."""
-    # A feature says the target where it is an affine function of it, or, of classes, where one interval of its values,
-    # or a set of its categories, is each class. A feature stands in the order of a number where no two rows have it and
-    # the target in opposite orders, as its logarithm does, its rounding, or any monotone function of it; and a category
-    # determines a number where all rows of each category have one target. Rows repeat where features and target are the
-    # same to the last digit.
+    """Returns one sentence for each leak that inflates the scores; nothing is changed."""
+    # A feature determines the target if it is an affine function of it, or, for classes, if one interval of its values,
+    # or a set of its categories, is each class. A feature is ordered like a number if no two rows have it and
+    # the target in opposite orders, as its logarithm, its rounding, or any monotone function of it; and a category
+    # determines a number if all rows of each category have one target. Rows repeat if features and target are equal
+    # to the last digit.
     y = np.asarray(table.y, float)[train]
     regression = table.encoding.task == "regression"
     perfect, ordered = [], []
@@ -58,12 +58,14 @@ def leaks(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
 
 
 def _leave(names: list[str]) -> str:
-    alone = len(names) == 1
-    return f"leave {'it' if alone else 'them'} out if {'it is' if alone else 'they are'} not known before the target is"
+    single = len(names) == 1
+    return (
+        f"leave {'it' if single else 'them'} out if {'it is' if single else 'they are'} not known before the target is"
+    )
 
 
 def _marks(table: Table) -> np.ndarray:
-    """Returns 64 bits a row, by which rows that are the same are known: two others share them once in 1e19 pairs."""
+    """Returns 64-bit hashes of the rows, which identify equal rows: collisions occur once in 1e19 pairs."""
     mark = np.zeros(len(table.x), np.uint64)
     for column in (*table.x.T, np.asarray(table.y, float), *table.beside.values()):
         mark = mixed(mark ^ np.ascontiguousarray(column, np.float64).view(np.uint64))
@@ -71,7 +73,7 @@ def _marks(table: Table) -> np.ndarray:
 
 
 def _says(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> bool:
-    """Whether one column decides the target."""
+    """Returns whether one column determines the target."""
     if column.min() == column.max():
         return False
     if regression and not levels:
@@ -81,7 +83,7 @@ def _says(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> b
     if (same & differs).any():
         return False
     if regression:
-        # Each row after the first of its category had to have that one's target.
+        # Each row after the first of its category must have the same target.
         shares = np.unique(y, return_counts=True)[1] / len(y)
         return bool(same.sum() * np.log(np.sum(shares**2)) < np.log(_CHANCE))
     if levels:
@@ -90,7 +92,7 @@ def _says(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> b
 
 
 def _in_order(column: np.ndarray, y: np.ndarray) -> bool:
-    """Whether no two rows have the column and the target in opposite orders, or none in the same, and it says much."""
+    """Returns whether column and target are ordered alike, or oppositely, and the column has enough values."""
     if column.min() == column.max() or np.unique(y[:_GLANCE]).size < 3:
         return False
     if not (_rises(column, y) or _rises(column, -y)):
@@ -100,7 +102,7 @@ def _in_order(column: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _rises(column: np.ndarray, y: np.ndarray) -> bool:
-    """Whether no two rows have the column and y in opposite orders."""
+    """Returns whether no two rows have the column and y in opposite orders."""
     if len(y) > _GLANCE and not _rises(column[:_GLANCE], y[:_GLANCE]):
         return False
     return bool((np.diff(y[np.lexsort((y, column))]) >= 0).all())

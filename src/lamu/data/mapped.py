@@ -15,16 +15,16 @@ from lamu.typing import Rows
 __all__ = ["blocks", "is_mapped", "moments", "require_room", "still_mapped"]
 
 _BLOCK = 2**22  # bytes
-_LARGE = 2**26  # bytes, from which copies in 64 bits are made piece by piece
+_LARGE = 2**26  # bytes, from which 64-bit copies are made in blocks
 
 
 def is_mapped(array: object) -> bool:
-    """Returns whether an array lies in a file, as `numpy.load(path, mmap_mode="r")` and `numpy.memmap` give it."""
+    """Returns whether an array is memory-mapped, as `numpy.load(path, mmap_mode="r")` and `numpy.memmap` return it."""
     return _mapping(array) is not None
 
 
 def _mapping(array: object) -> mmap.mmap | None:
-    """Returns the mapping that an array is a view of."""
+    """Returns the memory map that an array views."""
     while isinstance(array, np.ndarray):
         array = array.base
     if isinstance(array, memoryview):
@@ -33,7 +33,7 @@ def _mapping(array: object) -> mmap.mmap | None:
 
 
 def blocks(array: Rows) -> Iterator[tuple[int, Rows]]:
-    """Yields an array in blocks of rows, each with the number of its first; the pages of a file are given back."""
+    """Yields an array in blocks of rows, each with its first row's number; releases the pages of a file."""
     if not isinstance(array, np.ndarray):  # on a device
         yield 0, array
         return
@@ -46,7 +46,7 @@ def blocks(array: Rows) -> Iterator[tuple[int, Rows]]:
 
 
 def _is_shared(array: object) -> bool:
-    """Whether what is given back is still in the file, unlike the changes of a copy on write."""
+    """Returns whether released pages can be read again from the file, unlike those of a copy on write."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and array.mode != "c":
             return hasattr(mmap.mmap, "madvise") and hasattr(mmap, "MADV_DONTNEED")
@@ -55,12 +55,12 @@ def _is_shared(array: object) -> bool:
 
 
 def still_mapped(parts: Mapping[str, Rows]) -> dict[str, Rows]:
-    """Returns those of some arrays that lie in a file."""
+    """Returns the memory-mapped arrays among some."""
     return {name: part for name, part in parts.items() if is_mapped(part)}
 
 
 def require_room(parts: Mapping[str, Rows], copies: int = 1) -> int:
-    """Raises a ValueError where arrays that lie in a file are larger in memory than the limit, before they are read."""
+    """Raises a ValueError, before reading, if memory-mapped arrays are larger in memory than the limit."""
     parts = still_mapped(parts)
     if not parts:
         return 0
@@ -82,17 +82,17 @@ def _dtype_in_memory(part: Rows) -> np.dtype:
 
 
 def moments(array: object, weight: object = None) -> tuple[Any, Any]:
-    """Returns every column's mean and standard deviation in 64 bits, taken in blocks where an array is large."""
+    """Returns every column's mean and standard deviation in 64 bits, computed in blocks if an array is large."""
     weight = None if weight is None else np.asarray(weight, np.float64)
     if not (isinstance(array, np.ndarray) and (is_mapped(array) or array.nbytes > _LARGE)):
-        wide = np.asarray(array, np.float64)
+        values = np.asarray(array, np.float64)
         if weight is None:
-            return wide.mean(axis=0), wide.std(axis=0)
-        mean = np.average(wide, axis=0, weights=weight)
-        return mean, np.sqrt(np.average((wide - mean) ** 2, axis=0, weights=weight))
+            return values.mean(axis=0), values.std(axis=0)
+        mean = np.average(values, axis=0, weights=weight)
+        return mean, np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight))
     weight = np.ones(len(array)) if weight is None else weight
-    counted = lambda start, block: np.tensordot(weight[start : start + len(block)], block, axes=1)
+    weighted_sum = lambda start, block: np.tensordot(weight[start : start + len(block)], block, axes=1)
     total = weight.sum()
-    mean = sum(counted(start, block.astype(np.float64)) for start, block in blocks(array)) / total
-    square = sum(counted(start, (block - mean) ** 2) for start, block in blocks(array)) / total
+    mean = sum(weighted_sum(start, block.astype(np.float64)) for start, block in blocks(array)) / total
+    square = sum(weighted_sum(start, (block - mean) ** 2) for start, block in blocks(array)) / total
     return np.asarray(mean), np.sqrt(np.asarray(square))

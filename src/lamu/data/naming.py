@@ -1,4 +1,4 @@
-"""Columns with names: a frame is matched to a model by the names that it was fitted on, and never by position."""
+"""Named columns: matches a frame to a model by its fitted column names, never by position."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["aligned", "by_name", "inputs_of", "names_of", "parts_of"]
 
 
 def names_of(x: Inputs) -> tuple[str, ...] | None:
-    """Returns the names of the columns of a frame, of pandas or polars; None for what has none."""
+    """Returns the column names of a pandas or polars frame; None for other data."""
     names = getattr(x, "columns", None)
     if names is None:
         return None
     columns = tuple(names)
     if not columns or not all(isinstance(name, str) for name in columns):
-        return None  # of pandas' own numbers, which are positions
+        return None  # pandas' own numbers, which are positions
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
         raise ValueError(f"x has more than one column {twice[0]!r}; give every column its own name")
@@ -26,7 +26,7 @@ def names_of(x: Inputs) -> tuple[str, ...] | None:
 
 
 def by_name(x: Inputs, columns: tuple[str, ...] | None) -> Any:
-    """Returns a frame with the columns of a model, in their order; anything else as it is."""
+    """Returns a frame with a model's columns, in their order; anything else unchanged."""
     names = names_of(x)
     if columns is None or names is None or names == columns:
         return x
@@ -52,6 +52,6 @@ def inputs_of(data: Data) -> Inputs | None:
 
 
 def aligned(data: Data, columns: tuple[str, ...] | None) -> Data:
-    """Returns `(x, y)` or a mapping with the columns of a frame in a model's order; anything else as it is."""
+    """Returns `(x, y)` or a mapping with a frame's columns in a model's order; anything else unchanged."""
     parts = parts_of(data)
     return data if parts is None or "x" not in parts else {**parts, "x": by_name(parts["x"], columns)}

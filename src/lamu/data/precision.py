@@ -1,9 +1,9 @@
-"""Columns whose spread float32 would lose: they are refused, or centred and scaled."""
+"""Columns whose spread float32 would lose: they are rejected, or centred and scaled."""
 
-# Seven digits are plenty for a column that is counted from near zero. A column far from zero beside its own spread
+# Seven digits are enough for a column that is counted from near zero. A column far from zero relative to its spread
 # (Unix seconds of one day, 1e12 ± 1) becomes constant, and of a target beyond 1e15 or below 1e-15 the variance is
-# infinite or zero. `lamu.fit` refuses both; the command line counts such a column from an origin, in a unit, of its
-# own.
+# infinite or zero. `lamu.fit` rejects both; the command line counts such a column from its own origin, in its own
+# unit.
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lamu.typing import DTypeLike, Inputs, Rows
 
 __all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost", "unscaled"]
 
-LEVELS = 4096  # numbers that a dtype must tell apart within the range of a column
-_FEWEST = 64  # with which each of a column's own numbers must be another
+LEVELS = 4096  # numbers that a dtype must distinguish within the range of a column
+_FEWEST = 64  # with so few, all of a column's distinct numbers must stay distinct
 _LARGEST_INPUT = 50.0  # above which a network learns slowly
-_NOISE = 64  # units of rounding in which a column still is a constant
+_NOISE = 64  # units of rounding within which a column is constant
 
 
 def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
-    """Returns where a column begins and how far it runs, where float32 cannot hold it as it is; else None."""
+    """Returns the origin and range of a column that float32 cannot hold as it is; else None."""
     present = values[np.isfinite(values)]
     if not len(present):
         return None
@@ -38,8 +38,8 @@ def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
 
 
 def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
-    """Raises a ValueError where an array has a column of which JAX's dtype would keep too little."""
-    # An array on a device has lost its digits already: only the range of its squares is checked.
+    """Raises a ValueError if JAX's dtype would lose too much of a column."""
+    # An array on a device has already lost its digits: only the range of its squares is checked.
     dtype = jax.dtypes.canonicalize_dtype(np.float64)
     kept = np.finfo(dtype)
     if isinstance(values, jax.Array):
@@ -57,7 +57,7 @@ def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
         for least, function in ((np.minimum, np.min), (np.maximum, np.max))
     )
     for index in _suspects(lows, highs, kept, target):
-        # Python's whole numbers, whose difference is exact.
+        # Python integers, whose difference is exact.
         low, high = lows[index].item(), highs[index].item()
         spread = high - low
         if not _varies(low, high, spread) or not np.isfinite(float(spread)):
@@ -77,7 +77,7 @@ def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
 
 
 def crowded_from(values: np.ndarray) -> int | None:
-    """Returns the smallest of whole numbers that even float64 would not tell apart; None where it does."""
+    """Returns the smallest of integers that even float64 would not distinguish; None if it does."""
     if not len(values):
         return None
     low, high = int(values.min()), int(values.max())
@@ -85,7 +85,7 @@ def crowded_from(values: np.ndarray) -> int | None:
 
 
 def _suspects(lows: np.ndarray, highs: np.ndarray, kept: np.finfo, target: bool) -> list[int]:
-    """Returns the columns that may be lost, which are then looked at one by one."""
+    """Returns the columns that may lose precision, which are then checked one by one."""
     low, high = lows.astype(np.float64), highs.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         spread = high - low
@@ -101,19 +101,19 @@ def _varies(low: float | int, high: float | int, spread: float | int) -> bool:
 
 
 def _crowded(low: float | int, high: float | int, spread: float | int, kept: np.finfo) -> bool:
-    """Whether a range holds few numbers of a dtype, for being far from zero."""
+    """Returns whether a range far from zero holds few numbers of a dtype."""
     return bool(float(spread) < LEVELS * float(kept.eps) * float(max(abs(low), abs(high))))
 
 
 def _outside(spread: float | int, kept: np.finfo) -> bool:
-    """Whether squares of the spread, with what a model does to them, would leave the numbers of a dtype."""
+    """Returns whether squares of the spread, scaled by a model, would leave the range of a dtype."""
     least, most = 1e4 * float(kept.tiny) ** 0.5, 1e-4 * float(kept.max) ** 0.5
     return not least < float(spread) < most
 
 
 def _told_apart(column: np.ndarray, spread: float, dtype: DTypeLike) -> bool:
-    """Whether a narrower dtype tells all numbers of a column apart, and moves none by more than a part of the range."""
-    # Whole numbers below 2**24 are the same in float32; and of few rows two may be near each other that are not
+    """Returns whether a narrower dtype keeps a column's numbers distinct, and moves none by more than a small share."""
+    # Integers below 2**24 are the same in float32; and with few rows two may be close without being
     # crowded.
     column = np.asarray(column)
     kept = column.astype(dtype).astype(np.float64)
@@ -124,13 +124,13 @@ def _told_apart(column: np.ndarray, spread: float, dtype: DTypeLike) -> bool:
 
 
 def _shown(value: float | int) -> str:
-    """Returns a number as a person would type it."""
+    """Returns a number as one would type it."""
     whole = isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15)
     return quoted(int(value)) if whole else repr(float(value))
 
 
 def unscaled(parts: Inputs, remedy: str) -> str:
-    """Returns the clause about inputs far above one, from which a network learns slowly; empty where they are not."""
+    """Returns the clause about inputs far above one, from which a network learns slowly; else empty."""
     leaves = [leaf for leaf in jax.tree.leaves(parts) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating)]
     largest = max((float(np.nanmax(np.abs(np.asarray(leaf)), initial=0.0)) for leaf in leaves), default=0.0)
     if not largest > _LARGEST_INPUT:

@@ -1,6 +1,6 @@
-"""How the cells of each column are read: numbers in disguise, codes with leading zeros, marks of missing values."""
+"""Reads the cells of each column: numbers in other notations, codes with leading zeros, marks of missing values."""
 
-# The decisions about each column are part of the encoding, so that a table to predict is read as the table of training.
+# The decisions about each column are part of the encoding, so that a table to predict is read like that of training.
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reading", "read_again", "read_cells"]
 
-_RATIOS = ("%", "‰")  # whose numbers are others without the sign
+_RATIOS = ("%", "‰")  # numbers with these signs differ from those without
 _MOST_QUOTED = 5
 
 
@@ -30,29 +30,29 @@ class Reading:
     """How a column of numbers is read."""
 
     name: str  # the column
-    unit: str = ""  # the currency, percent sign or unit that its numbers have in the file; empty for none
-    decimal: str = ""  # "." or ","; empty where no number tells
-    missing: tuple[float, ...] = ()  # the numbers that stand for a missing value
+    unit: str = ""  # the currency, percent sign or unit of its numbers in the file; empty for none
+    decimal: str = ""  # "." or ","; empty if undetermined
+    missing: tuple[float, ...] = ()  # the numbers that mark a missing value
 
 
 def read_cells(
     source: Source, missing: Collection[str] | None = None, as_words: Collection[str] = (), counts: Collection[str] = ()
 ) -> tuple[Source, tuple[Reading, ...]]:
-    """Returns a table to learn from with numbers and missing values in the place of the texts that stand for them."""
+    """Returns a training table with texts replaced by the numbers and missing values that they stand for."""
     cells, readings = _Cells(source), []
     for name in source.names:
         values, reading = source[name], Reading(name)
         if kind(values) == "text":
             column = words(values)
-            gone = _marks(column, missing)
-            if gone:
-                column = cells.without(name, column, gone)
+            marks = _marks(column, missing)
+            if marks:
+                column = cells.without(name, column, marks)
                 values = column.series(values)
-            left = name in as_words or column.coded or column.dated()
-            parsed = None if left else _parsed(source, name, column, bool(gone))
+            not_numeric = name in as_words or column.coded or column.dated()
+            parsed = None if not_numeric else _parsed(source, name, column, bool(marks))
             if parsed is not None:
-                values, reading, told = parsed
-                cells.notes += told
+                values, reading, notes = parsed
+                cells.notes += notes
             if column.coded:
                 cells.notes.append(
                     f"the column {name!r} has codes with leading zeros such as {quoted(_padded(column))}, taken as "
@@ -73,38 +73,38 @@ def read_cells(
 def read_again(
     source: Source, known: Mapping[str, tuple[str, ...]], readings: Sequence[Reading], missing: Collection[str] | None
 ) -> Source:
-    """Returns a table to predict, its columns read as they were when the model was fitted."""
+    """Returns a table to predict with its columns read as in training."""
     by_name = {reading.name: reading for reading in readings}
     cells = _Cells(source)
     for name, levels in known.items():
         values, reading = source[name], by_name.get(name, Reading(name))
-        of = kind(values)
-        if of == "text":
+        column_kind = kind(values)
+        if column_kind == "text":
             column = words(values)
-            gone = {level: n for level, n in _marks(column, missing, bool(levels)).items() if level not in levels}
-            if gone:
-                column = cells.without(name, column, gone)
+            marks = {level: n for level, n in _marks(column, missing, bool(levels)).items() if level not in levels}
+            if marks:
+                column = cells.without(name, column, marks)
                 values = column.series(values)
             if not levels and not column.dated():
                 values, note = _as_before(source, name, column, reading)
                 cells.notes += note
-        if levels and of in ("text", "numbers"):
+        if levels and column_kind in ("text", "numbers"):
             values, note = _codes(name, values, levels)
             cells.notes += note
-        elif not levels and of == "numbers" and reading.unit:
+        elif not levels and column_kind == "numbers" and reading.unit:
             cells.notes += _without_unit(source, name, numbers(values), reading)
         if not levels and reading.missing and kind(values) == "numbers":
-            values, gone = _masked(name, values, numbers(values), reading.missing)
-            if gone:
-                cells.notes.append(_taken_as_missing(name, gone))
-                cells.mark(name, gone)
+            values, marks = _masked(name, values, numbers(values), reading.missing)
+            if marks:
+                cells.notes.append(_taken_as_missing(name, marks))
+                cells.mark(name, marks)
         cells.columns[name] = values
     return cells.read()
 
 
 @dataclass
 class _Cells:
-    """The columns of a table while they are read, and what is told of them."""
+    """The columns of a table while they are read, with notes."""
 
     source: Source
     columns: dict[str, pd.Series] = field(default_factory=dict)
@@ -112,17 +112,17 @@ class _Cells:
     marked: dict[str, str] = field(default_factory=dict)
 
     def without(self, name: str, column: Words, gone: Mapping[str, int]) -> Words:
-        """Returns a column without the words that stand for missing values, and tells so."""
+        """Returns a column without the words that mark missing values, and notes them."""
         self.notes.append(_taken_as_missing(name, gone))
         self.mark(name, gone)
         return column.without(gone)
 
     def mark(self, name: str, gone: Iterable[str]) -> None:
-        """Keeps what stands for a missing value in a column."""
+        """Stores the marks of missing values of a column."""
         self.marked[name] = ", ".join(filter(None, (self.marked.get(name), listed(list(gone), 3))))
 
     def read(self) -> Source:
-        """Returns the table as it was read."""
+        """Returns the table after reading."""
         source = self.source
         changed = {name: values for name, values in self.columns.items() if values is not source[name]}
         frame = source.frame.assign(**changed) if changed else source.frame
@@ -136,7 +136,7 @@ def _padded(column: Words) -> str | None:
 
 
 def _marks(column: Words, missing: Collection[str] | None, levels: bool | None = None) -> dict[str, int]:
-    """Returns the words that stand for a missing value, with how often each stands in the column."""
+    """Returns the words that mark missing values, with their counts."""
     gone = set(missing or ())
     if missing is None or missing:
         counts = column.counts
@@ -146,7 +146,7 @@ def _marks(column: Words, missing: Collection[str] | None, levels: bool | None =
 
 
 def _parsed(source: Source, name: str, column: Words, noted: bool) -> tuple[pd.Series, Reading, tuple[str, ...]] | None:
-    """Returns a column of text as numbers, how they were read, and notes; None where it is of words."""
+    """Returns a text column as numbers, how they were read, and notes; None if it is of words."""
     parsed = [number for level in column.levels if (number := written(level)) is not None]
     if not parsed or len(parsed) < len(column.levels):
         return None
@@ -185,7 +185,7 @@ def _without(signs: Iterable[str]) -> str:
 
 
 def _scales(parsed: Sequence[Written]) -> str:
-    """Returns what signs such as the M of 1.5M stand for."""
+    """Returns the meaning of signs such as the M of 1.5M."""
     scaled = {
         sign: number.factor for number in parsed if number.factor != 1.0 for sign in number.signs if sign in FACTORS
     }
@@ -193,7 +193,7 @@ def _scales(parsed: Sequence[Written]) -> str:
 
 
 def _decided(column: Words, parsed: Sequence[Written]) -> tuple[np.ndarray | None, str, str]:
-    """Returns the numbers, their decimal sign, and the doubt that is left about it."""
+    """Returns the numbers, their decimal sign, and a note on ambiguity."""
     point, comma = _both(parsed)
     by_point, by_comma = ~np.isnan(point), ~np.isnan(comma)
     if not by_point.all():
@@ -203,26 +203,26 @@ def _decided(column: Words, parsed: Sequence[Written]) -> tuple[np.ndarray | Non
         return None, "", f"{quoted(other)} and {quoted(first)}"
     if by_comma.all() and np.array_equal(point, comma):
         return point, "", ""
-    # 980 beside 1,018, which a decimal comma would write as 980,000, leaves no doubt.
+    # 980 next to 1,018, which a decimal comma would write as 980,000, is unambiguous.
     doubtful = by_comma.all() and bool((point != comma).all())
     return point, ".", _doubt(column, point, comma) if doubtful else ""
 
 
 def _both(parsed: Sequence[Written]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers with a point and with a comma for their decimal sign."""
+    """Returns the numbers with a decimal point and with a decimal comma."""
     return np.asarray([number.point for number in parsed], float), np.asarray(
         [number.comma for number in parsed], float
     )
 
 
 def _doubt(column: Words, values: np.ndarray, other: np.ndarray) -> str:
-    """Returns the clause about the first level that could be another number."""
+    """Returns the clause about the first ambiguous level."""
     index = int(np.flatnonzero(values != other)[0])
     return f"; {quoted(column.levels[index])} is read as {_plain(values[index])}, and could be {_plain(other[index])}"
 
 
 def _unlike(source: Source, name: str, column: Words, what: str) -> tuple[pd.Series, Reading, tuple[str, ...]]:
-    """Refuses numbers that cannot be compared, unless they are few enough to be categories."""
+    """Raises a DataError for numbers that cannot be compared, unless they are few enough to be categories."""
     if names_rows(len(column.levels), int(column.counts.sum())):
         raise DataError(f"{source.name} has {what}, in the column {name!r}; write all of its numbers alike")
     note = f"the column {name!r} has {what}, all taken as categories"
@@ -230,10 +230,10 @@ def _unlike(source: Source, name: str, column: Words, what: str) -> tuple[pd.Ser
 
 
 def _as_before(source: Source, name: str, column: Words, reading: Reading) -> tuple[pd.Series, list[str]]:
-    """Returns a column of text that was of numbers when the model was fitted."""
+    """Returns a text column that was numeric in training."""
     parsed = [number for level in column.levels if (number := written(level)) is not None]
     if len(parsed) < len(column.levels):
-        return column.series(source[name]), []  # an error that `matched` raises
+        return column.series(source[name]), []  # `matched` raises an error
     wrong = [index for index, number in enumerate(parsed) if not _same_unit(number, reading, parsed)]
     if wrong:
         row = int(np.flatnonzero(np.isin(column.codes, wrong))[0])
@@ -277,7 +277,7 @@ def _as_before(source: Source, name: str, column: Words, reading: Reading) -> tu
 
 
 def _without_unit(source: Source, name: str, values: np.ndarray, reading: Reading) -> list[str]:
-    """Returns the note on numbers that had a unit when the model was fitted; of shares, .12 is not 12 %."""
+    """Returns the note on numbers without their unit in training; for shares, .12 is not 12 %."""
     unit, present = quoted(reading.unit), values[~np.isnan(values)]
     if reading.unit in _RATIOS and present.any() and np.abs(present).max() <= 1:
         first = _plain(float(present[np.flatnonzero(present)[0]]))
@@ -294,14 +294,14 @@ def _without_unit(source: Source, name: str, values: np.ndarray, reading: Readin
 def _same_unit(number: Written, reading: Reading, parsed: Sequence[Written]) -> bool:
     if number.unit == reading.unit or number.point == 0:
         return True
-    if not number.unit:  # 12 where 12 % was, and never .12
+    if not number.unit:  # 12 instead of 12 %, but never .12
         bare = [abs(other.comma if reading.decimal == "," else other.point) for other in parsed if not other.unit]
         return reading.unit not in _RATIOS or any(value > 1 for value in bare)
     return not reading.unit and number.unit not in _RATIOS
 
 
 def _codes(name: str, values: pd.Series, levels: Sequence[str]) -> tuple[pd.Series, list[str]]:
-    """Returns a column of words in which a code that lost its leading zeros, or gained some, is the one of training."""
+    """Returns a column of words with codes matched to those of training up to leading zeros."""
     of_digits: dict[str, list[str]] = {}
     for level in levels:
         if level.isdigit():
@@ -324,28 +324,28 @@ def _codes(name: str, values: pd.Series, levels: Sequence[str]) -> tuple[pd.Seri
 def _numbers(
     name: str, values: pd.Series, missing: Collection[str] | None
 ) -> tuple[pd.Series, tuple[float, ...], list[str]]:
-    """Returns a column of numbers without those that stand for missing values, these, and notes."""
+    """Returns a column of numbers without the marks of missing values, these marks, and notes."""
     if missing is not None:
         declared = tuple(value for text in missing if not math.isnan(value := _number(text)))
-        column, gone = _masked(name, values, numbers(values), declared) if declared else (values, {})
-        return column, declared if gone else (), [_taken_as_missing(name, gone)] if gone else []
+        column, masked = _masked(name, values, numbers(values), declared) if declared else (values, {})
+        return column, declared if masked else (), [_taken_as_missing(name, masked)] if masked else []
     try:
         array = numbers(values)
-    except DataError:  # whole numbers beyond float64, an error of its own unless they are left out as identifiers
+    except DataError:  # integers beyond float64: an error of its own, unless the column is an identifier
         return values, (), []
     marks = sentinels(array)
     notes = []
-    column, gone = _masked(name, values, array, tuple(marks.certain)) if marks.certain else (values, {})
+    column, masked = _masked(name, values, array, tuple(marks.certain)) if marks.certain else (values, {})
     others = f"where all others lie from {_plain(marks.low)} to {_plain(marks.high)}"
-    if gone:
+    if masked:
         notes.append(
-            f"{_taken_as_missing(name, gone)}, {others}; --missing none keeps {'it' if len(gone) == 1 else 'them'}"
+            f"{_taken_as_missing(name, masked)}, {others}; --missing none keeps {'it' if len(masked) == 1 else 'them'}"
         )
     if marks.suspected:
         shown = [(_plain(value), count) for value, count in marks.suspected.items()]
         first = shown[0][0]
         notes.append(
-            f"the column {name!r} has {_told(shown)}, {others}, taken as "
+            f"the column {name!r} has {_counted_list(shown)}, {others}, taken as "
             f"{'a number' if len(shown) == 1 else 'numbers'}; --missing {first} makes it a missing value"
         )
     return column, tuple(marks.certain), notes
@@ -354,22 +354,22 @@ def _numbers(
 def _masked(
     name: str, values: pd.Series, array: np.ndarray, missing: Sequence[float]
 ) -> tuple[pd.Series, dict[str, int]]:
-    """Returns a column of numbers with some of them missing, and how often each stood there."""
+    """Returns a column of numbers with some of them missing, and how often each occurred."""
     import pandas as pd
 
-    gone = {_plain(value): int((array == value).sum()) for value in missing}
-    gone = {value: count for value, count in gone.items() if count}
-    if not gone:
+    counts = {_plain(value): int((array == value).sum()) for value in missing}
+    counts = {value: count for value, count in counts.items() if count}
+    if not counts:
         return values, {}
-    left = np.where(np.isin(array, missing), np.nan, array)
-    return pd.Series(left, index=values.index, name=name), gone
+    remaining = np.where(np.isin(array, missing), np.nan, array)
+    return pd.Series(remaining, index=values.index, name=name), counts
 
 
 def _taken_as_missing(name: str, gone: Mapping[str, int]) -> str:
-    return f"the column {name!r} has {_told(list(gone.items()))}, taken as missing values"
+    return f"the column {name!r} has {_counted_list(list(gone.items()))}, taken as missing values"
 
 
-def _told(pairs: Sequence[tuple[str, int]]) -> str:
+def _counted_list(pairs: Sequence[tuple[str, int]]) -> str:
     return counted(pairs, most=_MOST_QUOTED)
 
 

@@ -1,4 +1,4 @@
-"""Where tables come from: CSV, Parquet, Arrow and .npz files and bundled sets, opened as frames of named columns."""
+"""Opens tables as frames of named columns: CSV, Parquet, Arrow and .npz files and bundled sets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["MISSING", "Source", "arrays_of", "columns", "image_folder", "load", "names", "open_source"]
 
 
-# For each name: the factor that takes x to its scale, and the dtype of y (whole numbers are classes).
+# For each name: the factor that scales x, and the dtype of y (integers are classes).
 _SETS: dict[str, tuple[float, type[np.generic]]] = {
     "breast_cancer": (1.0, np.int32),
     "diabetes": (1.0, np.float32),
@@ -43,7 +43,7 @@ _SETS: dict[str, tuple[float, type[np.generic]]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Returns the names that `load` knows.
+    """Returns the names of the bundled data sets, for `load`.
 
     Examples:
         >>> from lamu import data
@@ -72,7 +72,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
         x, float32 `[rows, columns]`, and y, `[rows]`: int32 for classes and binary targets, float32 for regression.
 
     Raises:
-        ValueError: for an unknown name; the message has the nearest one.
+        ValueError: for an unknown name; the message suggests the nearest one.
 
     Examples:
         >>> from lamu import data
@@ -85,14 +85,14 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def columns(name: str) -> tuple[str, ...]:
-    """Returns the names of the columns of x of a bundled set."""
+    """Returns the column names of a bundled set's x."""
     return tuple(str(column) for column in _read(name)[0]["feature_names"])
 
 
 def _read(name: str) -> tuple[Mapping[str, Any], float, type[np.generic]]:
     if name not in _SETS:
         raise ValueError(f"there is no bundled data set {name!r}; {nearest(name, _SETS)}")
-    # Copies, since scikit-learn, which has all but Fashion-MNIST, takes longer to import than JAX.
+    # Copies, since importing scikit-learn, which has all but Fashion-MNIST, takes longer than importing JAX.
     with np.load(Path(__file__).parent / "bundled" / f"{name}.npz", allow_pickle=False) as archive:
         content = dict(archive)
     side = math.isqrt(content["x"].shape[1])
@@ -110,8 +110,8 @@ def image_folder(
     """Reads `path/class/image.png` as arrays, classes and images in the order of their names.
 
     Args:
-        path: the folder, which has a folder of images for each class.
-        size: height and width to which images are scaled; None where all have one size.
+        path: the folder, with a folder of images for each class.
+        size: height and width to which images are scaled; None if all have one size.
         mode: "RGB", or "L" for grey images.
 
     Returns:
@@ -119,8 +119,8 @@ def image_folder(
         of the classes.
 
     Raises:
-        DataError: for a path that is no folder of folders of images, an image that cannot be read, or images of several
-            sizes where no size is given.
+        DataError: for a path that is not a folder of folders of images, an image that cannot be read, or images of
+            several sizes without `size`.
 
     Examples:
         >>> import pathlib, tempfile
@@ -171,13 +171,13 @@ def image_folder(
     return np.stack(images), np.array(labels, np.int32), classes
 
 
-# The words that mean a missing value. "None" is not among them: it is a level of more than one questionnaire.
+# The words for a missing value. "None" is not among them: it is a level of many questionnaires.
 MISSING = ("", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
 TYPES = (".csv", ".csv.gz", ".parquet", ".arrow", ".feather", ".npz")
-SEPARATORS = ",;\t|"  # that are found without being told
+SEPARATORS = ",;\t|"  # detected automatically
 _UNUSUAL = ":^~/ "
-_File: TypeAlias = gzip.GzipFile | io.BufferedReader  # opened, from which every pass begins at the front
-_BLOCK = 2**22  # bytes of a file that are looked at in one piece
+_File: TypeAlias = gzip.GzipFile | io.BufferedReader  # opened; every pass rewinds it
+_BLOCK = 2**22  # bytes that are scanned at a time
 _LARGE, _CHUNK = 2**25, 50_000  # bytes of a file that is read in chunks, and their rows
 _SPELLED = {"tab": "\t", "\\t": "\t"}
 KNOWN = "a .csv, .parquet, .arrow, .feather or .npz file"
@@ -185,13 +185,13 @@ KNOWN = "a .csv, .parquet, .arrow, .feather or .npz file"
 
 @dataclass(frozen=True)
 class Source:
-    """An opened table, before anybody asks what its columns mean."""
+    """An opened table, before its columns are interpreted."""
 
-    name: str  # how messages call it
+    name: str  # its name in messages
     frame: pd.DataFrame  # a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values
-    target: str | None  # the target's column, where the kind of source fixes it
+    target: str | None  # the target's column, if the kind of source has one
     notes: tuple[str, ...] = ()  # what was left out
-    # By column, what stands for a missing value in it beside the words of `MISSING`.
+    # By column, marks of missing values besides the words of `MISSING`.
     marked: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> pd.Series:
@@ -206,7 +206,7 @@ class Source:
 
 def open_source(data: Data, text: Collection[str] = (), separator: str | None = None) -> Source:
     """Opens a table."""
-    # `text`: the columns of a CSV file that are read as text whatever they look like, since `"01"` is not 1 there.
+    # `text`: the columns of a CSV file that are always read as text, since `"01"` is not 1 there.
     if names_of(data) is not None:
         return _frame(data)
     if not isinstance(data, str | os.PathLike):
@@ -250,7 +250,7 @@ def _bundled(name: str) -> Source:
 
 
 def _frame(data: Data) -> Source:
-    """Returns a frame of pandas or polars, whose rows have no names."""
+    """Returns a pandas or polars frame without row names."""
     frame = data if hasattr(data, "iloc") else data.to_pandas()
     return Source("the frame", _cleaned(frame.reset_index(drop=True)), None)
 
@@ -259,7 +259,7 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
     import pandas as pd
 
     name = repr(str(path))
-    # One handle, of which every pass begins at the front: nobody can change the file between two of them.
+    # One handle that every pass rewinds, so that the file cannot change between two passes.
     with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
         try:
             with _texts(file) as lines:
@@ -313,17 +313,17 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
 
 @contextmanager
 def _texts(file: _File) -> Iterator[io.TextIOWrapper]:
-    """Gives the lines of a file from its front."""
+    """Yields the lines of a file from its start."""
     file.seek(0)
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
         yield lines
     finally:
-        lines.detach()  # which leaves the file open
+        lines.detach()  # leaves the file open
 
 
 def _parsed(file: _File, options: Options) -> Any:
-    """Returns what pandas reads of a file from its front: a frame, or chunks of one."""
+    """Returns pandas' result for a file from its start: a frame, or chunks of one."""
     import pandas as pd
 
     file.seek(0)
@@ -331,9 +331,8 @@ def _parsed(file: _File, options: Options) -> Any:
 
 
 def _in_chunks(file: _File, options: Mapping[str, object]) -> pd.DataFrame | None:
-    """Returns a frame that was read some rows at a time, column by column; None where its chunks differ in kind."""
-    # A column of numbers here and words there is read anew in one piece, since which of the two it is decides about
-    # all.
+    """Returns a frame read in chunks of rows, column by column; None if the chunks differ in kind."""
+    # A column with numbers in one chunk and words in another must be read in one piece, to decide which of the two.
     import pandas as pd
 
     chunks = list(_parsed(file, {**options, "chunksize": _CHUNK}))
@@ -348,7 +347,7 @@ def _in_chunks(file: _File, options: Mapping[str, object]) -> pd.DataFrame | Non
 
 
 def _with_codes(frame: pd.DataFrame, file: _File, options: Options) -> pd.DataFrame:
-    """Returns the frame with columns of numbers as text where they hold codes with leading zeros, such as 02139."""
+    """Returns the frame with numeric columns as text if they hold codes with leading zeros, such as 02139."""
     import pandas as pd
 
     numbers = [index for index, dtype in enumerate(frame.dtypes) if dtype.kind in "iuf"]
@@ -364,7 +363,7 @@ def _with_codes(frame: pd.DataFrame, file: _File, options: Options) -> pd.DataFr
 
 
 def _has_codes(file: _File, separator: str) -> bool:
-    """Returns whether a field of a CSV file is a zero that other digits follow."""
+    """Returns whether any field of a CSV file is a zero followed by other digits."""
     ends = separator.encode() + b'\r\n" '
     field = re.compile(rb"(?:^|[%b])0[0-9]+(?:[%b]|$)" % (re.escape(ends), re.escape(ends)))
     is_end = np.isin(np.arange(256), np.frombuffer(ends, np.uint8))
@@ -381,7 +380,7 @@ def _has_codes(file: _File, separator: str) -> bool:
 
 
 def _separator(given: str) -> str:
-    """Returns the separator that somebody named."""
+    """Returns a given separator, validated."""
     separator = _SPELLED.get(given, given)
     if len(separator) != 1 or separator.isalnum() or separator in "\"'.-+\r\n":
         raise DataError(f"the separator is {given!r}; give one character, for instance ';', or tab")
@@ -389,7 +388,7 @@ def _separator(given: str) -> str:
 
 
 def _no_other_separator(name: str, header: list[str], second: str) -> None:
-    """Refuses a file of one column whose first two lines have equally many of a sign that others separate by."""
+    """Raises a DataError for a file of one column if another separator occurs equally often in its first two lines."""
     if len(header) > 1:
         return
     sign = max(_UNUSUAL, key=header[0].count)
@@ -401,7 +400,7 @@ def _no_other_separator(name: str, header: list[str], second: str) -> None:
 
 
 def _no_short_rows(name: str, file: _File, separator: str, width: int) -> None:
-    """Refuses a row that ends before the last column: pandas would take what it lacks for missing values."""
+    """Raises a DataError for a row that ends before the last column, whose fields pandas would read as missing."""
     with _texts(file) as lines:
         for line, fields in enumerate(csv.reader(lines, delimiter=separator, skipinitialspace=True)):
             if fields and any(fields) and len(fields) < width:
@@ -412,7 +411,7 @@ def _no_short_rows(name: str, file: _File, separator: str, width: int) -> None:
 
 
 def _columnar(path: Path) -> Source:
-    """Reads a Parquet file, or a file or a stream of Arrow's IPC format, of which Feather's second version is one."""
+    """Reads a Parquet file, or a file or stream of Arrow's IPC format, which includes Feather's second version."""
     name, parquet = repr(str(path)), path.suffix.lower() == ".parquet"
     if find_spec("pyarrow") is None:
         raise DataError(
@@ -422,7 +421,7 @@ def _columnar(path: Path) -> Source:
     import pyarrow.parquet
 
     try:
-        if parquet:  # one file, and no folder above it, says what the columns are
+        if parquet:  # only this file determines the columns, no folder above it
             with pyarrow.parquet.ParquetFile(path) as file:
                 content = lambda column: _parquet_column(file, column)
                 return _of_arrow(name, file.schema_arrow, file.metadata.num_rows, content)
@@ -442,9 +441,9 @@ def _columnar(path: Path) -> Source:
 
 
 def _of_arrow(name: str, schema: Any, rows: int, content: Callable[[str], Any]) -> Source:
-    """Returns columns of Arrow as a table."""
-    # Of the metadata of pandas only the categories count: without the rest, an index is a column like the others and
-    # integers that may be missing are floats. Beside the frame, one column is in memory.
+    """Returns Arrow columns as a table."""
+    # Of pandas' metadata only the categories count: without the rest, an index is an ordinary column and
+    # integers that may be missing are floats. One column at a time is in memory besides the frame.
     import pandas as pd
 
     header = [str(column) for column in schema.names]
@@ -460,7 +459,7 @@ def _of_arrow(name: str, schema: Any, rows: int, content: Callable[[str], Any]) 
 
 
 def _parquet_column(file: Any, column: str) -> Any:
-    """Returns one column, its row groups read one after the other."""
+    """Returns one column, reading its row groups one after the other."""
     import pyarrow
 
     groups = [file.read_row_group(group, columns=[column]) for group in range(file.num_row_groups)]
@@ -469,9 +468,9 @@ def _parquet_column(file: Any, column: str) -> Any:
 
 
 def arrays_of(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Returns the arrays of some names that an .npz file has, and the names of all of its arrays."""
+    """Returns an .npz file's arrays of some names, and the names of all of its arrays."""
     try:
-        # Opened here: NumPy leaves a file that is no archive open.
+        # Opened here, because NumPy leaves a file open that is not an archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = list(archive.files) if isinstance(archive, np.lib.npyio.NpzFile) else []
             return {key: archive[key] for key in keys if key in names}, keys
@@ -506,7 +505,7 @@ def _npz(path: Path) -> Source:
 
 
 def _cleaned(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns the frame with text stripped of blanks, and the words that mean a missing value taken for one."""
+    """Returns the frame with stripped text, and the words for a missing value replaced by missing values."""
     import pandas as pd
     from pandas.api.types import infer_dtype
 

@@ -1,4 +1,4 @@
-"""Data that comes batch by batch and need not fit in memory."""
+"""Streams of batches, which need not fit in memory."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["Stream", "read"]
 
 
 class Stream:
-    """A re-iterable of batches: `Batch`, `(x, y)`, or a mapping with `x`, `y` and, optionally, what `Arrays.of` takes.
+    """A re-iterable of batches: `Batch`, `(x, y)`, or a mapping with `x`, `y` and the optional keys of `Arrays.of`.
 
-    A DataLoader of PyTorch, a loader of grain and a list are such objects, and PyTorch's tensors on the CPU are read
-    like arrays. Every pass begins again at the front. Rows whose mask is zero are no data, and not among the N of
-    `data_size`. Batches may differ in their number of rows; each is padded to the largest seen so far, so that few
+    PyTorch's DataLoader, a loader of grain and a list are such objects, and PyTorch's tensors on the CPU are read
+    like arrays. Every pass starts at the beginning. Rows of mask zero are not data, and do not count in the N of
+    `data_size`. Batches may differ in their number of rows; each is padded to the largest so far, so that few
     shapes are compiled.
 
     Args:
-        source: an object that can be iterated over more than once (a list, a class with `__iter__`; no generator).
-        columns: the names of the inputs, to which batches that are frames are matched; None where there are none.
+        source: an object that can be iterated over repeatedly (a list, a class with `__iter__`, but not a generator).
+        columns: the names of the inputs, for matching batches that are frames; None if there are none.
 
     Raises:
         TypeError: for an iterator, which would be empty at the second pass.
-        ValueError: (when it is read) for a batch whose rows have another shape than those before it, and for a pass
+        ValueError: (when it is read) for a batch with another row shape than those before it, and for a pass
             that ends earlier than the first one.
 
     Examples:
@@ -49,7 +49,7 @@ class Stream:
         self._source, self._columns = source, columns
         self._rows = 0
         self._shape: tuple[int, ...] | None = None
-        self._batches = 0  # of the first whole pass
+        self._batches = 0  # of the first complete pass
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the batches of one pass."""
@@ -87,7 +87,7 @@ class Stream:
             )
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Yields the batches of one pass, cut into pieces of `size` rows."""
+        """Yields the batches of one pass, split into batches of `size` rows."""
         for batch in self:
             rows = batch.mask.shape[0]
             for start in range(0, rows, size):
@@ -103,7 +103,7 @@ class Stream:
 
 
 def read(data: Data, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
-    """Returns data as rows."""
+    """Returns data as `Arrays` or a `Stream`."""
     if isinstance(data, Arrays | Stream):
         return data
     if isinstance(data, str | bytes):
@@ -121,5 +121,5 @@ def read(data: Data, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
 
 
 def _is_array(data: Data) -> bool:
-    """Whether this is an array or a frame; a data set of Hugging Face has a shape too, and yields rows or batches."""
+    """Returns whether this is an array or a frame; a data set of Hugging Face has a shape too, and yields batches."""
     return hasattr(data, "shape") and (hasattr(data, "dtype") or hasattr(data, "columns"))

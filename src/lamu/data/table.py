@@ -1,8 +1,8 @@
 """Tables: named columns and a target, from a CSV, Parquet or .npz file or a bundled set.
 
-Reading is strict. What a table would have to guess at (a missing value, a word among numbers, a date) is an error of
-one sentence that quotes the value and says what to do; what it does decide (whether whole numbers are classes, what a
-missing value becomes once that is asked for) stands in `notes`.
+Reading is strict. What cannot be decided without a guess (a missing value, a word among numbers, a date) is an error
+of one sentence that quotes the value and says what to do; decisions (whether whole numbers are classes, how missing
+values are filled if asked for) are listed in `notes`.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ FEWEST_ROWS = 5
 
 @dataclass(frozen=True)
 class Table:
-    """Features and targets as numbers, with what they mean.
+    """Features and targets as numbers, with their encoding.
 
     Attributes:
-        x: inputs, float64 `[rows, len(encoding.names)]`: numbers, and the positions of words among the levels that
-            the training rows have, counted from 1; 0 for other words. A missing number is drawn once, given the
-            target, in a training row, and is the median given the rest in any other, of which predictions are made
-            from `completions`.
+        x: inputs, float64 `[rows, len(encoding.names)]`: numbers, and the positions of words among the levels of
+            the training rows, counted from 1; 0 for other words. In a training row a missing number is one draw, given
+            the target; in other rows it is the median given the rest, and predictions use `completions`
+            instead.
         y: targets `[rows]`: int32 for classes and binary targets, float64 for regression, in the encoding's units;
-            None where a table that is to be predicted has none.
-        encoding: the names of the columns, the task, the labels, and what was learned from the training rows.
-        notes: one sentence for each thing that was decided, filled or left out, for a person to see.
-        features: the features before anything was learned from them.
-        said: the notes that do not depend on which rows are for training.
-        beside: what rows bring beside the target, such as their trials, float64 `[rows]` by name.
-        numbers: which rows of the file they are: all, or in a table to learn from those that have a weight.
+            None for a table to predict without targets.
+        encoding: the names of the columns, the task, the labels, and the statistics of the training rows.
+        notes: one sentence for each thing that was decided, filled or left out.
+        features: the features before encoding.
+        said: the notes that do not depend on the choice of training rows.
+        beside: auxiliary columns of the target, such as trials, float64 `[rows]` by name.
+        numbers: row numbers in the file: all, or for a training table those with a weight.
 
     Examples:
         >>> from lamu.data import table
@@ -66,13 +66,13 @@ class Table:
 
     @property
     def targets(self) -> Targets:
-        """The targets as `lamu.fit` takes them: y, or by name with what is a part of them."""
+        """The targets as `lamu.fit` takes them: y, or by name with the auxiliary columns that are part of them."""
         parts = {name: self.beside[name] for name, _ in self.encoding.of_target if name in self.beside}
         return {"value": self.y, **parts} if parts and self.y is not None else self.y
 
     @property
     def data(self) -> dict[str, Data]:
-        """The rows as `lamu.fit` takes them: x and y, and the weight and the offset that they bring."""
+        """The rows as `lamu.fit` takes them: x and y, and optionally weight and offset."""
         rows: dict[str, Data] = {"x": self.x, "y": self.targets}
         if "weight" in self.beside:
             rows["weight"] = self.beside["weight"]
@@ -81,20 +81,20 @@ class Table:
         return rows
 
     def beside_of(self, rows: Selection) -> dict[str, np.ndarray]:
-        """Returns what some rows bring beside the target, by name."""
+        """Returns the auxiliary columns of some rows, by name."""
         return {name: np.asarray(column)[rows] for name, column in self.beside.items()}
 
     def refit(self, rows: Selection) -> Table:
-        """Returns the same rows with levels, medians and indicators learned from the training rows alone.
+        """Returns the same rows with levels, medians and indicators learned from the training rows only.
 
-        `read` learns them from all rows, since it does not know which are for training: without this step, the test
-        rows would have a say in what a missing value becomes and which words are known.
+        `read` learns them from all rows, since the split is unknown: without this step, the test
+        rows would influence the filled values and the known words.
 
         Args:
             rows: the indices of the training rows.
 
         Raises:
-            DataError: for a column of which every training row lacks its value.
+            DataError: for a column without a value in any training row.
 
         Examples:
             >>> from lamu.data import split, table
@@ -107,13 +107,15 @@ class Table:
         old = self.encoding
         raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
         features, dates = _since(self.features, old.dates, rows)
-        given = _of_one_trial(raw, self.beside)
-        encoding = _learned(replace(old, dates=dates), features, rows, old.imputes, given, self.beside.get("weight"))
+        comparable = _of_one_trial(raw, self.beside)
+        encoding = _learn_encoding(
+            replace(old, dates=dates), features, rows, old.imputes, comparable, self.beside.get("weight")
+        )
         y = encoding.encode(raw) if old.task == "regression" else raw
-        return _table(features, y, encoding, self.said, self.beside, rows, given, self.numbers)
+        return _table(features, y, encoding, self.said, self.beside, rows, comparable, self.numbers)
 
     def with_medians(self) -> Table:
-        """Returns the table with medians in the place of all missing numbers, as models that average no draws need it.
+        """Returns the table with all missing numbers replaced by medians, for models that do not average over draws.
 
         Examples:
             >>> from lamu.data import table
@@ -127,31 +129,31 @@ class Table:
         return _table(self.features, self.y, encoding, self.said, self.beside, numbers=self.numbers)
 
     def fingerprint(self) -> str:
-        """Returns a SHA-256 of inputs and targets, by which the table is known again.
+        """Returns a SHA-256 of inputs and targets, which identifies the table.
 
         Examples:
             >>> from lamu.data import table
             >>> table.read("iris").fingerprint() == table.read("wine").fingerprint()
             False
         """
-        # Medians stand where a number is missing: a draw differs between a table that is fitted and one to predict.
-        # A row without weight is none: in a table to learn from it is not there.
-        counted = self.beside.get("weight", np.ones(len(self.x))) > 0
-        seen = hashlib.sha256(np.ascontiguousarray(self.with_medians().x[counted]).tobytes())
-        seen.update(b"" if self.y is None else np.ascontiguousarray(self.y[counted]).tobytes())
-        return seen.hexdigest()
+        # With medians for missing numbers, because a table to fit and one to predict have different draws.
+        # Without rows of weight zero, which a training table leaves out.
+        has_weight = self.beside.get("weight", np.ones(len(self.x))) > 0
+        digest = hashlib.sha256(np.ascontiguousarray(self.with_medians().x[has_weight]).tobytes())
+        digest.update(b"" if self.y is None else np.ascontiguousarray(self.y[has_weight]).tobytes())
+        return digest.hexdigest()
 
     @property
     def complete(self) -> bool:
-        """Whether no row lacks a value, and no word is one that training did not have."""
+        """Whether no row has a missing value, or a word that is not in the training rows."""
         words = [column for column, levels in enumerate(self.encoding.levels) if levels]
         return not (np.isnan(self.features.values).any() or (self.x[:, words] == 0).any())
 
     def completions(self, rows: Selection) -> Completions:
-        """Returns the inputs of rows to predict, once for each draw of what they lack: missing values, and new words.
+        """Returns the inputs of rows to predict, once for each draw of missing values and new words.
 
-        A prediction is the mixture over them, `lamu.predictives.InputMixture.of`, and its intervals are the wider the
-        more is missing. Nothing is known of the rows' targets, unlike in `x`, where training rows are completed given
+        A prediction is the mixture over them, `lamu.predictives.InputMixture.of`, and its intervals are wider the
+        more is missing. The draws do not use the rows' targets, unlike `x`, where training rows are completed given
         theirs.
 
         Args:
@@ -166,10 +168,10 @@ class Table:
 
 
 def with_beside(x: Inputs, beside: Mapping[str, np.ndarray], row: Selection) -> Inputs:
-    """Returns inputs with the trials, and the offsets of the exposures, that some rows bring."""
-    given = {"trials": beside["trials"][row]} if "trials" in beside else {}
-    given |= {"offset": np.log(beside["exposure"][row])} if "exposure" in beside else {}
-    return {"x": x, **given} if given else x
+    """Returns inputs with the trials and offsets of some rows."""
+    extra = {"trials": beside["trials"][row]} if "trials" in beside else {}
+    extra |= {"offset": np.log(beside["exposure"][row])} if "exposure" in beside else {}
+    return {"x": x, **extra} if extra else x
 
 
 def read(
@@ -182,39 +184,39 @@ def read(
     dates: bool = False,
     missing: Collection[str | float] | None = None,
 ) -> Table:
-    """Reads a table to learn from: its features, its target, and the task that the target's type decides.
+    """Reads a training table: its features, its target, and the task, which follows from the target's type.
 
-    Numbers stay numbers, also as people write them (`$2,675`, `12 %`, `(1,200)`, `1.5M`, `3 kg`, `1.234,56`). Codes
+    Numbers stay numbers, also in common notations (`$2,675`, `12 %`, `(1,200)`, `1.5M`, `3 kg`, `1.234,56`). Codes
     with leading zeros (`02139`), text, truth values and pandas categories become positions among their sorted levels.
-    A target of text, truth values or whole numbers of two kinds makes the task binary, 3 to 20 kinds of text or whole
-    numbers make it classes, unless a whole number stands in one row only; everything else is regression.
+    A target of text, truth values or whole numbers with two values makes the task binary, 3 to 20 values of text or
+    whole numbers make it classes, unless a whole number occurs in one row only; everything else is regression.
 
     Args:
         data: a .csv (or .csv.gz) file with a header, a .parquet, .arrow or .feather file, an .npz file with `X` and
             `y`, a name of `lamu.data.names()`, or a frame of pandas or polars.
         target: the target's column; may be left out for an .npz file (`y`) and a bundled set (`target`).
         task: "regression", "binary" or "classes", to override the decision.
-        impute: whether missing features are filled: by draws given the rest of their row. Numbers that training rows
-            lack have a further column that marks them, and words that they lack are a level of their own. A missing
+        impute: whether to fill missing features: by draws given the rest of their row. Numbers that training rows
+            lack get a further column that marks them, and missing words are a level of their own. A missing
             target is never filled.
-        beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, "censored",
-            1 where the target is above the value, "exposure" of a count, or "weight", what each row counts, of which
-            rows of 0 are left out. They are no features, and all but weights make the task a regression.
-        separator: what stands between the fields of a CSV file; found by its first line where None.
+        beside: the auxiliary columns of the target, by name: "trials" of a count of successes, "censored",
+            1 if the target is above the value, "exposure" of a count, or "weight", the weight of each row, of which
+            rows of 0 are left out. They are not features, and all but weights make the task a regression.
+        separator: the field separator of a CSV file; inferred from its first line where None.
         dates: whether columns of dates become numbers: the days since the first training row, and sine and cosine of
-            the phases of the year, of the week and, where there are times, of the day.
-        missing: texts and numbers that stand for a missing value, such as `[-999]`, in all columns, beside error cells
-            (`#DIV/0!`) and marks (`?`, `-`). With an empty list these are values too. Where None, a number of the usual
-            kind (−999, 99, 9999) that at least three rows have, and that is three times the range of all others away
-            from them, is a missing value; a note says so.
+            the phases of the year, of the week and, if there are times, of the day.
+        missing: texts and numbers that mark missing values, such as `[-999]`, in all columns, besides error cells
+            (`#DIV/0!`) and marks (`?`, `-`). With an empty list these are values too. Where None, a common marker
+            (−999, 99, 9999) that at least three rows have, and that is three times the range of all others away
+            from them, is a missing value, which a note reports.
 
     Returns:
-        The table; `Table.refit` gives it what the training rows alone say.
+        The table; `Table.refit` learns its encoding from the training rows only.
 
     Raises:
         DataError: for a file that is missing, empty, unreadable or of an unknown type, an unknown target, dates,
             identifiers, a word among numbers, missing or infinite values, a constant target, too few rows, or a task
-            that does not suit.
+            that does not fit.
 
     Examples:
         >>> from lamu.data import table
@@ -241,7 +243,9 @@ def read(
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
     as_words = (target,) if task in ("binary", "classes") else ()
-    source, features, how, left_out = _told(source, (target, *beside.values()), missing, as_words, dates)
+    source, features, read_as_is, left_out = _training_parts(
+        source, (target, *beside.values()), missing, as_words, dates
+    )
     columns, rows = features.columns, np.arange(len(source.frame))
     if "weight" in beside:
         rows = np.flatnonzero(read_beside(source, target, "weight", beside["weight"], None))
@@ -253,23 +257,23 @@ def read(
     _refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns))
-    brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
+    auxiliary = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
     read_as = replace(
-        how, target=target, task=chosen, labels=labels, columns=(), levels=(), beside=tuple(beside.items())
+        read_as_is, target=target, task=chosen, labels=labels, columns=(), levels=(), beside=tuple(beside.items())
     )
-    given = _of_one_trial(raw, brought)
-    encoding = _learned(read_as, features, slice(None), impute, given, brought.get("weight"))
+    comparable = _of_one_trial(raw, auxiliary)
+    encoding = _learn_encoding(read_as, features, slice(None), impute, comparable, auxiliary.get("weight"))
     y = encoding.encode(raw) if chosen == "regression" else raw
-    counted = scale_told(brought["weight"], f"the column {beside['weight']!r}") if "weight" in brought else None
-    said = (*source.notes, *left_out, *notes, *features.notes, *([] if counted is None else [counted]))
+    scale_note = scale_told(auxiliary["weight"], f"the column {beside['weight']!r}") if "weight" in auxiliary else None
+    said = (*source.notes, *left_out, *notes, *features.notes, *([] if scale_note is None else [scale_note]))
     del source  # a large table is not held beside its copies
-    return _table(features, y, encoding, said, brought, slice(None), given, rows)
+    return _table(features, y, encoding, said, auxiliary, slice(None), comparable, rows)
 
 
 def read_columns(
     data: Data, separator: str | None = None, dates: bool = False, missing: Collection[str | float] | None = None
 ) -> tuple[Features, Encoding, tuple[str, ...]]:
-    """Reads a table of which every column is modelled: its values, how they were read, and a note on each decision.
+    """Reads a table whose columns are all modelled: its values, their encoding, and a note on each decision.
 
     Args:
         data: as for `read`; the target of a bundled set, or of an .npz file, is left out.
@@ -278,7 +282,7 @@ def read_columns(
         missing: as for `read`.
 
     Returns:
-        The columns, NaN where a value is missing; an encoding without a target, for `match_columns`; and the notes.
+        The columns, NaN for missing values; an encoding without a target, for `match_columns`; and the notes.
 
     Raises:
         DataError: as `read`, except that values may be missing.
@@ -295,7 +299,7 @@ def read_columns(
     if not set(source.names) - set(others):
         raise DataError(f"{source.name} has no column; add at least one to learn from")
     _require_rows(source)
-    source, features, how, left_out = _told(source, others, missing, (), dates)
+    source, features, how, left_out = _training_parts(source, others, missing, (), dates)
     return features, how, (*source.notes, *aside, *left_out, *features.notes)
 
 
@@ -304,12 +308,12 @@ def match_columns(data: Data, encoding: Encoding, separator: str | None = None) 
 
     Args:
         data: as for `read`.
-        encoding: what `read_columns` returned.
+        encoding: the encoding from `read_columns`.
         separator: as for `read`.
 
     Returns:
-        Numbers, and positions of words among the levels from 0 on, float64 `[rows, columns]`; NaN where a value is
-        missing, or is a word that the first table did not have. And the notes.
+        Numbers, and positions of words among the levels from 0 on, float64 `[rows, columns]`; NaN for values that are
+        missing, or words that the first table did not have. And the notes.
 
     Raises:
         DataError: as `match`, except that values may be missing.
@@ -320,7 +324,7 @@ def match_columns(data: Data, encoding: Encoding, separator: str | None = None) 
         >>> table.match_columns("iris", encoding)[0].shape
         (150, 4)
     """
-    source, extra = _opened_again(data, encoding, separator, ())
+    source, extra = _open_again(data, encoding, separator, ())
     features = matched(source, encoding.columns, encoding.levels)
     values, unknown = known_positions(features, encoding.levels)
     return values, (*source.notes, *extra, *unknown)
@@ -333,15 +337,15 @@ def _require_rows(source: Source) -> None:
         raise DataError(f"{size}, too few to learn from; give at least {FEWEST_ROWS}")
 
 
-def _told(
+def _training_parts(
     source: Source,
     others: tuple[str, ...],
     missing: Collection[str | float] | None,
     as_words: tuple[str, ...],
     dates: bool,
 ) -> tuple[Source, Features, Encoding, tuple[str, ...]]:
-    """Returns a table, its features, how they were read, and a note on each column that was left out."""
-    # `others`: columns that are no features, of which those behind the first are counts.
+    """Returns a table, its features, their encoding, and a note on each column that was left out."""
+    # `others`: columns that are not features, of which those after the first are counts.
     declared = None if missing is None else tuple(map(str, missing))
     of = lambda source: tuple(name for name in source.names if name not in others)
     source, readings = read_cells(source, declared, as_words, others[1:])
@@ -349,28 +353,30 @@ def _told(
     source = expanded(source, dated)
     columns = of(source)
     left_out = identifiers(source, columns)
-    columns = tuple(name for name in columns if name not in left_out) or columns  # of which nothing else is an error
+    columns = (
+        tuple(name for name in columns if name not in left_out) or columns
+    )  # if all name rows, an error comes later
     features = told(source, columns)
     read_as = Encoding("", "regression", (), columns, features.levels, dates=dated, readings=readings, missing=declared)
     return source, features, read_as, tuple(left_out.values())
 
 
 def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table:
-    """Reads a table to predict: the same features by name, in the same order, and the target where it is there.
+    """Reads a table to predict: the same features by name, in the same order, and the target if it exists.
 
-    Words that training did not have have the code 0, and a note counts them; `Table.completions` draws them.
+    Words that are not in the training rows get the code 0, and a note counts them; `Table.completions` draws them.
 
     Args:
         data: as for `read`.
-        encoding: the encoding of the table that was learnt from.
+        encoding: the encoding of the training table.
         separator: as for `read`.
 
     Returns:
-        The table; its `y` is None without a target column, or where that column is empty. Further columns are left out,
+        The table; its `y` is None without a target column, or if that column is empty. Further columns are left out,
         and a note names them.
 
     Raises:
-        DataError: for a missing feature column, a word where training had numbers, missing values where training filled
+        DataError: for a missing feature column, a word in a column of numbers, missing values if training filled
             none, and infinite values.
 
     Examples:
@@ -379,23 +385,25 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
         >>> table.match("iris", fitted).y.shape
         (150,)
     """
-    meant = (encoding.target, *(column for _, column in encoding.beside))
-    source, notes = _opened_again(data, encoding, separator, meant)
+    expected_names = (encoding.target, *(column for _, column in encoding.beside))
+    source, notes = _open_again(data, encoding, separator, expected_names)
     target = encoding.target if encoding.target in source.frame else None
     if target is not None and bool(source[target].isna().all()):
         target = None
     if encoding.exposure is not None and encoding.exposure not in source.frame:
         target = None
-    asked = [(name, column) for name, column in encoding.beside if name in _PREDICTED_WITH or target is not None]
-    lacking = [(name, column) for name, column in asked if column not in source.frame]
+    auxiliary_columns = [
+        (name, column) for name, column in encoding.beside if name in _PREDICTED_WITH or target is not None
+    ]
+    missing_columns = [(name, column) for name, column in auxiliary_columns if column not in source.frame]
     notes += tuple(
         f"{source.name} lacks the column {column!r}, which was fitted as {name}: {_WITHOUT[name]}"
-        for name, column in lacking
+        for name, column in missing_columns
         if name in _WITHOUT
     )
-    brings = [column for name, column in asked if (name, column) not in lacking]
-    if lacking := [(name, column) for name, column in lacking if name not in _WITHOUT]:
-        (name, column), *_ = lacking
+    brings = [column for name, column in auxiliary_columns if (name, column) not in missing_columns]
+    if missing_columns := [(name, column) for name, column in missing_columns if name not in _WITHOUT]:
+        (name, column), *_ = missing_columns
         trials = "successes are predicted in the trials of each row"
         use = trials if name == "trials" else "the target is scored with it"
         raise DataError(
@@ -410,32 +418,32 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
         "fill them or drop their rows, or fit with --impute",
     )
     y = None if target is None else targets(source, encoding)
-    brought = {
+    auxiliary = {
         name: read_beside(source, encoding.target, name, column, y)
         for name, column in encoding.beside
         if column in brings
     }
     y = encoding.encode(y) if y is not None and encoding.task == "regression" else y
-    return _table(features, y, encoding, (*source.notes, *notes), brought)
+    return _table(features, y, encoding, (*source.notes, *notes), auxiliary)
 
 
-_PREDICTED_WITH = ("trials", "exposure")  # others are of the scores
+_PREDICTED_WITH = ("trials", "exposure")  # the others are for scores
 _WITHOUT = {
     "exposure": "the predictions are rates, counts at an exposure of 1, and are not scored",
     "weight": "each row counts once in the scores",
 }
 
 
-def _opened_again(
+def _open_again(
     data: Data, encoding: Encoding, separator: str | None, others: tuple[str, ...]
 ) -> tuple[Source, tuple[str, ...]]:
-    """Returns a table to predict, read as the one that was learned from, and a note on further columns."""
+    """Returns a table to predict, read like the training table, and a note on further columns."""
     source = open_source(data, _of_text(encoding), separator)
     source = _read_again(source, encoding)
     lacking = [date.name for date in encoding.dates if date.name not in source.frame]
     source = source if lacking else expanded(source, encoding.dates)
-    made = {name for date in encoding.dates for name in date.columns}
-    lacking += [name for name in encoding.columns if name not in source.frame and name not in made]
+    date_columns = {name for date in encoding.dates for name in date.columns}
+    lacking += [name for name in encoding.columns if name not in source.frame and name not in date_columns]
     if lacking:
         raise DataError(
             f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on; "
@@ -447,12 +455,12 @@ def _opened_again(
     return source, ((f"ignored the extra {plural('column', extra)} {listed(extra)}",) if extra else ())
 
 
-def _learned(
+def _learn_encoding(
     read_as: Encoding, features: Features, rows: Selection, impute: bool, y: np.ndarray, weight: np.ndarray | None
 ) -> Encoding:
-    """Returns the encoding that some rows teach; y are indices of classes, or the numbers that were read."""
+    """Returns the encoding learned from some rows; y are indices of classes, or the numbers of the file."""
     learned = learn(features, rows, impute, y, len(read_as.labels), weight)
-    # Successes, limits and counts are numbers of the likelihood, whatever float32 makes of them.
+    # Successes, limits and counts are numbers of the likelihood, even if float32 cannot hold them.
     numeric = read_as.task == "regression" and not read_as.of_target and read_as.exposure is None
     scale = origin_and_unit(y[rows]) if numeric else None
     units = (*learned.pop("units"), *([] if scale is None else [(read_as.target, *scale)]))
@@ -460,7 +468,7 @@ def _learned(
 
 
 def _of_one_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the targets that rows are compared by: successes a trial, counts an exposure, others as they are."""
+    """Returns the targets by which rows are compared: successes a trial, counts an exposure, others unchanged."""
     if not {"trials", "exposure"} & set(beside):
         return y
     return y / np.maximum(beside["trials"], 1.0) if "trials" in beside else y / beside["exposure"]
@@ -469,7 +477,7 @@ def _of_one_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray
 def _since(
     features: Features, dates: tuple[DateColumn, ...], rows: Selection
 ) -> tuple[Features, tuple[DateColumn, ...]]:
-    """Returns the features with the age of each column of dates counted from the first of some rows."""
+    """Returns the features with the age in each date column counted from the first of some rows."""
     values, moved = features.values.copy() if dates else features.values, []
     for date in dates:
         age = features.columns.index(date.columns[0])
@@ -491,17 +499,17 @@ def _table(
     raw: np.ndarray | None = None,
     numbers: np.ndarray | None = None,
 ) -> Table:
-    x, made_up = transform(features, encoding, learned, raw)
-    counted = [
+    x, fill_notes = transform(features, encoding, learned, raw)
+    unit_notes = [
         f"the column {name!r} is counted from {origin:.17g} in units of {unit:.3g}, as float32 keeps 7 digits"
         for name, origin, unit in encoding.units
     ]
     numbers = np.arange(len(x)) if numbers is None else numbers
-    return Table(x, y, encoding, (*said, *made_up, *counted), features, tuple(said), beside, numbers)
+    return Table(x, y, encoding, (*said, *fill_notes, *unit_notes), features, tuple(said), beside, numbers)
 
 
 def _read_again(source: Source, encoding: Encoding) -> Source:
-    """Returns a table to predict whose cells are read as those of training were."""
+    """Returns a table to predict with its cells read like those of training."""
     levels_by_name: dict[str, tuple[str, ...]] = dict(zip(encoding.columns, encoding.levels, strict=True))
     levels_by_name |= dict.fromkeys((column for _, column in encoding.beside), ())
     if not any(isinstance(label, bool) for label in encoding.labels):
@@ -511,7 +519,7 @@ def _read_again(source: Source, encoding: Encoding) -> Source:
 
 
 def _of_text(encoding: Encoding) -> tuple[str, ...]:
-    """Returns the columns that are read as text even where all that is there looks like numbers."""
+    """Returns the columns that are read as text even if all their cells look like numbers."""
     # These are columns of words, and of numbers with a decimal comma, in which 1.234 is more than a thousand.
     words = [name for name, levels in zip(encoding.columns, encoding.levels, strict=True) if levels]
     labels = [encoding.target] if encoding.has_words else []
@@ -520,21 +528,21 @@ def _of_text(encoding: Encoding) -> tuple[str, ...]:
 
 
 def _refuse_missing(source: Source, columns: Sequence[str], target: str | None, advice: str) -> None:
-    """Refuses a table that lacks values."""
-    # `target`: the target, which is never filled; None where there is none.
-    asked = [*columns, *([target] if target else [])]
-    counts = source.frame[asked].isna().sum()
+    """Raises a DataError for missing values."""
+    # `target`: the target, which is never filled; None if there is none.
+    checked = [*columns, *([target] if target else [])]
+    counts = source.frame[checked].isna().sum()
     missing = [(str(column), _remark(source, str(column), int(count))) for column, count in counts.items() if count]
     if missing:
         way = advice
         if missing[-1][0] == target:
-            alone = "drop those rows, since a target is never filled"
-            way = alone if len(missing) == 1 else f"{advice}; a target is never filled: drop the rows without it"
+            drop_rows = "drop those rows, since a target is never filled"
+            way = drop_rows if len(missing) == 1 else f"{advice}; a target is never filled: drop the rows without it"
         raise DataError(
             f"{source.name} has missing values in the {plural('column', missing)} {counted(missing)}; {way}"
         )
 
 
 def _remark(source: Source, column: str, count: int) -> str:
-    """Returns how many values are missing, and what stands in their place where they are not empty."""
+    """Returns the number of missing values, and their marks if they are not empty."""
     return f"{count}" + (f", among them {source.marked[column]}" if column in source.marked else "")

@@ -60,18 +60,18 @@ _RULES = {
 
 
 def _refuse(wrong: np.ndarray, values: np.ndarray, column: str, rule: str) -> None:
-    """Raises a DataError that names the first row at fault."""
+    """Raises a DataError that names the first offending row."""
     if wrong.any():
         row = int(np.argmax(wrong))
         value = "no value" if np.isnan(values[row]) else quoted(float(values[row]))
         raise DataError(f"the column {column!r} has {value} {at(row)}; {rule}")
 
 
-MOST_CLASSES = 20  # more distinct values than this are taken for numbers, or for identifiers where they are text
+MOST_CLASSES = 20  # more distinct values are numbers, or identifiers if they are text
 
 
 def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[Label, ...], tuple[str, ...]]:
-    """Returns the task of a target, its labels, and a note where its type leaves a doubt."""
+    """Returns the task of a target, its labels, and a note if its type is ambiguous."""
     if task is not None and task not in TASKS:
         raise DataError(f"there is no task {task!r}; {nearest(task, TASKS)}")
     number = _is_of_numbers(source, target, task)
@@ -84,7 +84,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[La
     whole = number and all(float(label).is_integer() for label in labels)
     chosen, notes = task, ()
     if chosen is None:
-        rare = number and count > 2 and _rarest(source[target]) == 1  # a class of one row can only be a count
+        rare = number and count > 2 and _rarest(source[target]) == 1  # a class with one row can only be a count
         if number and (count > MOST_CLASSES or isinstance(labels[0], float) or rare):
             chosen = "regression"
         elif count > MOST_CLASSES:
@@ -110,7 +110,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[La
 
 
 def targets(source: Source, encoding: Encoding) -> np.ndarray:
-    """Returns y: float64 for regression, the indices of the classes, int32, otherwise."""
+    """Returns y: float64 for regression, otherwise the indices of the classes, int32."""
     values, target = source[encoding.target], encoding.target
     if encoding.task != "regression":
         if encoding.has_words:
@@ -160,7 +160,7 @@ def _rarest(values: pd.Series) -> int:
 
 
 def _labels(values: pd.Series) -> tuple[Label, ...]:
-    """Returns the different values as Python's own numbers, truth values or texts, in their order."""
+    """Returns the distinct values as Python numbers, truth values or texts, in their order."""
     if kind(values) == "text" or hasattr(values, "cat"):
         return words(values).levels
     different = values.drop_duplicates().tolist()

@@ -1,4 +1,4 @@
-"""Wording of messages: quoted values, lists that are cut short, the nearest known name."""
+"""Wording of messages: quoted values, truncated lists, the nearest known name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DataError", "at", "counted", "elsewhere", "figure", "listed", "neare
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the end of a sentence about an unknown name: the nearest known one, or all of them where none is near."""
+    """Returns the end of a sentence about an unknown name: the nearest known one, or all of them if none is near."""
     names = list(known)
     by_folded = {candidate.casefold(): candidate for candidate in names}
     close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.5)
@@ -22,7 +22,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def elsewhere(owner: object, name: str, places: Mapping[str, str]) -> Any:
-    """Answers for an attribute that an object lacks, in its `__getattr__`: says where what is meant can be found."""
+    """Raises the AttributeError of a missing attribute, for `__getattr__`: names the place of its substitute."""
     if name in places:
         raise AttributeError(f"{type(owner).__name__} has no {name!r}; write {places[name]}", name=name, obj=owner)
     return object.__getattribute__(owner, name)
@@ -32,11 +32,11 @@ LONGEST = 60  # characters of a quoted value
 
 
 class DataError(ValueError):
-    """A table that cannot be used as it is: one sentence that quotes the value and says what to do."""
+    """A table that cannot be used: one sentence that quotes the value and says what to do."""
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Returns lines of words as a table, each column as wide as its longest word."""
+    """Returns lines of words as a table, with each column as wide as its longest word."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
 
@@ -47,14 +47,14 @@ def plural(noun: str, items: int | Sized) -> str:
 
 
 def quoted(value: object) -> str:
-    """Returns a value as it would be typed, cut where it is long."""
+    """Returns a value as it would be typed, truncated if long."""
     text = str(value)
     shown = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
     return repr(shown) if isinstance(value, str) else shown
 
 
 def figure(value: object) -> str:
-    """Returns a number for a person, to four digits; anything else as its text."""
+    """Returns a number with four digits for display; anything else as its text."""
     return f"{float(value):.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
@@ -65,12 +65,12 @@ def listed(items: Sequence[object], most: int = 10) -> str:
 
 
 def counted(items: Iterable[tuple[str, object]], most: int = 10) -> str:
-    """Returns names, each with what belongs to it in brackets."""
+    """Returns names, each with its remark in brackets."""
     pairs = list(items)
     shown = ", ".join(f"{quoted(name)} ({remark})" for name, remark in pairs[:most])
     return shown if len(pairs) <= most else f"{shown} and {len(pairs) - most} more"
 
 
 def at(row: int) -> str:
-    """Returns where a row of data is; rows are counted as in the files of predictions."""
+    """Returns the place of a row; rows are counted as in the files of predictions."""
     return f"in row {row} (the first is 0)"

@@ -1,4 +1,4 @@
-"""Numbers as people write them: `$2,675`, `12 %`, `(1,200)`, `1.5M`, `1.234,56 €`, `3 kg`."""
+"""Numbers in common notations: `$2,675`, `12 %`, `(1,200)`, `1.5M`, `1.234,56 €`, `3 kg`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _AMONG_NUMBERS = (
 )  # fmt: skip
 _LIMITS = (32767.0, -32768.0, 2147483647.0, -2147483648.0, 9.96921e36, -999.25)
 _REPEATED = 3  # rows, at the least
-_FAR = 3.0  # of the others' range, from which on nothing but a missing value is likely
-_APART = 0.5  # of it, from which on a person should look
+_FAR = 3.0  # in ranges of the others, beyond which only a missing value is likely
+_APART = 0.5  # likewise, beyond which it is reported
 _FEWEST = 10  # other values
 
 
 def placeholders(levels: Collection[str], numbers: bool) -> tuple[str, ...]:
-    """Returns those of a column's texts that stand for a missing value."""
+    """Returns those of a column's texts that mark a missing value."""
     marks = () if "+" in levels else _MARKS
     is_mark = lambda level: _ERROR.fullmatch(level) or level in marks or (numbers and level.lower() in _AMONG_NUMBERS)
     return tuple(level for level in levels if is_mark(level))
@@ -37,40 +37,40 @@ def placeholders(levels: Collection[str], numbers: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Sentinels:
-    """Numbers of a column that stand for a missing value, with how many rows have each."""
+    """Numbers of a column that mark a missing value, with their counts."""
 
-    certain: dict[float, int]  # those of which the evidence is overwhelming
-    suspected: dict[float, int]  # those that a person should look at
+    certain: dict[float, int]  # those with overwhelming evidence
+    suspected: dict[float, int]  # those to report
     low: float  # the smallest of the other numbers
     high: float  # the largest of the other numbers
 
 
 def sentinels(values: np.ndarray) -> Sentinels:
-    """Returns the numbers that stand for a missing value, such as −999, 99 or 9999."""
-    # One is certain where at least three rows have it, and it is three times the range of the other numbers or more
-    # away from them. It is suspected where it is that far and fewer rows have it, where it is half of the range away,
-    # and where it alone is below zero.
-    left = values[np.isfinite(values)]
+    """Returns the numbers that mark a missing value, such as −999, 99 or 9999."""
+    # One is certain if at least three rows have it, and it is three times the range of the other numbers or more
+    # away from them. It is suspected if it is that far and fewer rows have it, if it is half of the range away,
+    # and if only it is below zero.
+    remaining = values[np.isfinite(values)]
     certain: dict[float, int] = {}
     suspected: dict[float, int] = {}
-    while len(left) > _FEWEST:
-        ends = (float(left.min()), float(left.max()))
-        mark = next((end for end in ends if _usual(end) and _judged(left, end)), None)
+    while len(remaining) > _FEWEST:
+        ends = (float(remaining.min()), float(remaining.max()))
+        mark = next((end for end in ends if _usual(end) and _judge(remaining, end)), None)
         if mark is None:
             break
-        (certain if _judged(left, mark) == "certain" else suspected)[mark] = int((left == mark).sum())
-        left = left[left != mark]
-    return Sentinels(certain, suspected, float(left.min(initial=np.inf)), float(left.max(initial=-np.inf)))
+        (certain if _judge(remaining, mark) == "certain" else suspected)[mark] = int((remaining == mark).sum())
+        remaining = remaining[remaining != mark]
+    return Sentinels(certain, suspected, float(remaining.min(initial=np.inf)), float(remaining.max(initial=-np.inf)))
 
 
-def _judged(values: np.ndarray, end: float) -> str:
-    """Returns "certain", "suspected" or nothing for the smallest or the largest of some numbers."""
+def _judge(values: np.ndarray, end: float) -> str:
+    """Returns "certain", "suspected" or an empty text for the smallest or the largest of some numbers."""
     others = values[values != end]
     if len(others) < _FEWEST or others.min() == others.max():
         return ""
     low, high, count = float(others.min()), float(others.max()), len(values) - len(others)
     apart = (low - end if end < low else end - high) / (high - low)
-    if _usual(low if end < low else high) and apart < _FAR:  # 98 beside 99
+    if _usual(low if end < low else high) and apart < _FAR:  # 98 next to 99
         rest = others[others != (low if end < low else high)]
         if len(rest) >= _FEWEST and rest.min() < rest.max():
             apart = (rest.min() - end if end < low else end - rest.max()) / (rest.max() - rest.min())
@@ -80,7 +80,7 @@ def _judged(values: np.ndarray, end: float) -> str:
 
 
 def _usual(value: float) -> bool:
-    """Whether a number is of the kind that stands for a missing value: 99, −999, 9998, the limits of integers, 1e20."""
+    """Returns whether a number is a common missing value: 99, −999, 9998, the limits of integers, 1e20."""
     if value in _LIMITS or abs(value) >= 1e20:
         return True
     digits = f"{abs(value):.10g}".replace(".", "")
@@ -109,7 +109,7 @@ _BY_SIGN = {
 }
 FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "bn": 1e9, "mn": 1e6, "mio": 1e6, "Mio": 1e6, "Mio.": 1e6}
 FACTORS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "Million": 1e6, "Billion": 1e9, "trillion": 1e12}
-_OF_MONEY = {"m": 1e6, "b": 1e9, "T": 1e12, "t": 1e12}  # only beside a currency: alone they are metres or tons
+_OF_MONEY = {"m": 1e6, "b": 1e9, "T": 1e12, "t": 1e12}  # only with a currency: alone they are metres or tons
 _UNITS = """
 % ‰ °C °F ° mg g kg t lb lbs oz nm µm um mm cm dm m km in ft yd mi mile sqm sqft m2 m² m3 m³ km2 km² ft2 ft²
 ha acre acres ml mL cl dl l L gal ns µs us ms s sec min h hr hrs wk mo yr yrs y years year month months day
@@ -126,20 +126,20 @@ _CODE = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Written:
-    """A number that a text holds."""
+    """A number read from a text."""
 
-    point: float  # its value where a point is the decimal sign; NaN where the text is no number then
-    comma: float  # its value where a comma is
-    unit: str  # its currency, percent sign or unit, as it is written; empty for none
-    signs: tuple[str, ...]  # what stands in the text beside digits, a decimal sign and a minus
-    factor: float = 1.0  # what a sign such as M multiplies the number by; one where there is none
+    point: float  # its value with a decimal point; NaN if the text is not a number then
+    comma: float  # its value with a decimal comma
+    unit: str  # its currency, percent sign or unit, as written; empty for none
+    signs: tuple[str, ...]  # the other characters of the text than digits, decimal sign and minus
+    factor: float = 1.0  # the factor of a sign such as M; one if there is none
 
 
 @lru_cache(2**16)
 def written(text: str) -> Written | None:
-    """Returns the number that a text holds; None for one that holds something else."""
-    # Thousands may be parted by commas, points, blanks or apostrophes; a minus may stand behind, and brackets are one;
-    # `k`, `M` and `B` are thousands, millions and billions. A unit is one of the usual ones, or a word behind a blank.
+    """Returns the number that a text holds; None if it is not a number."""
+    # Thousands may be separated by commas, points, blanks or apostrophes; a trailing minus and brackets are signs;
+    # `k`, `M` and `B` are thousands, millions and billions. A unit is one of the known ones, or a word after a blank.
     text = text.translate(_PLAIN)
     if text.lower().lstrip("+-") in ("inf", "infinity"):
         value = float(text)
@@ -164,7 +164,7 @@ def written(text: str) -> Written | None:
 
 
 def is_number(text: str) -> bool:
-    """Whether Python reads a text as a number."""
+    """Returns whether Python reads a text as a number."""
     try:
         float(text)
     except ValueError:
@@ -173,7 +173,7 @@ def is_number(text: str) -> bool:
 
 
 def is_code(levels: tuple[str, ...]) -> bool:
-    """Returns whether texts are codes of digits and not numbers: one begins with a zero that another digit follows."""
+    """Returns whether texts are codes rather than numbers: one begins with a zero followed by another digit."""
     padded = any(len(level) > 1 and level[0] == "0" and _CODE.fullmatch(level) for level in levels)
     return padded and not any(not _CODE.fullmatch(level) and written(level) is not None for level in levels)
 
@@ -187,7 +187,7 @@ def _value(digits: str, sign: str) -> float:
 
 
 def _suffix(after: str, space: bool, before: str | None) -> tuple[float, str, tuple[str, ...]] | None:
-    """Returns the factor, the unit and what stands in the text behind a number; None for what is no unit."""
+    """Returns the factor, the unit and the characters after a number; None if there is no such unit."""
     money = re.fullmatch(rf"(?P<factor>[A-Za-z.]*?)\s*(?P<unit>{_CURRENCY})", after)
     if before is not None or money is not None:
         if before is not None and money is not None:
