@@ -1,7 +1,7 @@
 r"""Graphs: variables in plates and rows with conjugate factors; every message is a gradient.
 
-A program is a function of `m` that samples variables. Those that all rows share have a belief of `lamu.families` for
-their prior; a row's own have one of the factors here. `lamu.Graph(program)` is a target like any other.
+A program is a function of `m` that samples variables. Variables that all rows share have a belief of `lamu.families`
+as their prior; variables of a row have one of the factors here. `lamu.Graph(program)` is a target like any other.
 """
 
 from lamu.graphs import models

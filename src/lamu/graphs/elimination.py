@@ -42,14 +42,14 @@ __all__ = [
 
 
 class Proposal(ABC):
-    r"""A belief \(q(z \mid y)\) about one or more latents of a row, as a chain of rows uses it."""
+    r"""A belief \(q(z \mid y)\) about one or more latents of a row, as a proposal of a chain over the row's latents."""
 
-    # `names`: of the latents.
+    # `names`: names of the latents.
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The latents that it is about."""
+        """The names of its latents."""
 
     @abstractmethod
     def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
@@ -62,7 +62,7 @@ class Proposal(ABC):
 
 @record
 class ProductProposal(Proposal):
-    r"""\(\prod_k q_k(z_k \mid y)\), a belief by the name of each latent."""
+    r"""\(\prod_k q_k(z_k \mid y)\), one belief for each latent by name."""
 
     beliefs: Any  # with `sample`, or `draw`, and `log_prob`
 
@@ -72,12 +72,12 @@ class ProductProposal(Proposal):
         return tuple(self.beliefs)
 
     def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
-        # Returns a draw of each, and the sum of the log densities.
-        drawn = {
+        # Returns a sample of each, and the sum of the log densities.
+        samples = {
             name: _draw(belief, jax.random.fold_in(key, number))
             for number, (name, belief) in enumerate(self.beliefs.items())
         }
-        return {name: value for name, (value, _) in drawn.items()}, _sum([log_q for _, log_q in drawn.values()])
+        return {name: value for name, (value, _) in samples.items()}, _sum([log_q for _, log_q in samples.values()])
 
     def log_prob(self, values: Mapping[str, Any]) -> Array:
         # Returns the sum of the log densities.
@@ -86,7 +86,7 @@ class ProductProposal(Proposal):
 
 @record
 class Reshaped:
-    """A belief about a vector as one about an array with the same entries."""
+    """A belief about a vector as a belief about an array with the same entries."""
 
     belief: Any  # about the vector
     shape: tuple[int, ...] = static()  # of the array
@@ -102,7 +102,7 @@ class Reshaped:
 
 
 def _draw(belief: Belief, key: RandomKey) -> tuple[Any, Array]:
-    """Returns a draw and its log density, which a flow has on the way."""
+    """Returns a sample and its log density, which a flow computes together."""
     if hasattr(belief, "draw"):
         return belief.draw(key)
     value = belief.sample(key)
@@ -113,14 +113,14 @@ def _sum(terms: list[Array]) -> Array:
     return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
 
 
-# For given statistics of what all rows share, the best belief about a latent z is conjugate,
+# For given statistics of the shared variables, the optimal belief about a latent z is conjugate,
 #
 # \[ \lambda_z = \tfrac1T\, \partial F / \partial \mu_z, \qquad
 #    \max_q \big( \tfrac1T E_q[\log p] + H(q) \big) = \tfrac1T F|_{\mu_z = 0} + A(\lambda_z) \]
 #
 # with A the log of the integral of \(e^{\langle\lambda, T(z)\rangle}\): a log-sum-exp for a category, the log-partition
-# for a Gaussian. At \(T(\theta)\) the same line is the exact log density of the row. Latents that meet in a factor have
-# no such line and take turns. The temperature divides log p, never the entropy.
+# for a Gaussian. At \(T(\theta)\) this expression is the exact log density of the row. Latents that meet in a factor
+# have no such expression and use coordinate ascent. The temperature divides log p, not the entropy.
 
 
 Eliminated = tuple[Array, dict[str, Any]]
@@ -128,22 +128,22 @@ Rest = Callable[[Row, Environment, Any], Eliminated]
 
 
 class Local(ABC):
-    r"""How a latent of a row leaves: in closed form, by turns, or by draws of a belief of its own.
+    r"""How a latent of a row is eliminated: in closed form, by coordinate ascent, or by samples of its own belief.
 
-    A local takes its latent z out of the row. What is left once z has a value is for `rest`, so that locals nest:
+    A local eliminates its latent z from the row. Given a value of z, `rest` evaluates the rest, so that locals nest:
 
     \[ \max_q \tfrac1T E_q[\log p(x, z)] + H(q) \ge
        E_{q(z)}\big[ \mathrm{rest}(x, z) - \log q(z) \big] \]
 
-    A local of one's own is a record with `marginalise`; one with a network defines `init` too.
+    A custom local is a record with `marginalise`; one with a network also defines `init`.
 
     Attributes:
         random: whether a row's bound is a function of a key.
-        given: the latents that must have values before this one leaves.
+        given: the latents that must have values before this one is eliminated.
         counts: whether a row's bound depends on the training step.
-        has_density: whether its belief has one, so that a chain can correct draws of it.
-        supervised: whether it learns from rows that hold the latent's value, a category, in all of them, too.
-        per_unit_kl: whether it says what each unit of its latent tells of a row (`unit_divergences`).
+        has_density: whether its belief has a density, so that a chain can correct its samples.
+        supervised: whether it also learns from rows in which the latent, a category, is fully observed.
+        per_unit_kl: whether it has divergences for each unit of its latent (`unit_divergences`).
     """
 
     random: ClassVar[bool] = False
@@ -154,7 +154,7 @@ class Local(ABC):
     given: tuple[str, ...] | Any = ()
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns parameters of the local's own, at `params["network"]["local"][name]`; none by default.
+        """Returns the local's own parameters, at `params["network"]["local"][name]`; none by default.
 
         They have no prior, and belong in a block of an optimiser.
 
@@ -162,7 +162,7 @@ class Local(ABC):
             key: a random key.
             name: the latent.
             row: a row, for shapes.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         del key, name, row, at
         return {}
@@ -170,49 +170,49 @@ class Local(ABC):
     def importance_weighted(self) -> Local:
         """Returns the local under which a row's value is the log of an unbiased estimate of its density.
 
-        Importance sampling averages such estimates. Itself by default, for locals that are exact or do not draw.
+        Importance sampling averages such estimates. Itself by default, for locals that are exact or do not sample.
 
         Raises:
-            TypeError: where a row's value is no density.
+            TypeError: if a row's value is not a density.
         """
         return self
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
-        """Returns the local's belief about its latent, to be drawn from; of λ by default. Arguments of `marginalise`.
+        """Returns the local's belief about its latent, for sampling; from λ by default. Arguments of `marginalise`.
 
-        It depends on the row and on the key alone, and not on a value of the latent.
+        It depends only on the row and the key, not on a value of the latent.
         """
         return ProductProposal({name: self.marginalise(name, own, row, at, key, rest)[1][name].belief()})
 
     def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
         r"""Returns \(KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit of the latent in nats, `[units]`.
 
-        None where it has no closed form by units; always so by default. Arguments as of `marginalise`.
+        None if it has no closed form by units, as by default. Arguments as of `marginalise`.
         """
         del name, own, row, at, key, rest
         return None
 
     @abstractmethod
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the row's log density, or a bound of it, in nats, and λ of every latent that left, by name.
+        """Returns the row's log density, or a bound of it, in nats, and λ of every eliminated latent, by name.
 
-        Where `at.values_only` the bound alone is asked for, and λ may be left out.
+        With `at.values_only` only the bound is needed, and λ may be left out.
 
         Args:
             name: the latent.
             own: the local's parameters.
-            row: the row: `row.known` has the statistics of what is observed, `row.data` the values as they came,
-                `row.observed` which entries are there, where some are missing; `row.given(name, value)` is the row with
+            row: the row: `row.known` has the statistics of observed variables, `row.data` the raw values,
+                `row.observed` which entries are observed, if some are missing; `row.given(name, value)` is the row with
                 a value for the latent.
-            at: the statistics of what all rows share.
-            key: a random key of the row, to be split between the local's draws and `rest`; None where nothing is drawn.
-            rest: what takes the other latents out of a row, a function of row, statistics and key with the same result.
+            at: the statistics of shared variables.
+            key: a random key of the row, to be split between the local's samples and `rest`; None without samples.
+            rest: eliminates the other latents of a row, a function of row, statistics and key with the same result.
         """
 
 
 @record
 class ExactElimination(Local):
-    r"""Latents that do not meet leave in closed form, \(F(0)/T + \sum_z A(\lambda_z)\), a smooth function of the rest.
+    r"""Eliminates latents that do not meet in closed form, \(F(0)/T + \sum_z A(\lambda_z)\), a smooth function.
 
     Examples:
         >>> from lamu import graphs
@@ -226,7 +226,7 @@ class ExactElimination(Local):
         return ProductProposal({name: part.belief() for name, part in natural.items()})
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the log density, exact at T(θ), and λ of every latent: all leave at once."""
+        """Returns the log density, exact at T(θ), and λ of every latent: all are eliminated at once."""
         value, slopes = jax.value_and_grad(lambda latent: row.log_joint(at, latent))(row.zeros(at))
         natural = _tied(tree.scale(slopes, 1.0 / row.temperature), row)
         with lenient():
@@ -237,15 +237,15 @@ class ExactElimination(Local):
 @record
 @sized
 class Coordinate(Local):
-    r"""Latents that meet take turns, each at its best for the others, until they no longer move.
+    r"""Coordinate ascent for latents that meet: each is updated given the others, until they converge.
 
     \[ \lambda_z \leftarrow \tfrac1T\, \partial F / \partial \mu_z, \qquad \mu_z \leftarrow E_{q_z}[T(z)] \]
 
-    They start at their priors in every step. The gradient of the bound in what the rows share holds them fixed, which
-    is exact at their optimum (the envelope theorem).
+    They start at their priors in every step. The gradient of the bound in the shared variables treats them as fixed,
+    which is exact at their optimum (the envelope theorem).
 
     Attributes:
-        sweeps: how often each is updated, at most.
+        sweeps: the largest number of updates of each.
         tolerance: the largest change of λ, relative to one more than its size, at which the iteration stops.
 
     Source: Hoffman, Blei, Wang & Paisley (2013), section 2.2.
@@ -264,27 +264,27 @@ class Coordinate(Local):
             raise ValueError(f"sweeps={self.sweeps!r} update nothing; ask for at least one")
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
-        """Returns the beliefs about all latents where they no longer move."""
+        """Returns the converged beliefs about all latents."""
         return ProductProposal({name: part.belief() for name, part in self.settled(row, at).items()})
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the bound, and λ of every latent: all take turns.
+        """Returns the bound, and λ of every latent, by coordinate ascent.
 
         Raises:
-            TypeError: for a latent that a network or a likelihood depends on, whose best belief has no closed form.
+            TypeError: for a latent on which a network or a likelihood depends, whose best belief has no closed form.
         """
         natural = self.settled(row, at)
         return bound_at(natural, row, at), natural
 
     def settled(self, row: Row, at: Environment) -> dict[str, Any]:
-        """Returns λ of every latent where they no longer move, which no gradient passes.
+        """Returns the converged λ of every latent, without a gradient.
 
         Args:
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
 
         Raises:
-            TypeError: for a latent that a network or a likelihood depends on, whose best belief has no closed form.
+            TypeError: for a latent on which a network or a likelihood depends, whose best belief has no closed form.
         """
         _require_closed(row)
         at, row = jax.lax.stop_gradient((at, row))
@@ -296,9 +296,9 @@ class Coordinate(Local):
                 slope = jax.grad(lambda own, name=site.name, rest=others: row.log_joint(at, {**rest, name: own}))(
                     moments[site.name]
                 )
-                one = _tied({site.name: tree.scale(slope, 1.0 / row.temperature)}, row)[site.name]
-                natural = {**natural, site.name: one}
-                moments = {**moments, site.name: site.kind.under(one.belief())}
+                tied = _tied({site.name: tree.scale(slope, 1.0 / row.temperature)}, row)[site.name]
+                natural = {**natural, site.name: tied}
+                moments = {**moments, site.name: site.kind.under(tied.belief())}
             return natural, moments
 
         def going(state: State) -> Array:
@@ -308,8 +308,8 @@ class Coordinate(Local):
         def once(state: State) -> Any:
             count, natural, moments, _ = state
             new, moments = updated(natural, moments)
-            moved = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b) / (1.0 + jnp.abs(b))), new, natural)
-            return count + 1, new, moments, jnp.max(jnp.stack(jax.tree.leaves(moved)))
+            change = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b) / (1.0 + jnp.abs(b))), new, natural)
+            return count + 1, new, moments, jnp.max(jnp.stack(jax.tree.leaves(change)))
 
         natural, moments = self._first(row, at)
         change = jnp.full((), jnp.inf, jnp.result_type(jax.tree.leaves(natural)[0]))
@@ -335,7 +335,7 @@ def bound_at(natural: dict[str, Any], row: Row, at: Environment) -> Array:
 
 
 def _require_closed(row: Row) -> None:
-    """Raises a TypeError where a latent is an argument of what no message goes through."""
+    """Raises a TypeError if a latent is an argument of a factor without messages."""
     latents = {site.name for site in row.latent}
     for site in row.latent:
         if not site.factor.conjugate:
@@ -355,7 +355,7 @@ def _require_closed(row: Row) -> None:
 
 
 def _tied(natural: dict[str, Any], row: Row) -> dict[str, Any]:
-    """Returns λ with what a row knows of a category that other rows miss."""
+    """Returns λ with a row's evidence about a category that other rows miss."""
     return {
         name: tree.add(part, row.evidence[name]) if name in row.evidence else part for name, part in natural.items()
     }
@@ -365,9 +365,9 @@ def marginalise(
     local: Mapping[str, Local], row: Row, at: Environment, key: Any, natural: dict[str, Any] | None = None
 ) -> Eliminated:
     """Returns the row's log density or bound in nats, and λ of every latent by name."""
-    # The locals that the program's user named come first, in the order of the program, each after those that it is
-    # given, and leave what remains to the next; the last is exact where the latents that are left do not meet, and lets
-    # them take turns where they do.
+    # The locals named in the program come first, in the order of the program, each after those that it is
+    # given, and leave the remaining latents to the next; the last is exact if those do not meet, and otherwise
+    # coordinate ascent.
     if natural:
         return bound_at(natural, row, at), natural
     name, first, others = first_local(local, row)
@@ -376,15 +376,15 @@ def marginalise(
 
 
 def settled(local: Mapping[str, Local], row: Row, at: Environment) -> dict[str, Any]:
-    """Returns λ of the latents of a row that take turns before any other leaves; nothing where another leaves first."""
+    """Returns λ of a row's latents if coordinate ascent comes first; empty if another local comes first."""
     # No gradient passes this iteration, so that it can run over all rows before `marginalise`, and in other blocks.
     _, first, _ = first_local(local, row)
     return first.settled(row, at) if isinstance(first, Coordinate) else {}
 
 
 def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[str, Local]]:
-    """Returns the local that takes its latents out first, after their name, and those that are left to the rest."""
-    # One whose latents meet nothing has a closed form, whatever its turns.
+    """Returns the first local to eliminate its latents, after their name, and the remaining locals."""
+    # A latent that meets no other has a closed form, whatever its local.
     names = [site.name for site in row.latent if site.name in local]
     names = [name for name in names if row.coupled or local[name].random]
     if not names:
@@ -395,21 +395,21 @@ def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[
             f"the local of {names[0]!r} is given {', '.join(local[names[0]].given)}, which has no value before it; "
             "give it what is observed or what another local draws"
         )
-    return name, local[name], {other: taken for other, taken in local.items() if other != name}
+    return name, local[name], {other: local_choice for other, local_choice in local.items() if other != name}
 
 
 def require_key(local: Mapping[str, Local], key: Any) -> Any:
-    """Returns the key, or where it is None a fixed one for locals that draw: a fixed function of the bound."""
-    if not any(each.random for each in local.values()):
+    """Returns the key, or a fixed one where it is None and locals sample: then the bound is deterministic."""
+    if not any(local_choice.random for local_choice in local.values()):
         return None
     return jax.random.key(0) if key is None else key
 
 
 def require_summed(local: Mapping[str, Local], row: Row) -> None:
-    """Raises a TypeError where latents of a row meet that take turns, so that at a point only a bound is known."""
-    for name, taken in local.items():
+    """Raises a TypeError if latents of a row need coordinate ascent, so that at a point only a bound is known."""
+    for name, local_choice in local.items():
         site = next((site for site in row.latent if site.name == name), None)
-        if site is not None and not isinstance(taken, Coordinate):
+        if site is not None and not isinstance(local_choice, Coordinate):
             row = row.given(name, jnp.ones(shape_of(site)))
     if row.coupled and row.latent:
         names = ", ".join(site.name for site in row.latent)
@@ -428,27 +428,27 @@ def require_summed(local: Mapping[str, Local], row: Row) -> None:
 
 # \[ H(z, r) = -\log p(y_\mathrm{obs}, z) + \tfrac12 \lVert r \rVert^2, \qquad r \sim N(0, I) \]
 #
-# A few leapfrog steps and Metropolis' rule: \(p(z \mid y_\mathrm{obs})\) is left as it is. Entries that are missing are
-# no part of it, so that what was drawn for them does not hold z back.
+# A few leapfrog steps and Metropolis' rule: \(p(z \mid y_\mathrm{obs})\) is invariant. Missing entries are not part
+# of it, so that their samples do not slow down z.
 #
 # Source: Neal (2011), "MCMC using Hamiltonian dynamics", section 5.3.2.1.
 
 
-FIRST_STEP = 0.1  # of the leapfrog, where a warm-up begins; latents have priors about as wide as one
-ACCEPTED = 0.8  # the share of trajectories that a warm-up aims at
+FIRST_STEP = 0.1  # of the leapfrog, at the start of a warm-up; latents have priors of about unit scale
+ACCEPTED = 0.8  # the acceptance rate that a warm-up aims at
 _LEAPS = 5
-_JITTER = 0.2  # of the step, so that no trajectory is a whole turn
+_JITTER = 0.2  # of the step, so that no trajectory is a full period
 
 
 def real_latents(local: Mapping[str, Local], row: Row) -> tuple[str, ...]:
-    """Returns the names of the latents with a local of their own that are real numbers with a density."""
+    """Returns the names of the real-valued latents with a local of their own that has a density."""
     real = (Numbers, Vectors, Series)
     own = [site for site in row.latent if site.name in local and local[site.name].has_density]
     return tuple(site.name for site in own if issubclass(site.kind, real))
 
 
 def trajectory(log_density: Callable[[Any], Array], z: Any, log_step: Array, key: RandomKey) -> tuple[Any, Array]:
-    """Returns where a trajectory from z ends, or z where it is not accepted, and the chance that it was."""
+    """Returns the end of a trajectory from z, or z if it is rejected, and the acceptance probability."""
     of_momentum, of_step, of_choice = jax.random.split(key, 3)
     slope = jax.value_and_grad(log_density)
     momentum = jax.tree.map(
@@ -465,10 +465,10 @@ def trajectory(log_density: Callable[[Any], Array], z: Any, log_step: Array, key
         return (z, tree.add(r, gradient, step / 2), value, gradient), None
 
     before, gradient = slope(z)
-    there, r, after, _ = jax.lax.scan(leap, (z, momentum, before, gradient), None, length=_LEAPS)[0]
+    end, r, after, _ = jax.lax.scan(leap, (z, momentum, before, gradient), None, length=_LEAPS)[0]
     ratio = after - before + (tree.dot(momentum, momentum) - tree.dot(r, r)) / 2
-    nowhere = jnp.isnan(before) | (before == -jnp.inf)  # a state without a density is left
-    ratio = jnp.where(nowhere, jnp.where(jnp.isfinite(after), 0.0, -jnp.inf), ratio)
+    undefined = jnp.isnan(before) | (before == -jnp.inf)  # always leave a state without a density
+    ratio = jnp.where(undefined, jnp.where(jnp.isfinite(after), 0.0, -jnp.inf), ratio)
     chance = jnp.where(jnp.isfinite(after) & ~jnp.isnan(ratio), jnp.exp(jnp.minimum(ratio, 0.0)), 0.0)
     accepted = jax.random.uniform(of_choice, (), chance.dtype) < chance
-    return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), there, z), chance
+    return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), end, z), chance

@@ -1,4 +1,4 @@
-"""What a factor of a graph must say: a density that is affine in the statistics of the variable and its arguments."""
+"""Interface of a graph's factors: densities that are affine in the statistics of a variable and its arguments."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["Factor", "Known", "argument", "averaged", "one_hot", "require_inside
 class Factor(ABC):
     r"""\(p(x \mid \text{arguments})\), with \(\log p\) affine in the statistics of x and of each argument.
 
-    A factor of one's own is a record of its arguments with the members below.
+    A custom factor is a record of its arguments with the members below.
 
     Attributes:
         kind: the statistics of x.
-        affine: whether the log density is affine in the statistics of every argument; where it is not, latents of a row
+        affine: whether the log density is affine in the statistics of every argument; otherwise latents of a row
             that are arguments iterate.
-        conjugate: whether the log density is affine in the statistics of x itself; a latent x without that leaves its
-            row by draws.
-        misses: whether entries of a value may be missing one by one.
-        fills: whether `filled` draws what is missing: entries that depend on each other given the arguments, or values
-            of which there is no belief.
-        exact: whether x may be a variable with messages of its own; else it is observed, or left out.
-        exchangeable: whether members of its arguments may change places without a latent that tells them apart, so that
-            they start at draws.
-        first_concentration: the least concentration of the draws of shares that such members start from.
+        conjugate: whether the log density is affine in the statistics of x itself; otherwise a latent x is eliminated
+            by sampling.
+        misses: whether single entries of a value may be missing.
+        fills: whether `filled` samples missing entries: if entries depend on each other given the arguments, or values
+            have no belief.
+        exact: whether x may be a variable with its own messages; otherwise it is observed, or left out.
+        exchangeable: whether members of its arguments are exchangeable without a latent that distinguishes them, so
+            that they start at random values.
+        first_concentration: the least concentration of the random shares at which such members start.
         support: the values that data of x may have; None for any.
         by_entry: whether `entry_densities` gives the log density of every entry of x.
     """
@@ -55,7 +55,7 @@ class Factor(ABC):
 
     @property
     def neutral(self) -> Any:
-        """A value that stands in the place of a missing one."""
+        """A valid value for missing entries."""
         return self.kind.neutral
 
     @property
@@ -65,9 +65,9 @@ class Factor(ABC):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of x, to which a plate adds leading axes; None where an input decides.
+        """The shape of x, to which a plate adds leading axes; None if an input determines it.
 
-        By default that to which the fields are broadcast.
+        By default the broadcast shape of the fields.
         """
         return common_shape(vars(self).values())
 
@@ -78,23 +78,23 @@ class Factor(ABC):
         Args:
             x: the statistics of x.
             at: the statistics of the arguments.
-            observed: whether each entry is there, of the shape of x; None where all are.
+            observed: whether each entry is observed, of the shape of x; None if all are.
         """
 
     def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        """Returns the log densities of the entries of x, whose sum is `log_density`, of a factor that is `by_entry`.
+        """Returns the log densities of the entries of x, whose sum is `log_density`, for a factor that is `by_entry`.
 
         Args:
             x: the statistics of x.
             at: the statistics of the arguments.
-            observed: whether each entry is there; None where all are.
+            observed: whether each entry is observed; None if all are.
         """
         raise NotImplementedError(f"{type(self).__name__} has no densities of its entries")
 
     def mixed_over(self, holes: bool = False) -> frozenset[str]:
-        """Returns the categories in which the log density is affine as an average over them alone.
+        """Returns the categories in which the log density is affine only as an average over them.
 
-        Those that several arguments pick by, and all of a factor that is not affine in what they pick.
+        Those by which several arguments are indexed, and all of a factor that is not affine in the indexed arguments.
 
         Args:
             holes: whether entries of x are missing.
@@ -116,24 +116,24 @@ class Factor(ABC):
         return jnp.sum(averaged(lambda at: density(x, at, observed), names, at))
 
     def at_values(self) -> Factor:
-        """Returns the factor for arguments whose values are known, at T(θ)."""
+        """Returns the factor for arguments with known values, at T(θ)."""
         return self
 
     def prepared(self, at: Environment) -> Factor:
-        """Returns the factor with all that no row changes computed, once for all rows.
+        """Returns the factor with everything precomputed that is the same for all rows.
 
         Args:
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         del at
         return self
 
     def evaluated(self, x: Inputs, at: Environment) -> Factor:
-        """Returns the factor with all that does not depend on a row's latents computed, for an iteration over them.
+        """Returns the factor with everything precomputed that does not depend on a row's latents, for their iteration.
 
         Args:
             x: the statistics of x.
-            at: the statistics of what is known or shared.
+            at: the statistics of known or shared variables.
         """
         del x, at
         return self
@@ -150,43 +150,43 @@ class Factor(ABC):
         """Raises a ValueError for data outside the support.
 
         Args:
-            name: what x is called.
+            name: the name of x.
             value: `[N, ...]`.
-            observed: whether each entry is there.
+            observed: whether each entry is observed.
         """
         if self.support is not None:
             require_inside(self.support, name, value, observed, self.misses)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns mean and variance of x in one row; of a category the probabilities.
+        """Returns mean and variance of x in one row; for a category the probabilities.
 
         Args:
             at: the statistics of the arguments.
 
         Raises:
-            TypeError: where the factor has no such closed form.
+            TypeError: if the factor has no such closed form.
         """
         raise TypeError(f"{type(self).__name__.removesuffix('Factor')} has no missing entries to predict")
 
     def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
-        """Returns mean and variance of x given its entries that are there; as `predicted` where they are independent.
+        """Returns mean and variance of x given its observed entries; as `predicted` if they are independent.
 
         Args:
             x: the statistics of x.
             at: the statistics of the arguments.
-            observed: whether each entry is there.
+            observed: whether each entry is observed.
         """
         del x, observed
         return self.predicted(at)
 
     def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
-        """Returns a value of x with a draw of what is missing given what is there, of a factor that `fills`.
+        """Returns a value of x with its missing entries sampled given the others, for a factor that `fills`.
 
         Args:
             key: a random key.
-            value: x, any number where an entry is missing.
+            value: x, with any number at missing entries.
             at: the statistics of the arguments.
-            observed: whether each entry is there.
+            observed: whether each entry is observed.
         """
         raise NotImplementedError(f"{type(self).__name__} says that it fills in entries, and not how")
 
@@ -197,38 +197,38 @@ class Factor(ABC):
 
 
 def averaged(function: Callable[[Environment], Any], names: frozenset[str], at: Environment) -> Any:
-    """Returns the average of arrays over the categories, or series of them, that they depend on, if there are any."""
-    known = at.statistics
-    name = next((n for n in sorted(names) if isinstance(known.get(n), Categories | States)), None)
+    """Returns the average of a function's arrays over the categories, or series of them, on which they depend."""
+    statistics = at.statistics
+    name = next((n for n in sorted(names) if isinstance(statistics.get(n), Categories | States)), None)
     if name is None:
         return function(at)
-    kind, p = type(known[name]), known[name].probabilities
+    kind, p = type(statistics[name]), statistics[name].probabilities
     others = names - {name}
 
     def of_value(one_hot: Array) -> Any:
         return averaged(function, others, at.having({name: kind.of(jnp.broadcast_to(one_hot, p.shape))}))
 
     weights = jnp.moveaxis(p, -1, 0)
-    fitted = lambda leaf: weights.reshape(*weights.shape, *[1] * (leaf.ndim - weights.ndim))
+    expand_weights = lambda leaf: weights.reshape(*weights.shape, *[1] * (leaf.ndim - weights.ndim))
     values = jax.vmap(of_value)(jnp.eye(p.shape[-1], dtype=p.dtype))
-    return jax.tree.map(lambda leaf: jnp.sum(fitted(leaf) * leaf, axis=0), values)
+    return jax.tree.map(lambda leaf: jnp.sum(expand_weights(leaf) * leaf, axis=0), values)
 
 
 def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
-    """Returns an argument, after a check that it has the statistics that the factor takes."""
+    """Returns an argument, checked to have the statistics that the factor needs."""
     if not isinstance(value, Expression):
-        given = np.asarray(value)
-        if kind.constraint.get("") == "positive" and given.dtype != object and not np.all(given > 0):
-            raise ValueError(f"{of} is {given.ravel()[np.argmin(given)]:g}; give positive numbers")
-    made = lifted(value)
-    if not isinstance(made, KnownValue) and not {kind, Statistics} & set(made.kinds()):
-        words = made.kinds()[0].words if made.kinds() else "a sum or a product"
+        array = np.asarray(value)
+        if kind.constraint.get("") == "positive" and array.dtype != object and not np.all(array > 0):
+            raise ValueError(f"{of} is {array.ravel()[np.argmin(array)]:g}; give positive numbers")
+    operand = lifted(value)
+    if not isinstance(operand, KnownValue) and not {kind, Statistics} & set(operand.kinds()):
+        words = operand.kinds()[0].words if operand.kinds() else "a sum or a product"
         raise TypeError(
-            f"{of} is {', '.join(sorted(made.names))}, {words}, and a closed form needs {kind.words} there; change "
+            f"{of} is {', '.join(sorted(operand.names))}, {words}, and a closed form needs {kind.words} there; change "
             "that variable's prior, or the factor for a likelihood of outputs (graphs.Potential), or write the program "
             "in NumPyro for cvi(), or as lamu.LogDensity for nuts()"
         )
-    return made
+    return operand
 
 
 def require_inside(support: Support, name: str, value: np.ndarray, observed: np.ndarray, misses: bool = False) -> None:
@@ -240,18 +240,18 @@ def require_inside(support: Support, name: str, value: np.ndarray, observed: np.
 
 
 def one_hot(value: Inputs, count: int) -> Array:
-    """Returns the one-hot vectors of whole numbers."""
+    """Returns the one-hot vectors of integers."""
     return jax.nn.one_hot(jnp.asarray(value).astype(jnp.int32), count, dtype=jnp.result_type(float))
 
 
 def summed(values: Array, observed: Any) -> Array:
-    """Returns the sum of the entries that are there."""
+    """Returns the sum of the observed entries."""
     return jnp.sum(values if observed is None else jnp.where(observed, values, jnp.zeros_like(values)))
 
 
 @record
 class Known(Factor):
-    r"""\(\log p(x) = \langle\lambda_0, T(x)\rangle - A(\lambda_0)\) of a belief of `lamu.families`."""
+    r"""\(\log p(x) = \langle\lambda_0, T(x)\rangle - A(\lambda_0)\) for a belief of `lamu.families`."""
 
     belief: Any  # the prior, with the axes of its plate
 
@@ -262,12 +262,12 @@ class Known(Factor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        # The shape of a draw; of the mean's, where there is a mean beside a precision.
-        drawn = jax.eval_shape(self.belief.sample, jax.random.key(0))
-        return (drawn["mean"] if isinstance(drawn, dict) else drawn).shape
+        # The shape of a sample; that of the mean, if there is a mean with a precision.
+        sample = jax.eval_shape(self.belief.sample, jax.random.key(0))
+        return (sample["mean"] if isinstance(sample, dict) else sample).shape
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        # Returns ⟨λ₀, T⟩ − A(λ₀), with the logarithm of a constant base measure.
+        # Returns ⟨λ₀, T⟩ − A(λ₀), plus the logarithm of a constant base measure.
         natural = self.kind(*jax.tree.leaves(self.belief.to_natural()))
         constant = self.belief.expected_log_base_measure() - self.belief.log_partition()
         return tree.dot(natural, x) + constant

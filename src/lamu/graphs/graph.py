@@ -1,4 +1,4 @@
-"""A graph: variables in plates and rows with conjugate factors, as a target."""
+"""The graph target: variables in plates and rows with conjugate factors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = ["Graph", "table"]
 
 
 def table(graph: Any, observed: Iterable[str] | None) -> str:
-    """Returns each variable with its family, its factors, the verdict, and the method."""
+    """Returns a table of the variables: family, factors, whether conjugate, and method."""
     rows = graph.in_rows
     needed = frozenset().union(*(site.factor.names for site in rows))
     seen = {site.name for site in rows if site.name not in needed} if observed is None else set(observed)
@@ -85,7 +85,7 @@ def _family(site: GraphSite) -> str:
 
 
 def _is_open(site: GraphSite, name: str) -> bool:
-    """Whether a variable enters a site through a network, or a likelihood whose expectation is not taken."""
+    """Returns whether a variable enters a site through a network, or a likelihood without an expectation."""
     at_mean = isinstance(site.factor, Potential) and isinstance(site.factor.expectation, AtMean)
     called = any(name in call.names for call in applications(site.factor))
     return name in site.factor.names and (at_mean or called)
@@ -107,12 +107,12 @@ def _of_row(site: GraphSite, row: Row, local: dict[str, Any]) -> str:
 
 # \[ \log p(\theta, D) = \sum_g \log p(\theta_g \mid \theta) + \sum_i \log \int p(x_i, z_i \mid \theta)\, dz_i \]
 #
-# θ are the variables that all rows share, by name at `params["network"]`; the latents z of a row leave before the row
-# is a loss (`lamu.graphs.Local`). Algorithms in λ work with \(E_q\) of the same function (`row_bounds`,
+# θ are the variables that all rows share, by name at `params["network"]`; a row's latents z are eliminated before its
+# loss is evaluated (`lamu.graphs.Local`). Algorithms in λ work with \(E_q\) of the same function (`row_bounds`,
 # `shared_log_joint`).
 
 
-_REMARKED = 1000  # rows, of which a fit counts idle units
+_REMARKED = 1000  # rows in which a fit counts idle units
 
 
 @record
@@ -120,33 +120,33 @@ class Graph(GraphMessages):
     r"""Variables with conjugate factors, written as a program.
 
     The program is a function of `m` (`lamu.graphs.Program`), which is run once. Variables that all rows share have a
-    belief of `lamu.families` for their prior, or a factor of `lamu.graphs` with other variables as its arguments;
-    inside `with m.rows():` every row has its own. What the data name is observed, the rest is latent. NaN is a missing
-    entry, where a factor can miss one, and −1 a missing label among whole numbers.
+    belief of `lamu.families` as their prior, or a factor of `lamu.graphs` with other variables as its arguments;
+    inside `with m.rows():` every row has its own. Variables named in the data are observed, the others are latent. NaN
+    is a missing entry, if a factor can miss one, and −1 a missing label among whole numbers.
 
-    Networks (`m.network`) have their weights beside the variables at `params["network"]`, by name, and what locals
-    learn is at `params["network"]["local"]`. Where there are networks, gradients move all of it, or `blocks` of it.
+    Networks (`m.network`) have their weights next to the variables at `params["network"]`, by name, and the parameters
+    of locals are at `params["network"]["local"]`. With networks, gradients train all of it, or `blocks` of it.
 
     Attributes:
-        sites: the program; kept as its sites.
-        local: how latents of a row leave that have no closed form or meet in a factor: a mapping with a
+        sites: the program; stored as its sites.
+        local: how latents of a row without a closed form, or that meet in a factor, are eliminated: a mapping with a
             `lamu.graphs.Local` by the name of the latent, each of which leaves the rest to the next; None for
-            `Coordinate()`, turns.
-        prior: of the networks' weights, below their names (`lamu.priors.ByPath({"decode/*": ...})`); kept as the
-            density of all that rows share.
+            `Coordinate()`, coordinate ascent.
+        prior: prior of the networks' weights, below their names (`lamu.priors.ByPath({"decode/*": ...})`); stored as
+            the density of all shared variables.
         expansion: `graphs.Rotation` for factor models, which `vmp` applies after every sweep; None for none.
-        columns: the names of the inputs, as the program asks for them.
-        networks: the networks, as the program makes them.
-        constraints: how the parameters come of the real numbers that samplers see.
-        frozen: coordinates held at given values, or None.
+        columns: the names of the inputs, in the program's order.
+        networks: the networks of the program.
+        constraints: the map from samplers' real numbers to the parameters.
+        frozen: coordinates fixed at given values, or None.
         start: parameters that every run starts from, or None.
-        given: statistics under a belief, by name, of variables that are held; `blocks` sets them.
-        temperature: T, at which rows with latents that are drawn have their bound; None for one. A fit sets it.
-        fitted_rows: to how many rows a point was fitted; None elsewhere. `em` sets it.
+        given: statistics under a belief, by name, of fixed variables; `blocks` sets them.
+        temperature: T, for the bound of rows with sampled latents; None for one. A fit sets it.
+        fitted_rows: the number of rows to which a point was fitted; None otherwise. `em` sets it.
 
     Raises:
-        TypeError: for a pair of variable and factor that has no closed form.
-        ValueError: for a name that is taken twice, plates that do not fit, or a program without rows.
+        TypeError: for a pair of variable and factor without a closed form.
+        ValueError: for a name that is used twice, plates that do not fit, or a program without rows.
 
     Source: Winn & Bishop (2005); Hoffman, Blei, Wang & Paisley (2013), section 2; Khan & Rue (2021), section 5.
 
@@ -196,8 +196,10 @@ class Graph(GraphMessages):
             object.__setattr__(self, "constraints", Constraints(supports(self.shared)))
         weights = self.prior.weights if isinstance(self.prior, GraphPrior) else self.prior
         names = tuple(network.name for network in self.networks)
-        whole = GraphPrior(self.shared, self.constraints or Constraints(), weights, names, self.frozen, self.given)
-        object.__setattr__(self, "prior", whole)
+        graph_prior = GraphPrior(
+            self.shared, self.constraints or Constraints(), weights, names, self.frozen, self.given
+        )
+        object.__setattr__(self, "prior", graph_prior)
         supervised = {name for name, local in (self.local or {}).items() if local.supervised}
         sites: Any = self.sites
         object.__setattr__(self, "sites", tuple(replace(site, supervised=site.name in supervised) for site in sites))
@@ -215,7 +217,7 @@ class Graph(GraphMessages):
 
     @property
     def identified(self) -> bool:
-        """Whether no factor brings two variables together, and rows have no latents whose categories change places."""
+        """Whether no factor joins two variables, and rows have no latents with exchangeable categories."""
         inner = {site.name for site in self.in_rows} & frozenset().union(*(s.factor.names for s in self.in_rows))
         alike = any(site.factor.exchangeable for site in self.in_rows)
         return len(self.blocks) <= 1 and not (inner or alike or self.networks)
@@ -223,8 +225,8 @@ class Graph(GraphMessages):
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
         """Returns the shared variables at the mean of the first beliefs, as real numbers, and the state.
 
-        Networks and what locals learn start as they say, and dispersions as their likelihoods say. The state is empty,
-        or the number of training steps where a local counts them.
+        Networks and locals have their own initial parameters, and dispersions those of their likelihoods. The state is
+        empty, or the number of training steps if a local counts them.
         """
         params = first_parameters(self, key, batch)
         self.prior.check(params["network"])
@@ -232,12 +234,12 @@ class Graph(GraphMessages):
         return self.started(params, {"step": jnp.zeros((), jnp.int32)} if counts else {})
 
     def tempered(self, temperature: Any) -> Graph:
-        """Returns the graph whose drawn latents see a temperature; itself where rows have closed forms, or at one."""
-        one = isinstance(temperature, int | float) and temperature == 1.0
-        return self if one or not self.draws_latents else replace(self, temperature=temperature)
+        """Returns the graph with a temperature for sampled latents; itself if rows have closed forms, or at one."""
+        is_one = isinstance(temperature, int | float) and temperature == 1.0
+        return self if is_one or not self.draws_latents else replace(self, temperature=temperature)
 
     def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Graph:
-        """Returns the graph in which coordinates are held, by their statistics under a belief where those are exact."""
+        """Returns the graph with fixed coordinates, by their statistics under a belief where those are exact."""
         sites = tuple(fixed(site, dispersions) for site in self.sites)
         return replace(self, sites=sites, frozen=frozen, given=statistics_under(self.sites, beliefs))
 
@@ -251,7 +253,7 @@ class Graph(GraphMessages):
         return {name: own[name].dispersion_information(part) for name, part in dispersions.items()}
 
     def theta(self, params: Params) -> Params:
-        """Returns the shared variables by name, of coordinates.
+        """Returns the shared variables by name, from coordinates.
 
         Args:
             params: the free coordinates.
@@ -259,24 +261,24 @@ class Graph(GraphMessages):
         return self.constraints.constrain(self.complete(params["network"]))[0]
 
     def values_of(self, params: Params) -> dict[str, Any]:
-        """Returns T(θ) by name with all that is learned beside it: weights, what locals learn, dispersions.
+        """Returns T(θ) by name with the other learned parameters: weights, those of locals, dispersions.
 
         Args:
-            params: the free parameters, variables as themselves.
+            params: the free parameters, variables in their own space.
         """
         return {**self.values(self.complete(params["network"])), "likelihood": params["likelihood"]}
 
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
-        r"""Returns \(\log p(x_i \mid \theta)\) of every row with its latents summed out, `[batch]` in nats.
+        r"""Returns \(\log p(x_i \mid \theta)\) of every row, marginalised over its latents, `[batch]` in nats.
 
-        Where locals draw latents it is an estimate of their bound, by the key: at a temperature T times
-        \(E_q[\log p(x_i, z)]/T + H(q)\), which an objective divides by T. In training it counts the step where a local
+        If locals sample latents it is an estimate of their bound, by the key: at a temperature T times
+        \(E_q[\log p(x_i, z)]/T + H(q)\), which an objective divides by T. In training it counts the step if a local
         warms up.
 
         Raises:
-            TypeError: where latents of a row meet, so that only a bound is known.
+            TypeError: if latents of a row meet, so that only a bound is known.
         """
         first = jax.tree.map(lambda leaf: leaf[0], batch.y)
         require_summed(self.local or {}, Row.of(self.in_rows, self.columns, first, 1.0, float))
@@ -288,14 +290,14 @@ class Graph(GraphMessages):
         return values, state if step is None else {"step": step + 1}
 
     def constrained(self, posterior: Any) -> Any:
-        """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
+        """Returns a posterior about real coordinates as one about θ; one about θ is returned unchanged."""
         belief = posterior.belief
         if isinstance(belief, Product) and isinstance(belief.factors.get("network"), Product):
-            return posterior  # as algorithms in λ make it
+            return posterior  # from algorithms in λ
         return super().constrained(posterior)
 
     def under_prior(self, prior: Any) -> Graph:
-        """Returns the graph with other beliefs about its variables before the data.
+        """Returns the graph with another prior of its variables.
 
         Args:
             prior: `lamu.priors.Belief` of a product by name, or the prior of a graph.
@@ -331,33 +333,33 @@ class Graph(GraphMessages):
         return rows
 
     def rows(self, data: Data) -> Any:
-        """Returns rows to ask about, of which nothing need be observed beside the inputs."""
+        """Returns rows to query, of which only the inputs need be observed."""
         return self._read(data, False)
 
     def inputs(self, x: Inputs) -> Any:
-        """Returns rows of which NaN is asked for, checked; a number of new rows as it is."""
+        """Returns rows whose NaN entries are queried, checked; a number of new rows is returned as it is."""
         if isinstance(x, int) and not isinstance(x, bool):
             if x < 1:
                 raise ValueError(f"{x!r} new rows are none; ask for at least one")
             return x
         return self.rows(x)
 
-    # What a posterior is asked.
+    # Queries of a posterior.
 
     @property
     def predicts_missing(self) -> bool:
-        """Yes: a prediction fills in NaN."""
+        """True: a prediction fills in NaN."""
         return True
 
     def completed(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
-        """Returns means and variances of what is missing in rows; None where they have no closed forms."""
+        """Returns means and variances of missing entries in rows; None if they have no closed forms."""
         if isinstance(rows, int) or needs_draws(self, belief):
             return None
         statistics = predictive_statistics(self, belief, samples, key)
         return completed(self, statistics, asking(self, statistics, rows), key)
 
     def completed_by_draws(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
-        """Returns every variable of rows by draws, of new rows too."""
+        """Returns every variable of rows by samples, also of new rows."""
         if isinstance(rows, int):
             return new_rows(self, belief, rows, samples, key)
         statistics = expected_statistics(self, belief, 1, jax.random.clone(key))  # for shapes
@@ -368,13 +370,13 @@ class Graph(GraphMessages):
         return local_beliefs(self, belief, rows, samples, key)
 
     def table(self, observed: Any = None) -> str:
-        """Returns each variable with its family, the factors that it is in, the verdict, and the method.
+        """Returns a table of the variables: family, factors, whether conjugate, and method.
 
-        A variable is conjugate where all its factors are affine in its statistics; then its message is exact. Else
-        `ncvmp` and `svi` take it by quadrature, or only gradients learn it.
+        A variable is conjugate if all its factors are affine in its statistics; then its message is exact. Otherwise
+        `ncvmp` and `svi` use quadrature, or only gradients train it.
 
         Args:
-            observed: the names of the data, or the data; where None, those variables of a row that no other depends on.
+            observed: the names of the data, or the data; where None, the variables of a row that no other depends on.
 
         Examples:
             >>> from lamu.graphs import models
@@ -389,7 +391,7 @@ class Graph(GraphMessages):
 
     @property
     def rows_for_warnings(self) -> int:
-        """A thousand, where an encoder says what each unit of a latent tells of a row."""
+        """A thousand, if an encoder has the divergences of each unit of a latent."""
         return _REMARKED if any(local.per_unit_kl for local in (self.local or {}).values()) else 0
 
     def warnings(self, belief: Belief, temperature: Any = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
@@ -411,7 +413,7 @@ class Graph(GraphMessages):
         )
 
     def unscaled_inputs(self, rows: Batch) -> str:
-        """Returns a clause about columns far above one that an encoder reads; counts it reads as log(1 + count)."""
+        """Returns a clause about columns far above one that an encoder reads; it reads counts as log(1 + count)."""
         if not self.draws_latents:
             return ""
         counts = {
@@ -420,9 +422,9 @@ class Graph(GraphMessages):
             if isinstance(site.factor, Potential) and isinstance(site.factor.likelihood.support, Counts)
         }
         columns = rows.y if isinstance(rows.y, dict) else {}
-        read = {name: column for name, column in columns.items() if name not in counts}
-        return unscaled(read, "divide the columns by their standard deviations")
+        raw = {name: column for name, column in columns.items() if name not in counts}
+        return unscaled(raw, "divide the columns by their standard deviations")
 
     def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
-        """Returns the log density of every row, averaged over draws; a bound where latents meet."""
+        """Returns the log density of every row, averaged over samples; a bound if latents meet."""
         return row_log_prob(self, belief, batch, samples, key)

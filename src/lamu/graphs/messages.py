@@ -1,4 +1,4 @@
-"""A graph as a function F of statistics: the log joint at T(θ), its expectation at μ, and by gradients its messages."""
+"""A graph as a function F of statistics: the log joint at T(θ), its expectation at μ, and its messages as gradients."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = ["GraphMessages", "condensed"]
 #    \sum_j w'_j = \sum_i w_i,\; \sum_j w'_j y'_j = \sum_i w_i y_i,\;
 #    \sum_j w'_j y'_j y_j'^\top = \sum_i w_i y_i y_i^\top \]
 #
-# 2 D rows do, at the mean plus and minus the scaled eigenvectors of the scatter. Gaussian latents with one observed
-# vector are such rows: their covariance is that of every row, and their mean linear in y.
+# 2 D rows suffice, at the mean plus and minus the scaled eigenvectors of the scatter. Gaussian latents with one
+# observed vector are such rows: their covariance is that of every row, and their mean linear in y.
 
 
 def condensed(sites: tuple[GraphSite, ...], local: Mapping[str, Local], batch: Batch) -> Batch | None:
-    """Returns fewer rows that stand for all of a batch, or None where the bound of a row is not quadratic."""
-    drawn = any(each.random for each in local.values())
-    if drawn or not _quadratic(sites, batch):
+    """Returns fewer rows that replace all of a batch, or None if the bound of a row is not quadratic."""
+    samples_latents = any(local_choice.random for local_choice in local.values())
+    if samples_latents or not _quadratic(sites, batch):
         return None
     ((name, y),) = batch.y.items()
     rows, D = y.shape
@@ -55,9 +55,9 @@ def condensed(sites: tuple[GraphSite, ...], local: Mapping[str, Local], batch: B
     sizes, directions = jnp.linalg.eigh(away.T @ away)
     steps = directions.T * jnp.sqrt(jnp.maximum(sizes, 0.0) * D / total)[:, None]
     ones = jnp.ones(2 * D, y.dtype)
-    same = lambda leaf: jnp.broadcast_to(leaf[:1], (2 * D, *leaf.shape[1:]))
+    repeat_first = lambda leaf: jnp.broadcast_to(leaf[:1], (2 * D, *leaf.shape[1:]))
     return Batch(
-        x=same(batch.x),
+        x=repeat_first(batch.x),
         y={name: jnp.concatenate([mean[None] + steps, mean[None] - steps])},
         mask=ones * (batch.count / (2 * D)),
         weight=ones * (total / batch.count),
@@ -65,45 +65,49 @@ def condensed(sites: tuple[GraphSite, ...], local: Mapping[str, Local], batch: B
 
 
 def _quadratic(sites: tuple[GraphSite, ...], batch: Batch) -> bool:
-    """Whether rows observe one vector without holes, and everything in them is Gaussian with shared precisions."""
+    """Returns whether rows observe one vector without missing entries, and are Gaussian with shared precisions."""
     if len(batch.y) != 1 or batch.offset is not None:
         return False
     (name,) = batch.y
     latent = {site.name for site in sites} - {name}
     gaussian = all(isinstance(site.factor, NormalFactor | MultivariateNormalFactor) for site in sites)
-    called = any(True for _ in applications(sites))  # a network is linear in nothing
-    if name not in {site.name for site in sites} or not gaussian or called:
+    has_networks = any(True for _ in applications(sites))  # networks are not linear
+    if name not in {site.name for site in sites} or not gaussian or has_networks:
         return False
     fixed = not any(site.factor.arguments["precision"].names & {name, *latent} for site in sites)
-    alone = all(len({site.name, *site.factor.names} & latent) < 2 and name not in site.factor.names for site in sites)
+    separate = all(
+        len({site.name, *site.factor.names} & latent) < 2 and name not in site.factor.names for site in sites
+    )
     y: Any = batch.y[name]
-    return fixed and alone and not isinstance(y, Incomplete) and y.ndim == 2 and jnp.issubdtype(y.dtype, jnp.floating)
+    return (
+        fixed and separate and not isinstance(y, Incomplete) and y.ndim == 2 and jnp.issubdtype(y.dtype, jnp.floating)
+    )
 
 
-# Sweeps, and documents at least. On 200 documents of five topics 35 % of single starts from draws ended at least 3.5
-# nats below the best, some by 2,000; of twelve seeds of the best of eight of these none did by .1. Ten sweeps choose no
-# better.
+# Sweeps, and the least number of documents. On 200 documents of five topics 35 % of single random starts ended at least
+# 3.5 nats below the best, some by 2,000; the best of eight such starts did so by .1 for none of twelve seeds. Ten
+# sweeps choose no better.
 _OF_DOCUMENTS = (5, 250)
-# Of probabilities one document. Topics fitted to fewer stay at what chance gave those few: on 2,000 documents of 20
-# topics and 1,000 words the ends of five seeds had a perplexity of 353 to 368 by 250 documents, 325 by 1,000 and 324 by
-# all, where single starts had 324 to 336.
+# Probabilities per document. Topics fitted to fewer documents stay at those few's random start: on 2,000 documents of
+# 20 topics and 1,000 words the ends of five seeds had a perplexity of 353 to 368 by 250 documents, 325 by 1,000 and 324
+# by all, where single starts had 324 to 336.
 _A_DOCUMENT = 20
 
 G = TypeVar("G", bound="GraphMessages")
 
 
 class GraphMessages(MessageTarget):
-    """What a `lamu.Graph` says at statistics of what all rows share."""
+    """Evaluation of a `lamu.Graph` at statistics of the shared variables."""
 
-    sites: Any  # the program's sites
+    sites: Any  # the sites of the program
     local: Any  # a local by the name of a latent, or None
     columns: tuple[str, ...]  # the names of the inputs
     networks: tuple[NetworkSite, ...]
-    given: Any  # statistics under a belief, by name, of variables that are held
+    given: Any  # statistics under a belief, by name, of fixed variables
 
     @property
     def shared(self) -> tuple[GraphSite, ...]:
-        """The sites of what all rows share."""
+        """The sites of the shared variables."""
         return tuple(site for site in self.sites if not site.in_rows)
 
     @property
@@ -113,9 +117,9 @@ class GraphMessages(MessageTarget):
 
     @property
     def learned(self) -> tuple[GraphSite, ...]:
-        """The sites of the shared variables that are not held."""
-        held = set() if self.frozen is None else {name for name, part in self.frozen.items() if jax.tree.leaves(part)}
-        return tuple(site for site in self.shared if site.name not in held)
+        """The sites of the shared variables that are not fixed."""
+        fixed = set() if self.frozen is None else {name for name, part in self.frozen.items() if jax.tree.leaves(part)}
+        return tuple(site for site in self.shared if site.name not in fixed)
 
     def row_bounds(
         self,
@@ -126,18 +130,18 @@ class GraphMessages(MessageTarget):
         step: Any = None,
         first: Any = 0,
     ) -> Array:
-        r"""Returns the log density of every row with its latents gone, in nats, `[batch]`.
+        r"""Returns the log density of every row, with its latents eliminated, in nats, `[batch]`.
 
-        At T(θ) it is \(\log p(x_i \mid \theta)\), or its bound where latents meet; at μ the best bound of the belief,
+        At T(θ) it is \(\log p(x_i \mid \theta)\), or its bound if latents meet; at μ the best bound of the belief,
         \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\).
 
         Args:
-            statistics: T or μ of every shared variable, by name; of networks their weights.
+            statistics: T or μ of every shared variable, by name; for networks their weights.
             batch: the rows.
             temperature: T.
-            key: for locals that draw; a fixed one where None.
-            step: how many training steps there have been, for locals that warm up; None outside of training.
-            first: the number of the first row, where these are a part of more: what a row draws depends on its number.
+            key: for locals that sample; a fixed one where None.
+            step: number of training steps so far, for locals that warm up; None outside of training.
+            first: the number of the first row, if these are part of more: a row's samples depend on its number.
         """
         return self._eliminated(statistics, batch.y, temperature, key, step, first, values_only=True)[0]
 
@@ -155,7 +159,7 @@ class GraphMessages(MessageTarget):
             statistics: T or μ of every shared variable, by name.
             data: arrays by name, `[rows, ...]`.
             temperature: T.
-            key: for locals that draw; a fixed one where None.
+            key: for locals that sample; a fixed one where None.
             first: the number of the first row, as in `row_bounds`.
         """
         return self._eliminated(statistics, data, temperature, key, None, first)[1]
@@ -177,42 +181,42 @@ class GraphMessages(MessageTarget):
         def row_of(data: Mapping[str, Any]) -> Row:
             return Row.of(sites, self.columns, data, temperature, dtype)
 
-        def one(data: Mapping[str, Any], natural: dict[str, Any], key: Any) -> Eliminated:
+        def eliminate(data: Mapping[str, Any], natural: dict[str, Any], key: Any) -> Eliminated:
             return marginalise(local, row_of(data), at, key, natural)
 
         natural = over_rows(lambda data: settled(local, row_of(data), at), data)
         key = require_key(local, key)
         if key is None:
-            return in_blocks(lambda data, natural: one(data, natural, None), data, natural)
-        return in_blocks(one, data, natural, row_keys(key, len(jax.tree.leaves(data)[0]), first))
+            return in_blocks(lambda data, natural: eliminate(data, natural, None), data, natural)
+        return in_blocks(eliminate, data, natural, row_keys(key, len(jax.tree.leaves(data)[0]), first))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
-        """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior."""
+        """Returns the log density of the shared variables in nats, a scalar: at T(θ) the log prior."""
         return log_joint(in_dtype(self.shared, dtype_of(statistics)), Environment(dict(statistics)))
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        held = {site.name for site in self.shared} - set(self.kinds)
+        fixed = {site.name for site in self.shared} - set(self.kinds)
         groups = independent_groups(
             (site.name for site in self.shared), ({site.name, *site.factor.names} for site in self.sites)
         )
-        free = (tuple(name for name in group if name not in held) for group in groups)
+        free = (tuple(name for name in group if name not in fixed) for group in groups)
         return tuple(group for group in free if group)
 
     @property
     def rows_add_up(self) -> bool:
-        """Whether λ is a sum over rows whatever is believed: variables and latents of a row do not meet."""
+        """Whether λ is a sum over rows for any belief: variables and latents of a row do not meet."""
         above = {name for site in self.in_rows for name in site.factor.names}
         met = any(site.name in above for site in self.in_rows) or bool(likelihoods_of(self.in_rows))
         return super().rows_add_up and not met
 
     @property
     def kinds(self) -> dict[str, Any]:
-        """The statistics of the shared variables by name, of those that are not held."""
+        """The statistics of the shared variables by name, without the fixed ones."""
         return {site.name: site.kind for site in self.learned}
 
     def require_messages(self, asked: str, exact: bool = True) -> None:
-        """Raises a TypeError for a likelihood that no exact message goes through, where all must be."""
+        """Raises a TypeError for a likelihood without exact messages, if all must be exact."""
         for name, likelihood in likelihoods_of(self.in_rows).items() if exact else ():
             above = next(site.factor.names for site in self.in_rows if site.name == name)
             raise TypeError(
@@ -222,23 +226,23 @@ class GraphMessages(MessageTarget):
             )
 
     def fewer_rows(self, batch: Batch) -> Batch | None:
-        """Returns fewer rows with the same sums, where the bound of a row is quadratic in what it observes."""
+        """Returns fewer rows with the same sums, if the bound of a row is quadratic in its observations."""
         return condensed(self.in_rows, self.local or {}, batch)
 
     def product(self, beliefs: Mapping[str, Any]) -> Product:
         return Product(dict(beliefs))
 
     def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns T(θ) of values of the shared variables, by name; of networks and locals their weights."""
+        """Returns T(θ) of values of the shared variables, by name; for networks and locals their weights."""
         with lenient():
-            known = {site.name: site.kind.of(theta[site.name]) for site in self.shared if site.name in theta}
-        return {**theta, **known, **(self.given or {})}
+            statistics = {site.name: site.kind.of(theta[site.name]) for site in self.shared if site.name in theta}
+        return {**theta, **statistics, **(self.given or {})}
 
     def held(self) -> dict[str, Any]:
-        """Returns the statistics of what is held, by name.
+        """Returns the statistics of fixed variables, by name.
 
         Raises:
-            TypeError: for a network that is not held: no belief about its weights has a closed form.
+            TypeError: for a network that is not fixed: no belief about its weights has a closed form.
         """
         frozen = {name: part for name, part in (self.frozen or {}).items() if jax.tree.leaves(part)}
         free = [network.name for network in self.networks if network.name not in frozen]
@@ -258,26 +262,28 @@ class GraphMessages(MessageTarget):
         *,
         number: Numeric | None = None,
     ) -> dict[str, Any]:
-        """Returns beliefs about the shared variables to start from, by name: after one update from random latents.
+        """Returns initial beliefs about the shared variables, by name: after one update from random latents.
 
         Args:
             key: a random key.
             batch: some rows.
             temperature: T.
-            given: the statistics of what is no part of the belief; of what is held where None.
-            number: which start of ascents over all rows it is; the first of a factor model is the same for every key.
-                None for other runs.
+            given: the statistics of variables outside the belief; of the fixed ones where None.
+            number: index of the restart in ascents over all rows; the first of a factor model is the same for every
+                key. None for other runs.
         """
-        known = self.held() if given is None else dict(given)
-        shared, in_rows, known = in_dtype((self.shared, self.in_rows, known), batch.weight.dtype)
-        return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known, number)
+        given_statistics = self.held() if given is None else dict(given)
+        shared, in_rows, given_statistics = in_dtype((self.shared, self.in_rows, given_statistics), batch.weight.dtype)
+        return first_beliefs(
+            key, shared, in_rows, self.columns, self.blocks, batch, temperature, given_statistics, number
+        )
 
     @property
     def draws_latents(self) -> bool:
         return any(local.random for local in (self.local or {}).values())
 
     def has_categories(self, batch: Batch) -> bool:
-        """Whether rows have latent categories or states, and nothing in them is drawn or taken by quadrature."""
+        """Whether rows have latent categories or states, and nothing in them is sampled or needs quadrature."""
         observed = {name.split(".")[0] for name in batch.y}
         latent = any(issubclass(s.kind, Categories | States) and s.name not in observed for s in self.in_rows)
         closed = all(site.factor.exact for site in self.in_rows) and not self.networks
@@ -300,20 +306,20 @@ class GraphMessages(MessageTarget):
         return max([1, *(s.shape[0] for s in self.in_rows if issubclass(s.kind, States) and s.shape is not None)])
 
     def first_dispersions(self, batch: Batch) -> Params:
-        """Returns the dispersions that likelihoods learn, by the names of their targets, as they start."""
+        """Returns the initial dispersions that likelihoods learn, by the names of their targets."""
         return first_dispersions(self.in_rows, batch)
 
     def at_values(self: G) -> G:
-        """Returns the graph for shared variables whose values are known: no likelihood's expectation is taken.
+        """Returns the graph for known values of the shared variables: no likelihood's expectation is taken.
 
-        That over a variable of which a belief is `given` is still to be taken.
+        The expectation over a variable with a `given` belief is still taken.
         """
         under = frozenset(self.given or {})
-        known = lambda factor: factor if factor.names & under else factor.at_values()
-        return replace(self, sites=tuple(replace(site, factor=known(site.factor)) for site in self.sites))
+        at_known = lambda factor: factor if factor.names & under else factor.at_values()
+        return replace(self, sites=tuple(replace(site, factor=at_known(site.factor)) for site in self.sites))
 
     def importance_weighted(self: G) -> G:
-        """Returns the graph whose rows' values are logs of unbiased estimates of their densities, where locals draw."""
+        """Returns the graph whose row values are logs of unbiased estimates of their densities, if locals sample."""
         return (
             self
             if not self.local

@@ -1,6 +1,6 @@
 """Ready models, each a page of the language: functions that return a `lamu.Graph`.
 
-Read one, copy it, and change what differs: a model is nothing but its program.
+Read one, copy it, and change what differs: a model consists of its program only.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def SumProduct(components: int, dimension: int) -> Graph:
 
     \[ w \sim \mathrm{Dir}(1), \quad p_{dk} \sim \mathrm{Beta}(1, 1), \quad y \sim \mathrm{Circuit}(p, w) \]
 
-    Neighbouring columns meet first: put together what belongs together.
+    Neighbouring columns are joined first: order columns so that related ones are adjacent.
 
-    Data: `{"y": [N, dimension]}`, zeros and ones; an entry that is NaN is summed out exactly.
+    Data: `{"y": [N, dimension]}`, zeros and ones; NaN entries are marginalised exactly.
 
     Args:
         components: K.
-        dimension: numbers of a row, at least two.
+        dimension: number of columns, at least two.
 
     Source: Poon & Domingos (2011); Peharz, Gens, Pernkopf & Domingos (2017).
 
@@ -84,15 +84,15 @@ def SumProduct(components: int, dimension: int) -> Graph:
 def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Graph:
     r"""Returns factor analysis of centred rows, \(z \sim N(0, I)\), \(y \mid z \sim N(Wz, \mathrm{diag}(1/\tau))\).
 
-    The columns of W have a precision each (ARD), so that superfluous factors vanish. With one τ for all entries it is
+    Each column of W has its own precision (ARD), so that superfluous factors vanish. With one τ for all entries it is
     probabilistic PCA. It starts from principal directions of the rows scaled by their noise, and `vmp` rotates the
     factors after every sweep (`lamu.graphs.Rotation`).
 
     Data: `{"y": [N, dimension]}`, NaN where missing.
 
     Args:
-        factors: how many at most.
-        dimension: numbers of a row.
+        factors: the largest number of factors.
+        dimension: number of columns.
         isotropic: whether all entries share one noise.
 
     Source: Bishop (1999), "Variational principal components"; Ilin & Raiko (2010).
@@ -105,7 +105,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
 
     def program(m: Program) -> None:
         relevance = m.sample("relevance", Gamma(1e-3, 1e-3), plate=factors)
-        # With both axes written out, as many factors as numbers are no plate by mistake.
+        # With both axes explicit, an equal number of factors and columns is not mistaken for a plate.
         W = m.sample("W", Normal(jnp.zeros((dimension, factors)), precision=relevance), plate=dimension)
         noise = m.sample("noise", Gamma(1e-3, 1e-3), plate=() if isotropic else dimension)
         with m.rows():
@@ -117,15 +117,15 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
 
 @sized
 def ExponentialPCA(factors: int, dimension: int) -> Graph:
-    r"""Returns principal components of zeros and ones, \(y_d \sim \mathrm{Bernoulli}(\sigma(w_d^\top z + b_d))\).
+    r"""Returns principal components of binary data, \(y_d \sim \mathrm{Bernoulli}(\sigma(w_d^\top z + b_d))\).
 
-    The columns of W have a precision each (ARD), so that superfluous components vanish.
+    Each column of W has its own precision (ARD), so that superfluous components vanish.
 
     Data: `{"y": [N, dimension]}`, zeros and ones, NaN where missing.
 
     Args:
-        factors: how many at most.
-        dimension: numbers of a row.
+        factors: the largest number of components.
+        dimension: number of columns.
 
     Source: Collins, Dasgupta & Schapire (2002); Tipping (1999), "Probabilistic visualisation of binary data".
 
@@ -148,13 +148,13 @@ def ExponentialPCA(factors: int, dimension: int) -> Graph:
 
 @sized
 def MatrixFactorisation(rows: int, columns: int, factors: int) -> Graph:
-    r"""Returns the factorisation of a matrix of which some entries are known, \(y_{ij} \sim N(u_i^\top v_j, 1/\tau)\).
+    r"""Returns the factorisation of a matrix with some known entries, \(y_{ij} \sim N(u_i^\top v_j, 1/\tau)\).
 
     Data: `{"row": [N], "column": [N], "y": [N]}`, one row of data for each known entry.
 
     Args:
-        rows: of the matrix.
-        columns: of the matrix.
+        rows: number of rows of the matrix.
+        columns: number of columns of the matrix.
         factors: the rank.
 
     Source: Lim & Teh (2007), "Variational Bayesian approach to movie rating prediction".
@@ -187,12 +187,12 @@ def GaussianMixture(
 
     \[ z \sim \mathrm{Cat}(\pi), \qquad y \mid z \sim N(m_z, S_z) \]
 
-    Data: `{"y": [N, dimension]}`, NaN where missing. Rows that are far from standardised are warned of.
+    Data: `{"y": [N, dimension]}`, NaN where missing. Rows that are far from standardised cause a warning.
 
     Args:
-        components: how many at most; a small concentration lets those die that the data do not need.
-        dimension: numbers of a row.
-        concentration: of the Dirichlet prior of the weights, for each component; with sticks that of the process, α.
+        components: the largest number of components; a small concentration lets superfluous ones vanish.
+        dimension: number of columns.
+        concentration: that of the Dirichlet prior of the weights, for each component; with sticks the process's α.
         covariance: "full" or "diagonal", one for each component, or "tied", one for all.
         weights: "dirichlet", or "sticks" for a truncated Dirichlet process, which prefers the first components.
 
@@ -231,24 +231,24 @@ def GaussianMixture(
         return lambda z: MultivariateNormal(part[z])
 
     def program(m: Program) -> None:
-        share, given = shares(m), row(m)
+        shares_of_z, likelihood = shares(m), row(m)
         with m.rows():
-            z = m.sample("z", Categorical(share))
-            m.sample("y", given(z))
+            z = m.sample("z", Categorical(shares_of_z))
+            m.sample("y", likelihood(z))
 
     return UnitScaleGraph(program)
 
 
 @sized
 def BernoulliMixture(components: int, dimension: int, concentration: float = 1.0) -> Graph:
-    r"""Returns a mixture of independent zeros and ones, \(y_d \mid z \sim \mathrm{Bernoulli}(p_{zd})\).
+    r"""Returns a mixture of independent binary variables, \(y_d \mid z \sim \mathrm{Bernoulli}(p_{zd})\).
 
     Data: `{"y": [N, dimension]}`, zeros and ones, NaN where missing.
 
     Args:
-        components: how many.
-        dimension: numbers of a row.
-        concentration: of the Dirichlet prior of the weights, for each component.
+        components: number of components.
+        dimension: number of columns.
+        concentration: that of the Dirichlet prior of the weights, for each component.
 
     Source: Bishop (2006), section 9.3.3.
 
@@ -275,9 +275,9 @@ def LatentClass(components: int, levels: tuple[int, ...], concentration: float =
     Data: `{"y0": [N], "y1": [N], ...}`, whole numbers from 0, NaN where missing.
 
     Args:
-        components: how many.
-        levels: how many categories each column has.
-        concentration: of the Dirichlet prior of the weights, for each component.
+        components: number of components.
+        levels: number of categories of each column.
+        concentration: that of the Dirichlet prior of the weights, for each component.
 
     Source: Lazarsfeld & Henry (1968).
 
@@ -302,12 +302,12 @@ def LatentClass(components: int, levels: tuple[int, ...], concentration: float =
 def NaiveBayes(classes: int, dimension: int) -> Graph:
     r"""Returns Gaussian naive Bayes, \(c \sim \mathrm{Cat}(\pi)\), \(x_d \mid c \sim N(m_{cd}, 1/\tau_{cd})\).
 
-    Data: `{"x": [N, dimension], "c": [N]}`; a class or an entry that is NaN is missing, and rows without a class teach
+    Data: `{"x": [N, dimension], "c": [N]}`; NaN classes or entries are missing, and rows without a class are used
     too. `posterior.local({"x": rows})["c"]` classifies.
 
     Args:
-        classes: how many.
-        dimension: numbers of a row.
+        classes: number of classes.
+        dimension: number of columns.
 
     Source: Hastie, Tibshirani & Friedman (2009), section 6.6.3.
 
@@ -334,7 +334,7 @@ def LinearRegression(inputs: int) -> Graph:
     Data: `{"x": [N, inputs], "y": [N]}`, standardised; a y that is NaN is predicted.
 
     Args:
-        inputs: how many.
+        inputs: number of inputs.
 
     Source: Bishop (2006), section 10.3; MacKay (1994).
 
@@ -363,13 +363,13 @@ def HierarchicalRegression(groups: int, inputs: int) -> Graph:
     Data: `{"x": [N, inputs], "group": [N], "y": [N]}`; groups are whole numbers from 0. Give x a column of ones for an
     intercept. The variables are `w`, `spread` (s), `coefficients` (b) and `noise` (τ).
 
-    `vmp` believes w and b apart, and its deviation of w is too small by a factor of about \(\sqrt{1 + s / (n \tau)}\)
-    for groups of n rows: near one where the rows of a group tell its coefficients. Where they do not, take
+    `vmp` assumes w and b independent, and its deviation of w is too small by a factor of about \(\sqrt{1 + s / (n
+    \tau)}\) for groups of n rows: near one if the rows of a group determine its coefficients. Otherwise use
     `lamu.mcmc.nuts()`.
 
     Args:
-        groups: how many.
-        inputs: how many.
+        groups: number of groups.
+        inputs: number of inputs.
 
     Source: Gelman & Hill (2007), chapter 13.
 
@@ -382,7 +382,7 @@ def HierarchicalRegression(groups: int, inputs: int) -> Graph:
     def program(m: Program) -> None:
         w = m.sample("w", Normal(jnp.zeros(inputs), precision=1e-2))
         spread = m.sample("spread", Gamma(1.0, 0.1), plate=inputs)
-        # About w and not about zero: with deviations from w the error of w would be that of one group of all rows, a
+        # Centred at w and not at zero: with deviations from w the error of w would be that of one group of all rows, a
         # twentieth of the right one for 8 groups of 50.
         b = m.sample("coefficients", Normal(w, precision=spread), plate=groups)
         noise = m.sample("noise", Gamma(1.0, 0.1))
@@ -397,10 +397,10 @@ def HiddenMarkov(states: int, steps: int) -> Graph:
     r"""Returns a hidden Markov model with Gaussian emissions, \(y_t \mid z_t \sim N(m_{z_t}, 1/\tau_{z_t})\).
 
     Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end. The priors are for numbers of unit
-    scale: standardise all series together. Series that are far from it are warned of.
+    scale: standardise all series together. Series that are far from it cause a warning.
 
     Args:
-        states: how many.
+        states: number of states.
         steps: the length of the longest series.
 
     Source: Rabiner (1989); Beal (2003), chapter 3.
@@ -431,8 +431,8 @@ def StateSpace(steps: int) -> Graph:
 
     u is learned, so that series may be in any unit.
 
-    Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end. Each series may have a level of its
-    own, of a few millions at most: rows are centred within, exactly.
+    Data: `{"y": [N, steps]}`, one series a row, NaN where missing or past its end. Each series may have its own level,
+    up to a few millions: rows are centred internally, exactly.
 
     Args:
         steps: the length of the longest series.
@@ -458,16 +458,16 @@ def StateSpace(steps: int) -> Graph:
 
 @sized
 def Topics(topics: int, vocabulary: int, share: float = 0.1, word: float = 0.05, sweeps: int = 20) -> Graph:
-    r"""Returns latent Dirichlet allocation, every word of a document of a topic of its own.
+    r"""Returns latent Dirichlet allocation, in which every word of a document has its own topic.
 
     \[ \theta_i \sim \mathrm{Dir}(a), \quad \beta_k \sim \mathrm{Dir}(b), \quad w_{ij} \sim \sum_k \theta_{ik}\beta_k \]
 
-    Data: `{"words": (ids, counts)}`, each `[N, longest]`: the words that occur in a document, and how often, padded by
+    Data: `{"words": (ids, counts)}`, each `[N, longest]`: the distinct words of a document and their counts, padded by
     counts of zero.
 
     Args:
         topics: K.
-        vocabulary: how many words there are.
+        vocabulary: number of distinct words.
         share: a.
         word: b.
         sweeps: the updates of a document's shares in a step.

@@ -1,4 +1,4 @@
-"""What a belief about the shared variables of a graph says of rows: latents, density, and what is missing."""
+"""Queries of a belief about a graph's shared variables: a row's latents, density and missing entries."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: R
 
 
 def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
-    """Returns rows that miss what no other variable depends on, where they neither have it nor miss anything else."""
+    """Returns rows with absent leaf variables as missing, if the rows have no missing entries otherwise."""
     absent = tuple(
         site
         for site in graph.in_rows
@@ -79,14 +79,14 @@ def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
     if not absent or any(isinstance(part, Incomplete) for part in rows.y.values()):
         return rows
 
-    def one(data: Data) -> dict[str, Array]:
+    def predictions(data: Data) -> dict[str, Array]:
         at, dtype = Environment(dict(statistics)), dtype_of(statistics)
         row = Row.of(in_dtype(graph.in_rows, dtype), graph.columns, data, 1.0, dtype)
         with lenient():
-            here = row.environment(at, row.zeros(at))
-            return {site.name: site.factor.predicted(here)[0] for site in absent}
+            environment = row.environment(at, row.zeros(at))
+            return {site.name: site.factor.predicted(environment)[0] for site in absent}
 
-    shapes, classes = jax.eval_shape(jax.vmap(one), rows.y), {s.name for s in absent if s.kind is Categories}
+    shapes, classes = jax.eval_shape(jax.vmap(predictions), rows.y), {s.name for s in absent if s.kind is Categories}
     missing = {}
     for name, like in shapes.items():
         shape = like.shape[:-1] if name in classes else like.shape
@@ -96,22 +96,22 @@ def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
 
 def row_log_prob(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
     r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`."""
-    # Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
+    # If locals sample latents, the average is one of importance weights, and with coordinate ascent each density is its
     # best bound.
-    found = _of_rows(_log_averages, 0, graph, belief, batch, samples, jax.random.clone(key))
-    return sound_average(found, lambda: row_log_weights(graph, belief, batch, samples, key))
+    log_averages = _by_blocks(_log_averages, 0, graph, belief, batch, samples, jax.random.clone(key))
+    return sound_average(log_averages, lambda: row_log_weights(graph, belief, batch, samples, key))
 
 
 def row_log_weights(graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
     """Returns the logarithms of estimates of the density of every row, `[S, N]` in nats."""
-    # One a draw of the shared variables where rows have closed forms; where locals draw latents, S importance weights
-    # \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
+    # One for each sample of the shared variables if rows have closed forms; if locals sample latents, S importance
+    # weights \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
     #
     # Source: Burda, Grosse & Salakhutdinov (2016), equation 8.
-    return _of_rows(_log_weights, 1, graph, belief, batch, samples, key)
+    return _by_blocks(_log_weights, 1, graph, belief, batch, samples, key)
 
 
-def _of_rows(
+def _by_blocks(
     program: Callable[..., Array], axis: int, graph: Any, belief: Belief, batch: Batch, samples: int, key: RandomKey
 ) -> Array:
     of_theta, of_rows = jax.random.split(key)
@@ -146,7 +146,7 @@ def _log_averages(
 
 
 def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
-    """Returns E_q[T] of the shared variables by name: known, or averaged over draws."""
+    """Returns E_q[T] of the shared variables by name: exact, or averaged over samples."""
     network = belief.factors["network"] if isinstance(belief, Product) else None
     if isinstance(network, Product):
         dispersions = belief.factors["likelihood"].mean if "likelihood" in belief.factors else {}
@@ -156,8 +156,11 @@ def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey
     values = _values(graph, belief, samples, key)
     averaged = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), values)
     exact = [part for part in network.parts if isinstance(part, Product)] if isinstance(network, Parts) else []
-    known = {name: factor for part in exact for name, factor in part.factors.items()}
-    return {**averaged, **{s.name: s.kind.under(known[s.name]) for s in graph.shared if s.name in known}}
+    exact_beliefs = {name: factor for part in exact for name, factor in part.factors.items()}
+    return {
+        **averaged,
+        **{s.name: s.kind.under(exact_beliefs[s.name]) for s in graph.shared if s.name in exact_beliefs},
+    }
 
 
 @compiled_lightly()
@@ -172,9 +175,9 @@ def _latents(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, fir
 
 
 def predictive_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
-    """Returns what moments of rows depend on: E_q[T] of the shared variables, and T(E_q[p]) of probabilities p."""
-    statistics, held = expected_statistics(graph, belief, samples, key), graph.given or {}
-    of_mean = [site for site in graph.shared if site.kind in (Probabilities, Chance) and site.name not in held]
+    """Returns the statistics for moments of rows: E_q[T] of shared variables, and T(E_q[p]) of probabilities p."""
+    statistics, given = expected_statistics(graph, belief, samples, key), graph.given or {}
+    of_mean = [site for site in graph.shared if site.kind in (Probabilities, Chance) and site.name not in given]
     if not of_mean or isinstance(belief, Point):
         return statistics
     mean = belief.mean["network"]
@@ -182,13 +185,13 @@ def predictive_statistics(graph: Any, belief: Belief, samples: int, key: RandomK
 
 
 def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
-    """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one."""
+    """Returns means and variances of the rows given their observed entries: by name, or the arrays of a single name."""
     return over_blocks(lambda y, first: _completed(graph, statistics, y, key, first), rows.y)
 
 
 @jax.jit
 def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, first: Array) -> tuple[Any, Any]:
-    """Returns the same of a block of rows."""
+    """Returns `completed` of a block of rows."""
     at, dtype = Environment(statistics), dtype_of(statistics)
     sites = in_dtype(graph.in_rows, dtype)
 
@@ -210,8 +213,8 @@ def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, f
             elif site.name in beliefs:
                 means[site.name], variances[site.name] = beliefs[site.name].mean, beliefs[site.name].std ** 2
             else:
-                here = row.environment(at, moments)
-                mean, variance = _mixed(site, here, row.known.get(site.name), observed)
+                environment = row.environment(at, moments)
+                mean, variance = _moments_of_site(site, environment, row.known.get(site.name), observed)
                 if site.kind is Categories:
                     value, observed = one_hot(value, mean.shape[-1]), observed[..., None]
                 means[site.name] = jnp.where(observed, value.astype(mean.dtype), mean)
@@ -224,18 +227,18 @@ def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, f
 
 
 def _predictive(site: GraphSite, belief: Belief) -> Statistics:
-    """Returns what moments of a row depend on: μ of a latent, and T(E[p]) of probabilities p."""
+    """Returns the statistics for moments of a row: μ of a latent, and T(E[p]) of probabilities p."""
     return site.kind.of(belief.mean) if site.kind in (Probabilities, Chance) else site.kind.under(belief)
 
 
-def _mixed(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
-    """Returns mean and variance of a site given its entries that are there, averaged over the category above it."""
+def _moments_of_site(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
+    """Returns mean and variance of a site given its observed entries, averaged over the category above it."""
     shape = site.shape if site.kind is not Categories else None
 
     def moments(at: Environment) -> tuple[Array, Array, Array]:
         mean, variance = site.factor.completed(x, at, observed)
         mean, variance = (part if shape is None else jnp.broadcast_to(part, shape) for part in (mean, variance))
-        endless = jnp.isinf(variance)  # counted apart: infinity times a probability of zero is no number
+        endless = jnp.isinf(variance)  # separately: infinity times a probability of zero is NaN
         return mean, jnp.where(endless, jnp.zeros_like(variance), variance) + mean**2, endless.astype(mean.dtype)
 
     mean, second, endless = averaged(moments, site.factor.names, at)
@@ -243,16 +246,16 @@ def _mixed(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Ar
 
 
 IDLE_BELOW = 0.01  # nats a row
-_DRAWS = 32  # of what all rows share
+_DRAWS = 32  # samples of the shared variables
 
 
 def divergences_of_units(
     graph: Any, statistics: Mapping[str, Any], data: Mapping[str, Any], key: RandomKey
 ) -> dict[str, Array]:
     r"""Returns \(KL(q(z_j \mid y_i) \,\|\, p(z_j))\) of every row and unit in nats, `[rows, units]`, by latent."""
-    # Latents leave one after the other; each term is given a draw of those before. Locals without a belief whose
-    # divergence has a closed form by units are left out.
-    if not any(each.per_unit_kl for each in (graph.local or {}).values()):
+    # Latents are eliminated one after the other; each term is given a sample of those before. Locals whose belief has
+    # no closed form of the divergence by units are left out.
+    if not any(local.per_unit_kl for local in (graph.local or {}).values()):
         return {}
     return over_blocks(lambda y, first: _divergences_of_units(graph, dict(statistics), y, key, first), dict(data))
 
@@ -261,32 +264,32 @@ def divergences_of_units(
 def _divergences_of_units(
     graph: Any, statistics: dict[str, Any], data: Data, key: RandomKey, first: Array
 ) -> dict[str, Array]:
-    """Returns the same of a block of rows."""
+    """Returns `divergences_of_units` of a block of rows."""
     local, at, dtype = graph.local or {}, Environment(statistics), dtype_of(statistics)
-    telling = {name for name, each in local.items() if each.per_unit_kl}
+    with_units = {name for name, each in local.items() if each.per_unit_kl}
     sites = in_dtype(graph.in_rows, dtype)
 
-    def one(data: Mapping[str, Any], key: RandomKey) -> dict[str, Array]:
-        row, told = Row.of(sites, graph.columns, data, 1.0, dtype), {}
-        while telling & {site.name for site in row.latent}:
+    def divergences(data: Mapping[str, Any], key: RandomKey) -> dict[str, Array]:
+        row, terms_by_name = Row.of(sites, graph.columns, data, 1.0, dtype), {}
+        while with_units & {site.name for site in row.latent}:
             of_terms, of_proposal, of_draw, key = jax.random.split(key, 4)
             name, first, others = first_local(local, row)
             own, rest = at.statistics.get("local", {}).get(name, {}), partial(marginalise, others)
             terms = first.unit_divergences(name, own, row, at, of_terms, rest)
             if terms is not None:
-                told[name] = terms
-            if not telling & {site.name for site in row.latent if site.name != name}:
+                terms_by_name[name] = terms
+            if not with_units & {site.name for site in row.latent if site.name != name}:
                 break
             proposal = first.proposal(name, own, row, at, of_proposal, rest)
             row = with_values(row, proposal.draw(of_draw)[0])
-        return told
+        return terms_by_name
 
-    return jax.vmap(one)(data, row_keys(key, len(jax.tree.leaves(data)[0]), first))
+    return jax.vmap(divergences)(data, row_keys(key, len(jax.tree.leaves(data)[0]), first))
 
 
 def idle_units(graph: Any, belief: Belief, rows: Batch) -> dict[str, tuple[int, int]]:
-    """Returns how many units of each latent carry less than 0.01 nats a row, and of how many, where there are some."""
-    # Nothing of several runs or of a chain: each has units of its own, and the average of their weights is no encoder.
+    """Returns how many units of each latent carry less than 0.01 nats a row, and its number of units, if any."""
+    # Not for several runs or a chain: each has its own units, and the average of their weights is not an encoder.
     if isinstance(belief, Draws | Ensemble | Mixture):
         return {}
     of_theta, of_rows = jax.random.split(jax.random.key(0))
@@ -302,62 +305,66 @@ def idle_units(graph: Any, belief: Belief, rows: Batch) -> dict[str, tuple[int, 
 #    \theta_s \sim q(\theta), \quad z_s \sim p(z \mid y_\mathrm{obs}, \theta_s) \]
 
 
-_WARMUP = 50  # sweeps of a chain before its draws are kept
-_OF_SUMS = 11  # what the key of a circuit's categories is folded with
+_WARMUP = 50  # sweeps of a chain before its samples are kept
+_OF_SUMS = 11  # is folded into the key of a circuit's categories
 
 
 @record
 class DrawnEntries:
-    """One variable of some rows by draws: what is observed, and the law of what is not, given each draw."""
+    """One variable of some rows by samples: observed entries, and the distribution of the others given each sample."""
 
-    value: Any  # `[N, ...]`, some value where an entry is missing
-    observed: Any  # whether each entry is there; None where all are, of which the rest is None too
-    law: Likelihood | None  # of one entry
-    f: Any  # the outputs of the law, `[S, N, entries, outputs]`
+    value: Any  # `[N, ...]`, any value where an entry is missing
+    observed: Any  # whether each entry is observed; None if all are, and then the fields below are None too
+    law: Likelihood | None  # distribution of one entry
+    f: Any  # the outputs of that distribution, `[S, N, entries, outputs]`
     dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
-    covariance: Any = None  # of the entries of vectors given a draw, `[S, N, entries, entries]`; None where independent
+    covariance: Any = None  # of the entries of vectors given a sample, `[S, N, entries, entries]`; None if independent
 
 
 def needs_draws(graph: Any, belief: Belief) -> bool:
-    """Whether what is missing in rows has no closed form: latents are drawn, or networks or likelihoods stand below."""
-    # A belief that is made of draws may have several modes, whose averages say nothing of rows.
-    drawn = any(local.random or not local.has_density for local in (graph.local or {}).values())
+    """Returns whether missing entries have no closed form: because of sampled latents, networks or likelihoods."""
+    # A belief of samples may have several modes, for which an average is meaningless.
+    samples_latents = any(local.random or not local.has_density for local in (graph.local or {}).values())
     likelihoods = any(isinstance(site.factor, Potential) for site in graph.in_rows)
-    return drawn or bool(graph.networks) or likelihoods or not isinstance(belief, Product | Point)
+    return samples_latents or bool(graph.networks) or likelihoods or not isinstance(belief, Product | Point)
 
 
 def completed_by_draws(
     graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey
 ) -> dict[str, DrawnEntries]:
     """Returns every observed variable of rows by name."""
-    # Of a point one chain a row makes all draws; of another belief every draw of θ has chains of its own. What the
-    # observed entries of a row say of θ is left out: the belief is about θ as the training rows left it.
+    # For a point one chain a row makes all samples; otherwise every sample of θ has its own chains. The information
+    # of a row's observed entries about θ is left out: the belief about θ is that of the training rows.
     of_theta, of_rows = jax.random.split(key)
     theta, graph = _values(graph, belief, samples, of_theta), graph.at_values()
     count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
-    each = -(-samples // count)
+    draws_per_theta = -(-samples // count)
     holes = {name: part for name, part in rows.y.items() if isinstance(part, Incomplete)}
     documents = {site.name: site for site in graph.in_rows if isinstance(site.factor, WordsFactor)}
-    size = 2 * each * count * sum(memory.bytes_of(part.value) for part in holes.values())
-    size += 4 * each * count * len(jax.tree.leaves(rows.y)[0]) * sum(_words(site) for site in documents.values())
-    memory.demand(size, f"{each * count:,} draws of all rows", "ask for fewer samples, or for fewer rows at a time")
-    compute = lambda data, first: _chains(graph, theta, data, jax.random.clone(of_rows), first, each, count)
-    drawn = over_blocks(compute, rows.y, axis=1) if holes or documents else {}
-    told = {}
+    size = 2 * draws_per_theta * count * sum(memory.bytes_of(part.value) for part in holes.values())
+    size += (
+        4 * draws_per_theta * count * len(jax.tree.leaves(rows.y)[0]) * sum(_words(site) for site in documents.values())
+    )
+    memory.demand(
+        size, f"{draws_per_theta * count:,} draws of all rows", "ask for fewer samples, or for fewer rows at a time"
+    )
+    compute = lambda data, first: _chains(graph, theta, data, jax.random.clone(of_rows), first, draws_per_theta, count)
+    chain_entries = over_blocks(compute, rows.y, axis=1) if holes or documents else {}
+    entries = {}
     for site in graph.in_rows:
         part = rows.y.get(site.name)
-        if site.name in documents and site.name in drawn:
-            word = jnp.zeros(drawn[site.name][0].shape[1])  # one more of the document
-            told[site.name] = DrawnEntries(word, word > 0, law_of(site), *drawn[site.name])
+        if site.name in documents and site.name in chain_entries:
+            word = jnp.zeros(chain_entries[site.name][0].shape[1])  # one more of the document
+            entries[site.name] = DrawnEntries(word, word > 0, law_of(site), *chain_entries[site.name])
         elif site.name in holes:
-            told[site.name] = DrawnEntries(part.value, part.observed, law_of(site), *drawn[site.name])
+            entries[site.name] = DrawnEntries(part.value, part.observed, law_of(site), *chain_entries[site.name])
         elif part is not None:
-            told[site.name] = DrawnEntries(part, None, None, None, None)
-    return told
+            entries[site.name] = DrawnEntries(part, None, None, None, None)
+    return entries
 
 
 def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -> dict[str, DrawnEntries]:
-    """Returns the variables that no other one of a row depends on, of n rows of which nothing is observed, by name."""
+    """Returns n new rows by name: the variables on which no other one depends, without observations."""
     if graph.columns:
         raise TypeError(
             f"a row has the input {graph.columns[0]!r}, which no model draws; give the inputs of the new rows by name, "
@@ -372,22 +379,22 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
     def of_blocks(rows: Any, first: Array) -> Any:
         return _ancestral(graph, theta, last, jax.random.clone(of_rows), first, len(rows), samples, count)
 
-    one = jax.eval_shape(lambda rows, first: of_blocks(rows, first), jnp.zeros(1), jnp.zeros((), jnp.int32))
-    memory.demand(n * memory.bytes_of(one), f"{samples:,} draws of {n:,} rows", "ask for fewer rows at a time")
-    drawn = over_blocks(of_blocks, np.zeros(n), axis=1)
-    told = {}
+    shapes = jax.eval_shape(lambda rows, first: of_blocks(rows, first), jnp.zeros(1), jnp.zeros((), jnp.int32))
+    memory.demand(n * memory.bytes_of(shapes), f"{samples:,} draws of {n:,} rows", "ask for fewer rows at a time")
+    ancestral_entries = over_blocks(of_blocks, np.zeros(n), axis=1)
+    entries = {}
     for site in last:
-        f = drawn[site.name][0]
+        f = ancestral_entries[site.name][0]
         own = _shape(site)
         word = isinstance(site.factor, WordsFactor)
         shape = (n, *(() if word else (f.shape[2],) if own is None else own))
         nothing = jax.device_put(np.zeros(shape, f.dtype)), jax.device_put(np.zeros(shape, bool))
-        told[site.name] = DrawnEntries(*nothing, laws[site.name], *drawn[site.name])
-    return told
+        entries[site.name] = DrawnEntries(*nothing, laws[site.name], *ancestral_entries[site.name])
+    return entries
 
 
 def law_of(site: GraphSite) -> Likelihood:
-    """Returns the law of one entry of a variable, as a likelihood."""
+    """Returns the distribution of one entry of a variable, as a likelihood."""
     factor = site.factor
     if isinstance(factor, Potential):
         return factor.of_entry
@@ -411,13 +418,13 @@ def _words(site: GraphSite) -> int:
 
 
 def _values(graph: Any, belief: Belief, samples: int, key: RandomKey) -> Any:
-    """Returns T of draws of θ, along a leading axis: one of a point."""
+    """Returns T of samples of θ, along a leading axis; one for a point."""
     return jax.vmap(graph.values_of)(finite_draws(belief.draws(key, samples)))
 
 
 @partial(jax.jit, static_argnames=("each", "count"))
 def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array, each: int, count: int) -> Any:
-    """Returns f and dispersions of every variable with holes, `[S, N, ...]`."""
+    """Returns f and dispersions of every variable with missing entries, `[S, N, ...]`."""
     names = [name for name, part in data.items() if isinstance(part, Incomplete)]
 
     def of_theta(i: Array) -> Any:
@@ -425,18 +432,18 @@ def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array,
         at, local = Environment(dict(statistics)), graph.local or {}
         sites = {site.name: site for site in in_dtype(graph.in_rows, dtype_of(statistics))}
 
-        def kept(row: Row, here: Environment, missing: Any, values: Any, holes: Any, key: RandomKey) -> Any:
-            told = {name: _entries(sites[name], here, key, holes[name]) for name in missing}
+        def entries_of_row(row: Row, here: Environment, missing: Any, values: Any, holes: Any, key: RandomKey) -> Any:
+            entries = {name: _entries(sites[name], here, key, holes[name]) for name in missing}
             words = [name for name in row.known if isinstance(sites[name].factor, WordsFactor)]
-            told |= {name: _entries(sites[name], here, key) for name in words}
+            entries |= {name: _entries(sites[name], here, key) for name in words}
             labels = [name for name in names if name not in missing]
             if labels:
                 natural = marginalise(local, row, at, require_key(local, None))[1]
                 for name in labels:
-                    told[name] = (jax.nn.log_softmax(natural[name].probabilities)[None], {}, None)
-            return told
+                    entries[name] = (jax.nn.log_softmax(natural[name].probabilities)[None], {}, None)
+            return entries
 
-        return chains_of_rows(graph, statistics, data, jax.random.fold_in(key, i), kept, each, _WARMUP, first)
+        return chains_of_rows(graph, statistics, data, jax.random.fold_in(key, i), entries_of_row, each, _WARMUP, first)
 
     drawn = jax.lax.map(of_theta, jnp.arange(count))  # [count, N, each, ...]
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 1).reshape(-1, leaf.shape[1], *leaf.shape[3:]), drawn)
@@ -451,8 +458,8 @@ def _ancestral(
     def one(s: Array, row: Array) -> Any:
         statistics = jax.tree.map(lambda leaf: leaf[s % count], theta)
         own = jax.random.fold_in(jax.random.fold_in(key, s), row)
-        here = ancestral(graph, statistics, jax.random.clone(own), {site.name for site in last})[1]
-        return {site.name: _entries(site, here, own) for site in in_dtype(last, dtype_of(statistics))}
+        environment = ancestral(graph, statistics, jax.random.clone(own), {site.name for site in last})[1]
+        return {site.name: _entries(site, environment, own) for site in in_dtype(last, dtype_of(statistics))}
 
     return jax.lax.map(
         lambda s: jax.vmap(lambda row: one(s, row))(first + jnp.arange(rows, dtype=first.dtype)), jnp.arange(samples)
@@ -462,7 +469,7 @@ def _ancestral(
 def _entries(
     site: GraphSite, here: Environment, key: RandomKey, part: Incomplete | None = None
 ) -> tuple[Array, Any, Any]:
-    """Returns the outputs of every entry's law, `[entries, outputs]`, its parameters, and a covariance of entries."""
+    """Returns the outputs of every entry's distribution, `[entries, outputs]`, its parameters, and the covariance."""
     factor = site.factor
     if isinstance(factor, CircuitFactor):  # given its categories the entries are independent
         value, observed = (jnp.zeros(factor.shape), jnp.zeros(factor.shape, bool))
@@ -490,13 +497,15 @@ def _entries(
 
 
 def _of_vectors(factor: OfVectors, here: Environment, part: Incomplete | None) -> tuple[Array, Any, Array]:
-    """Returns the entries of vectors given those that are there, each as normal, with the covariance of all."""
+    """Returns the entries of vectors given the observed ones, each as normal, with the covariance of all."""
     with lenient():
-        whole = factor.predicted(here)[0]
+        predicted = factor.predicted(here)[0]
         value, observed = (
-            (jnp.zeros_like(whole), jnp.zeros(whole.shape, bool)) if part is None else (part.value, part.observed)
+            (jnp.zeros_like(predicted), jnp.zeros(predicted.shape, bool))
+            if part is None
+            else (part.value, part.observed)
         )
-        mean, covariance = factor.conditional(value.astype(whole.dtype), here, observed)
+        mean, covariance = factor.conditional(value.astype(predicted.dtype), here, observed)
     d = mean.shape[-1]
     covariance = jax.scipy.linalg.block_diag(*covariance.reshape(-1, d, d))
     variance = jnp.where(observed.reshape(-1), 1.0, jnp.diagonal(covariance))
@@ -508,7 +517,7 @@ def _shape(site: GraphSite) -> tuple[int, ...] | None:
     return site.shape[:-1] if site.shape is not None and site.kind is Categories else site.shape
 
 
-# The laws of one entry, of the factors that may miss some.
+# The distributions of one entry, for the factors that may miss some.
 _LAWS: dict[Any, Any] = {
     NormalFactor: Gaussian,
     LocatedNormal: Gaussian,

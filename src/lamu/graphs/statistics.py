@@ -61,13 +61,13 @@ KINDS: dict[str, type[Statistics]] = {}
 
 
 class Statistics(ABC):
-    """T of one kind of variable, whose fields are those of its family's natural parameters."""
+    """T of one kind of variable, with the fields of its family's natural parameters."""
 
-    words: ClassVar[str]  # what such a variable is called in messages
-    family: ClassVar[Any] = None  # of beliefs about it, a class of `lamu.families`; None where it is always observed
-    given: ClassVar[Any] = ()  # what the family takes as known
-    neutral: ClassVar[float] = 0.0  # a value of the support, which stands in the place of a missing one
-    events: ClassVar[int] = 0  # how many trailing axes of a value belong to one variable
+    words: ClassVar[str]  # its name in messages
+    family: ClassVar[Any] = None  # of beliefs about it, a class of `lamu.families`; None if it is always observed
+    given: ClassVar[Any] = ()  # known arguments of the family
+    neutral: ClassVar[float] = 0.0  # a value of the support, for missing entries
+    events: ClassVar[int] = 0  # number of trailing axes of a value that belong to one variable
     # The support by the path below the variable, as `lamu.constraints` names it.
     constraint: ClassVar[dict[str, Any]] = {}
 
@@ -81,7 +81,7 @@ class Statistics(ABC):
 
     @classmethod
     def unknown(cls, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
-        """Returns the shapes of a value of which the variable's shape is known."""
+        """Returns the shapes of a value, from the variable's shape."""
         return jax.ShapeDtypeStruct(shape, dtype)
 
     @classmethod
@@ -100,12 +100,12 @@ class Statistics(ABC):
 
     @property
     def values(self) -> Any:
-        """These as natural parameters of the family."""
+        """The statistics as natural parameters of the family."""
         parts = jax.tree.leaves(self)
         return tuple(parts) if len(parts) > 1 else parts[0]
 
     def belief(self) -> Belief:
-        r"""Returns the belief whose natural parameters λ these are."""
+        r"""Returns the belief with these natural parameters λ."""
         return self.family.from_natural(self.values, self.given)
 
     def log_partition(self) -> Array:
@@ -113,20 +113,20 @@ class Statistics(ABC):
         return self.family.partition(self.values, self.given)
 
     def mode(self) -> Any:
-        r"""Returns the x at which \(\langle\lambda, T(x)\rangle\) is largest, of natural parameters λ."""
+        r"""Returns the x that maximises \(\langle\lambda, T(x)\rangle\), for natural parameters λ."""
         raise TypeError(f"{self.words} are summed out or observed, and are no point")
 
 
 def kept(natural: Array) -> Array:
-    """Returns the counts of a peak, at least so large that its logarithm is finite: a peak at the edge stays inside."""
+    """Returns the counts of a mode, so large that their logarithm is finite: a mode at the edge stays inside."""
     return jnp.maximum(natural, jnp.asarray(jnp.finfo(natural.dtype).tiny ** 0.25, natural.dtype))
 
 
 def shape_of_gamma(log: Array, log_mean: Array, dimension: int = 1) -> Array:
-    """Returns a of the Gamma, or half the degrees of freedom of the Wishart, with a mean log; infinite without gap."""
+    """Returns a of the Gamma, or half the Wishart's degrees of freedom, from E log and log E; infinite if equal."""
     gap = log - log_mean
-    known = gap > -64.0 * jnp.finfo(gap.dtype).eps * (1.0 + jnp.abs(log_mean))
-    return jnp.where(known, jnp.inf, gamma_shape(jnp.where(known, jnp.nan, gap), dimension))
+    equal = gap > -64.0 * jnp.finfo(gap.dtype).eps * (1.0 + jnp.abs(log_mean))
+    return jnp.where(equal, jnp.inf, gamma_shape(jnp.where(equal, jnp.nan, gap), dimension))
 
 
 @record
@@ -190,7 +190,7 @@ class LocatedVectors(Statistics):
 
 @record
 class Numbers(Statistics):
-    """Real numbers, independent of each other in a belief."""
+    """Real numbers, independent in a belief."""
 
     first: Any  # x
     second: Any  # x²
@@ -204,7 +204,7 @@ class Numbers(Statistics):
 
     @classmethod
     def under_independent(cls, mean: Array, variance: Array) -> Numbers:
-        """Returns E T of numbers of which mean and variance are known."""
+        """Returns E T of numbers with given mean and variance."""
         return cls(mean, mean**2 + variance)
 
     @property
@@ -212,7 +212,7 @@ class Numbers(Statistics):
         return self.first, Diagonal(self.second)
 
     def log_partition(self) -> Array:
-        # The family keeps the power of 2π in its base measure.
+        # The family has the power of 2π in its base measure.
         log = -(self.first**2) / (4.0 * self.second) - jnp.log(-2.0 * self.second) / 2.0
         return jnp.sum(log + math.log(2.0 * math.pi) / 2.0)
 
@@ -222,7 +222,7 @@ class Numbers(Statistics):
 
 @record
 class Vectors(Statistics):
-    """Real vectors, whose entries a belief keeps together."""
+    """Real vectors, with correlated entries in a belief."""
 
     first: Any  # x `[..., d]`
     outer: Any  # x xᵀ `[..., d, d]`
@@ -237,7 +237,7 @@ class Vectors(Statistics):
 
     @classmethod
     def under_independent(cls, mean: Array, variance: Array) -> Vectors:
-        """Returns E T of vectors whose entries are independent of each other."""
+        """Returns E T of vectors with independent entries."""
         outer = mean[..., :, None] * mean[..., None, :]
         return cls(mean, outer + variance[..., :, None] * jnp.eye(mean.shape[-1], dtype=mean.dtype))
 
@@ -268,7 +268,7 @@ class PositiveNumbers(Statistics):
 
     @property
     def shape(self) -> Array:
-        """That of the `Gamma` with these means; infinite of a known number."""
+        """The shape of the `Gamma` with these means; infinite for a known number."""
         return shape_of_gamma(self.log, jnp.log(self.value))
 
     @property
@@ -277,13 +277,13 @@ class PositiveNumbers(Statistics):
         return jnp.where(self.shape > 1.0, 1.0 / (1.0 - 1.0 / self.shape), jnp.inf) / self.value
 
     def mode(self) -> Any:
-        # Next to zero, where the density has its peak there.
+        # Close to zero, if the density has its mode there.
         return kept(self.log) / -self.value
 
 
 @record
 class Variances(Statistics):
-    """Positive numbers whose reciprocal counts."""
+    """Positive numbers with the statistics of their reciprocals."""
 
     log: Any  # log x
     inverse: Any  # 1 / x
@@ -337,7 +337,7 @@ class Probabilities(Statistics):
         return cls(jnp.log(value))
 
     def mode(self) -> Any:
-        # Next to zero where it is negative and the peak is at the edge.
+        # Close to zero where it is negative and the mode is at the edge.
         counts = kept(self.log)
         return counts / jnp.sum(counts, axis=-1, keepdims=True)
 
@@ -365,7 +365,7 @@ class Chance(Statistics):
 
 @record
 class Categories(Statistics):
-    """One of K categories: of a value the one-hot vector, of a belief the probabilities of all K."""
+    """One of K categories: for a value the one-hot vector, for a belief the probabilities of all K."""
 
     probabilities: Any  # `[..., K]`
 
@@ -377,7 +377,7 @@ class Categories(Statistics):
     def of(cls, value: Any) -> Categories:
         return cls(value)
 
-    # The family is minimal, and leaves the last category out.
+    # The family is minimal, without the last category.
 
     @classmethod
     def under(cls, belief: Belief) -> Categories:
@@ -396,7 +396,7 @@ class Categories(Statistics):
 
 @record
 class Bits(Statistics):
-    """Zeros and ones: of a value x, of a belief the probabilities, as natural parameters the logits."""
+    """Zeros and ones: for a value x, for a belief the probabilities, as natural parameters the logits."""
 
     value: Any  # x
 
@@ -413,7 +413,7 @@ class Bits(Statistics):
 
 @record
 class Observed(Statistics):
-    """A value that is always in the data, as it is: a count, or a target of a likelihood."""
+    """A value that is always observed, unchanged: a count, or a target of a likelihood."""
 
     value: Any  # x
 
@@ -426,7 +426,7 @@ class Observed(Statistics):
 
 @record
 class Series(Statistics):
-    """A series of T vectors, each with the one before."""
+    """A series of T vectors, with the cross moments of successive ones."""
 
     first: Any  # x `[T, d]`
     outer: Any  # x_t x_tᵀ `[T, d, d]`
@@ -453,7 +453,7 @@ class Series(Statistics):
 
 @record
 class States(Statistics):
-    """A series of T categories of K, each with the one before."""
+    """A series of T categories of K, with successive pairs."""
 
     probabilities: Any  # one-hot vectors `[T, K]`
     pairs: Any  # `[T − 1, K, K]`
@@ -469,13 +469,13 @@ class States(Statistics):
 
     @classmethod
     def under(cls, belief: Belief) -> States:
-        # The probabilities of all K categories and all pairs, of which the family leaves the last one out.
+        # The probabilities of all K categories and all pairs; the family leaves out the last one.
         single, pair = belief.expectation().values
-        whole = jnp.concatenate([single, 1.0 - jnp.sum(single, axis=-1, keepdims=True)], axis=-1)
-        last = whole[..., :-1, :-1] - jnp.sum(pair, axis=-1)
+        full = jnp.concatenate([single, 1.0 - jnp.sum(single, axis=-1, keepdims=True)], axis=-1)
+        last = full[..., :-1, :-1] - jnp.sum(pair, axis=-1)
         rows = jnp.concatenate([pair, last[..., None]], axis=-1)
-        column = whole[..., 1:, :] - jnp.sum(rows, axis=-2)
-        return cls(whole, jnp.concatenate([rows, column[..., None, :]], axis=-2))
+        column = full[..., 1:, :] - jnp.sum(rows, axis=-2)
+        return cls(full, jnp.concatenate([rows, column[..., None, :]], axis=-2))
 
     @property
     def values(self) -> Any:
@@ -486,7 +486,7 @@ class States(Statistics):
         return self.family.partition(values, None) + constant
 
     def _minimal(self) -> tuple[tuple[Array, Array], Array]:
-        """Returns λ without the last category, and what that leaves out."""
+        """Returns λ without the last category, and the constant that this leaves out."""
         single, pair = self.probabilities, self.pairs
         before, after = pair[..., -1], pair[..., -1, :]
         single = single.at[..., :-1, :].add(before).at[..., 1:, :].add(after)
@@ -510,14 +510,14 @@ class ParallelStates(States):
     family = ParallelMarkovChain
 
 
-# The names that files of earlier versions have.
+# Names in files of earlier versions.
 KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances, "Simplex": Probabilities}
 
 
 # A factor of a graph is affine in the statistics of each of its arguments, so that one function F of statistics is the
 # exact log joint at \(T(\theta)\), the expected log joint at \(\mu = E_q[T(\theta)]\), and its gradient the natural
-# parameters of a message. All three have the same shape, and are held by the same record, one class for each kind of
-# variable.
+# parameters of a message. All three have the same shape, and are instances of the same record, one class for each kind
+# of variable.
 #
 # | class | variable | T | belief |
 # |---|---|---|---|
@@ -528,8 +528,7 @@ KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances, "Simplex": Proba
 # | `Precisions` | precision matrices | \((\log\det\Lambda, \Lambda)\) | `Wishart` |
 # | `Located` | a mean and a precision | \((\log\tau, \tau, \tau x, \tau x^2)\) | `NormalGamma` |
 # | `LocatedVectors` | a vector, a matrix | \((\log\det\Lambda, \Lambda, \Lambda x, x^\top\Lambda x)\) | `NormalWishart`
-# |
-# | `Probabilities` | probabilities that sum to one | \(\log\pi\) | `Dirichlet` |
+# | | `Probabilities` | probabilities that sum to one | \(\log\pi\) | `Dirichlet` |
 # | `Chance` | one probability | \((\log p, \log(1-p))\) | `Beta` |
 # | `Categories` | one of K | one-hot | `Categorical` |
 # | `Bits` | zeros and ones | \(x\) | `Bernoulli` |
@@ -539,7 +538,7 @@ KINDS |= {"Positive": PositiveNumbers, "Reciprocal": Variances, "Simplex": Proba
 # | `Observed` | counts and targets, observed | \(x\) | none |
 
 
-# The kinds of variables that a belief of a family can be the prior of.
+# The kinds of variables for which a belief of a family can be a prior.
 _PRIORS = (Vectors, PositiveNumbers, Variances, Precisions, Located, LocatedVectors, Probabilities, Chance)
 OF_FAMILY: dict[type, type[Statistics]] = {kind.family: kind for kind in _PRIORS}
 
