@@ -1,10 +1,10 @@
-"""A graph of series about a level of their own: rows are centred for it, and what it tells is about the data."""
+"""Graphs of series that are centred row by row; results refer to the original data."""
 
 # \[ y_t = o + y'_t, \quad x_t = o + x'_t, \qquad
 #    x'_1 \sim N(m_1 - o, P_1^{-1}), \quad x'_{t+1} \mid x'_t \sim N(x'_t, Q^{-1}) \]
 #
-# The law is the same for every origin o of a row. In single precision squares of a level of thousands leave no digits
-# for those of the steps, so that each row's is the median of what is observed.
+# The density is the same for every origin o of a row. In single precision, squares of a level of thousands leave no
+# digits for those of the steps, so that each row's origin is the median of its observations.
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from lamu.typing import Array, Belief, Data, RandomKey
 
 __all__ = ["CentredGraph"]
 
-ORIGIN = "origin"  # the input of a row that the graph fills in itself
+ORIGIN = "origin"  # the input of a row that the graph sets itself
 
 
 @record
 class CentredGraph(Graph):
-    """A graph with series y about a walk x, whose program starts x at minus the input `origin`; see `StateSpace`."""
+    """A graph with series y around a walk x, whose program starts x at minus the input `origin`; see `StateSpace`."""
 
     def _read(self, data: Data, learned: bool) -> Any:
         if isinstance(data, Mapping) and "y" in data and ORIGIN not in data:
@@ -38,7 +38,7 @@ class CentredGraph(Graph):
                 origin = _origins(y.astype(float))
                 y = y.astype(float) - origin[:, None]
                 if learned and not np.any(np.abs(y) > 0) and not np.isnan(y).all():
-                    # The likelihood has no bound where steps and noise are zero.
+                    # The likelihood is unbounded where steps and noise are zero.
                     raise ValueError(
                         f"y does not move in any row ({origin[0]:g} in row 0), which tells nothing of its steps and "
                         "noise; give at least one series that does"
@@ -47,31 +47,31 @@ class CentredGraph(Graph):
         return super()._read(data, learned)
 
     def completed(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
-        found = super().completed(belief, rows, samples, key)
-        if found is None:
+        completed = super().completed(belief, rows, samples, key)
+        if completed is None:
             return None
-        mean, variance = found
+        mean, variance = completed
         return mean + _of(rows, mean)[:, None], variance
 
     def completed_by_draws(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
         if isinstance(rows, int):
             return self._about_zero().completed_by_draws(belief, rows, samples, key)
-        found = super().completed_by_draws(belief, rows, samples, key)
-        entries = found["y"]
+        drawn = super().completed_by_draws(belief, rows, samples, key)
+        entries = drawn["y"]
         f = None if entries.f is None else entries.f + _of(rows, entries.f)[None, :, None, None]
         value = entries.value + _of(rows, entries.value)[:, None]
-        return {**found, "y": replace(entries, value=value, f=f)}
+        return {**drawn, "y": replace(entries, value=value, f=f)}
 
     def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
-        found = super().local_beliefs(belief, rows, samples, key)
-        x = found["x"]
+        beliefs = super().local_beliefs(belief, rows, samples, key)
+        x = beliefs["x"]
         origin = jnp.broadcast_to(_of(rows, x.offset)[:, None, None], x.offset.shape)
         moved = jnp.einsum("...tij,...tj->...ti", x.transition, origin[..., :-1, :])
         offset = (x.offset + origin).at[..., 1:, :].add(-moved)
-        return {**found, "x": replace(x, offset=offset)}
+        return {**beliefs, "x": replace(x, offset=offset)}
 
     def _about_zero(self) -> Graph:
-        """Returns the graph whose rows have no origin, for new ones."""
+        """Returns the graph without origins, for new rows."""
 
         def started(factor: Any) -> Any:
             zero = lifted(jnp.zeros(()))
@@ -82,12 +82,12 @@ class CentredGraph(Graph):
 
 
 def _origins(y: np.ndarray) -> np.ndarray:
-    """Returns the median of every row that single precision holds too; zero where a row has none."""
+    """Returns the median of every row in single precision; zero for a row without observations."""
     seen = ~np.isnan(y)
     origin = np.zeros(len(y))
-    for number, (row, there) in enumerate(zip(y, seen, strict=True)):
-        if there.any() and np.isfinite(row[there]).all():
-            origin[number] = np.float32(np.median(row[there]))
+    for number, (row, present) in enumerate(zip(y, seen, strict=True)):
+        if present.any() and np.isfinite(row[present]).all():
+            origin[number] = np.float32(np.median(row[present]))
     return np.where(np.isfinite(origin), origin, 0.0)
 
 

@@ -1,18 +1,18 @@
-"""Markov chains over the latents of rows and what is missing in them."""
+"""Markov chains over the latents and missing entries of rows."""
 
 # \[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
 #    \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
 #    z \leftarrow \text{a trajectory of } p(z \mid y_\mathrm{obs}), \qquad
 #    y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 #
-# The encoder's proposal makes the large moves, and those of categories. Where much is missing it is next to never
-# accepted, because what was drawn for the holes ties z down; the trajectory (`lamu.graphs.elimination`) moves latents
-# that are real numbers with the holes summed out, by a step that each row's warm-up finds. The limit is \(p(z,
-# y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A draw that is not finite, or has
-# no density, is not accepted.
+# The encoder's proposal makes the large moves, and those of categories. If much is missing it is almost never
+# accepted, because the samples of missing entries determine z; the trajectory (`lamu.graphs.elimination`) moves
+# real-valued latents with missing entries marginalised, by a step size from each row's warm-up. The limit is \(p(z,
+# y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A sample that is not finite, or
+# has no density, is rejected.
 #
 # Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, for α = 1; van Dyk &
-# Park (2008) for steps with something summed out.
+# Park (2008) for partially collapsed steps.
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def chains_of_rows(
     warmup: int,
     first: Any = 0,
 ) -> Any:
-    """Returns what is kept of every sweep of a chain a row, `[rows, draws, ...]`; of closed forms independent draws."""
+    """Returns what `kept` makes of every sweep of a chain a row, `[rows, draws, ...]`; exact draws of closed forms."""
     at, dtype = Environment(dict(statistics)), dtype_of(statistics)
     sites, local = in_dtype(graph.in_rows, dtype), graph.local or {}
     corrected = all(each.has_density for each in local.values())
@@ -64,15 +64,15 @@ def chains_of_rows(
     def row_of(data: Mapping[str, Any]) -> Row:
         return Row.of(sites, graph.columns, data, 1.0, dtype)
 
-    def one(data: Mapping[str, Any], key: RandomKey) -> Any:
+    def chain(data: Mapping[str, Any], key: RandomKey) -> Any:
         latents = {site.name for site in row_of(data).latent}
         holes = {n: part for n, part in data.items() if isinstance(part, Incomplete) and n not in latents}
 
         def filled(row: Row, values: dict[str, Any], key: RandomKey) -> dict[str, Any]:
-            here, new = with_values(row, values).environment(at, {}), {}
+            environment, new = with_values(row, values).environment(at, {}), {}
             for number, (name, part) in enumerate(holes.items()):
                 site = next(site for site in sites if site.name == name)
-                y = drawn_site(site, here, jax.random.fold_in(key, number), part)
+                y = drawn_site(site, environment, jax.random.fold_in(key, number), part)
                 y = jnp.argmax(y, axis=-1) if site.kind is Categories else jnp.reshape(y, jnp.shape(part.value))
                 y = y.astype(part.value.dtype)
                 new[name] = jnp.where(part.observed, part.value, y)
@@ -86,10 +86,10 @@ def chains_of_rows(
 
         def along(values: dict[str, Any], log_step: Array, key: RandomKey) -> tuple[dict[str, Any], Array]:
             others = with_values(bare, {name: part for name, part in values.items() if name not in moving})
-            here = {name: values[name] for name in moving}
-            log_density = lambda here: with_values(others, here).log_joint(at, {})
-            there, chance = trajectory(log_density, here, log_step, key)
-            return {**values, **there}, chance
+            start = {name: values[name] for name in moving}
+            log_density = lambda start: with_values(others, start).log_joint(at, {})
+            end, chance = trajectory(log_density, start, log_step, key)
+            return {**values, **end}, chance
 
         def sweep(state: State, key: RandomKey, gain: Array) -> Any:
             missing, values, log_step = state
@@ -98,19 +98,23 @@ def chains_of_rows(
             new, log_q = drawn_latents(local, row, at, of_draw)
             accepted = _finite(new)
             if corrected:
-                there = log_weight(row, new, log_q)
-                here = log_weight(row, values, log_proposal(local, row, at, jax.random.clone(of_draw), values))
-                nowhere = jnp.isnan(here) | (here == -jnp.inf)  # a state without a density is left
-                ratio = jnp.where(nowhere, jnp.inf, there - here)
+                proposal_weight = log_weight(row, new, log_q)
+                current_weight = log_weight(
+                    row, values, log_proposal(local, row, at, jax.random.clone(of_draw), values)
+                )
+                undefined = jnp.isnan(current_weight) | (
+                    current_weight == -jnp.inf
+                )  # always leave a state without a density
+                ratio = jnp.where(undefined, jnp.inf, proposal_weight - current_weight)
                 chance = jax.random.uniform(of_choice, dtype=ratio.dtype)
-                accepted = accepted & jnp.isfinite(there) & (jnp.log(chance) < ratio)
+                accepted = accepted & jnp.isfinite(proposal_weight) & (jnp.log(chance) < ratio)
             values = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, values)
             if moving:
                 values, chance = along(values, log_step, of_path)
                 log_step = log_step + gain * (chance - ACCEPTED).astype(log_step.dtype)
             proposed = filled(row, values, of_rest)
-            taken = _finite(proposed)
-            return jax.tree.map(lambda a, b: jnp.where(taken, a, b), proposed, missing), values, log_step
+            valid = _finite(proposed)
+            return jax.tree.map(lambda a, b: jnp.where(valid, a, b), proposed, missing), values, log_step
 
         def keep(state: State, key: RandomKey) -> Any:
             missing, values, _ = state
@@ -123,7 +127,7 @@ def chains_of_rows(
             return keep((filled(bare, values, of_rest), values, None), jax.random.clone(of_rest))
 
         if not bare.coupled and not any(name in local and local[name].random for name in latents):
-            return jax.lax.map(independent, jnp.arange(draws))  # of p(z | what is observed) itself
+            return jax.lax.map(independent, jnp.arange(draws))  # exact samples of p(z | observations)
 
         of_start, of_fill, of_sweeps = jax.random.split(key, 3)
         values, _ = drawn_latents(local, bare, at, of_start)
@@ -142,13 +146,13 @@ def chains_of_rows(
 
         return jax.lax.scan(kept_step, state, jnp.arange(warmup, warmup + draws))[1]
 
-    return jax.vmap(one)(dict(data), row_keys(key, len(jax.tree.leaves(data)[0]), first))
+    return jax.vmap(chain)(dict(data), row_keys(key, len(jax.tree.leaves(data)[0]), first))
 
 
 def drawn_latents(
     local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey
 ) -> tuple[dict[str, Any], Array]:
-    """Returns values of all latents of a row from the beliefs of their locals, and log q of them in nats."""
+    """Returns samples of all latents of a row from their locals' beliefs, and their log q in nats."""
     return _along(local, row, at, key, lambda proposal, key: proposal.draw(key))
 
 
@@ -182,7 +186,7 @@ def _finite(values: Any) -> Array:
 
 
 def with_values(row: Row, values: Mapping[str, Any]) -> Row:
-    """Returns the row in which latents have values."""
+    """Returns the row with values for its latents."""
     for name, value in values.items():
         row = row.given(name, value)
     return row
@@ -191,20 +195,20 @@ def with_values(row: Row, values: Mapping[str, Any]) -> Row:
 def ancestral(
     graph: Any, statistics: Mapping[str, Any], key: RandomKey, leaves: Container[str] = ()
 ) -> tuple[dict[str, Any], Environment]:
-    """Returns a draw of every variable of a new row but the leaves, in the order of the program, and all statistics."""
+    """Returns a sample of every variable of a new row except the leaves, in program order, and all statistics."""
     at, values = Environment(dict(statistics)), {}
     for number, site in enumerate(in_dtype(graph.in_rows, dtype_of(statistics))):
         if site.name in leaves:
             continue
         values[site.name] = drawn_site(site, at, jax.random.fold_in(key, number))
         with lenient():
-            known = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}
-        at = at.having(known)
+            new_statistics = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}
+        at = at.having(new_statistics)
     return values, at
 
 
 def drawn_site(site: GraphSite, at: Environment, key: RandomKey, part: Incomplete | None = None) -> Array:
-    """Returns a draw of a variable of a row given all that it depends on, and its own entries that are there."""
+    """Returns a sample of a row's variable given its parents and its own observed entries."""
     if isinstance(site.factor, Potential | LearnedPrior):
         return site.factor.sample(key, at)
     if site.factor.fills:

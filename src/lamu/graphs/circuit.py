@@ -1,4 +1,4 @@
-r"""A sum-product circuit: a deep mixture of independent parts, whose sums over all latent categories are exact."""
+r"""Sum-product circuits: deep mixtures of independent parts, exactly marginalised over all latent categories."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Circuit", "CircuitFactor"]
 
 
 def Circuit(chance: Any, *weights: Any) -> CircuitFactor:
-    r"""Returns the factor of D zeros and ones by a circuit of sums and products, which are observed.
+    r"""Returns the factor of D observed binary variables by a circuit of sums and products.
 
     \[ L_{dk} = E\log p(y_d \mid \text{chance}_{dk}), \qquad
        L^{l+1}_{rj} = \log \sum_k \exp\big(E\log w^l_{rjk} + L^l_{2r,k} + L^l_{2r+1,k}\big) \]
 
-    A product joins two neighbouring regions of the D entries, a sum mixes K products; above a last odd region nothing
-    is joined and its values go up as they are. The value is the root. At known arguments it is the log probability,
-    with the categories of all sums summed out; otherwise the best bound over them jointly. NaN sums an entry out: its
+    A product joins two neighbouring regions of the D entries, a sum mixes K products; the values of a last odd region
+    are passed up unchanged. The value is the root. At known arguments it is the log probability,
+    marginalised over the categories of all sums; otherwise the best joint bound. NaN entries are marginalised: their
     leaves are one.
 
     Args:
@@ -68,10 +68,10 @@ def levels(entries: int, components: int) -> list[tuple[int, int, int]]:
 
 @record
 class CircuitFactor(Factor):
-    """Zeros and ones by sums and products. Use `Circuit`."""
+    """Factor of binary variables by sums and products. Use `Circuit`."""
 
     chance: Expression  # of the leaves
-    weights: tuple[Expression, ...]  # of the sums, a level each
+    weights: tuple[Expression, ...]  # of the sums, one for each level
 
     kind = Observed
     support = TwoClasses()
@@ -94,7 +94,7 @@ class CircuitFactor(Factor):
         return self.completed(Observed(zeros), at, zeros > 0)
 
     def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
-        # Returns the probability of a one in each entry that is missing, given the others.
+        # Returns the probability of a one in each missing entry, given the others.
         def log_odds(entry: Array) -> Array:
             one, zero = (
                 self.log_density(Observed(jnp.where(entry, value, x.value)), at, observed | entry) for value in (1, 0)
@@ -105,8 +105,8 @@ class CircuitFactor(Factor):
         return chance, chance * (1.0 - chance)
 
     def drawn_log_odds(self, key: RandomKey, x: Inputs, at: Environment, observed: Any) -> Array:
-        """Returns the log odds of every entry given a draw of the categories of all sums, from the root down."""
-        # Given them the entries are independent. Those that are there say which categories are likely.
+        """Returns the log odds of every entry given a sample of the categories of all sums, from the root down."""
+        # Given the categories, entries are independent. Observed entries inform the categories.
         choice = jnp.zeros(1, int)
         for number, terms in enumerate(reversed(self._upwards(x, at, observed)[1])):
             own = jax.random.fold_in(key, number)
@@ -117,7 +117,7 @@ class CircuitFactor(Factor):
         return (p.log - p.log_complement)[entries, choice] / at.temperature
 
     def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
-        # Draws the categories of all sums, and then what is missing.
+        # Samples the categories of all sums, and then the missing entries.
         of_sums, of_entries = jax.random.split(key)
         chance = jax.nn.sigmoid(self.drawn_log_odds(of_sums, Observed(value), at, observed))
         return jnp.where(observed, value, jax.random.bernoulli(of_entries, chance).astype(value.dtype))
@@ -127,7 +127,7 @@ class CircuitFactor(Factor):
         return at.temperature * self._upwards(x, at, observed)[0]
 
     def _upwards(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, list[Array]]:
-        """Returns the root, and of every level what its sums are over, `[pairs, sums, K]`."""
+        """Returns the root, and the terms of every level's sums, `[pairs, sums, K]`."""
         p, T = self.chance.of_kind(Chance, at), at.temperature
         one = jnp.asarray(x.value, p.log.dtype)[:, None]
         leaves = one * p.log + (1.0 - one) * p.log_complement

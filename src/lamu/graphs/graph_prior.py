@@ -1,4 +1,4 @@
-"""The density of what all rows of a graph share, as a prior."""
+"""The joint density of a graph's shared variables as a prior."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = ["GraphPrior", "supports"]
 
 @record
 class GraphPrior(Prior):
-    """The density of what all rows share, of real coordinates."""
+    """Joint density of the shared variables, in real coordinates."""
 
-    # Networks have a prior of their own, and what encoders learn has none. Coordinates that are held at a value are put
-    # beside the free ones, so that variables that depend on them keep their priors.
+    # Networks have their own prior, and encoders' parameters none. Fixed coordinates are merged with
+    # the free ones, so that variables that depend on them keep their priors.
 
     sites: Any  # the shared sites
-    constraints: Constraints  # how the variables come of the coordinates
+    constraints: Constraints  # the map from coordinates to variables
     weights: Prior = Normal(1.0)  # the prior of the networks' weights
     networks: tuple[str, ...] = static(default=())  # their names
-    frozen: Any = None  # coordinates that are held, or None
-    expected: Any = None  # statistics under a belief of variables that are held, by name, or None
+    frozen: Any = None  # fixed coordinates, or None
+    expected: Any = None  # statistics under a belief of fixed variables, by name, or None
 
     def check(self, params: Params) -> None:
         # Raises what the prior of the networks' weights raises.
@@ -48,8 +48,8 @@ class GraphPrior(Prior):
         # Returns log p(θ) with the Jacobian, in nats.
         value, volume = self.of_variables(params), self._volume(params)
         free = self._of_networks(params)
-        beside = self.weights.log_prob(free) if jax.tree.leaves(free) else jnp.zeros(())
-        return value + beside.astype(value.dtype) + volume.astype(value.dtype)
+        network_term = self.weights.log_prob(free) if jax.tree.leaves(free) else jnp.zeros(())
+        return value + network_term.astype(value.dtype) + volume.astype(value.dtype)
 
     def of_variables(self, params: Params) -> Array:
         """Returns the log density of the shared variables in nats, without Jacobian and networks."""
@@ -73,22 +73,22 @@ class GraphPrior(Prior):
         return Product(own)
 
     def given(self, frozen: Params) -> GraphPrior:
-        # Returns the prior beside coordinates that are held.
+        # Returns the prior given fixed coordinates.
         return replace(self, frozen=frozen)
 
     def gaussian(self, params: Params) -> Gaussian | None:
-        # Returns the coordinates that are independent and Gaussian, with None in the place of the others.
+        # Returns the independent Gaussian coordinates, with None for the others.
         #
-        # Such are networks' weights under a Gaussian prior, and variables of normal factors that are no arguments of
-        # others, given what is held.
+        # These are networks' weights under a Gaussian prior, and variables of normal factors that are not arguments of
+        # others, given fixed coordinates.
         arguments = frozenset().union(*(site.factor.names for site in self.sites))
         normal = {s.name: s for s in self.sites if isinstance(s.factor, NormalFactor) and s.name not in arguments}
         own = self._of_networks(params)
-        known = self.weights.gaussian(own) if own else None
-        if known is not None and not isinstance(known.precision, Diagonal | Scalar):
-            known = None
-        mean: Params = dict(known.mean) if known else {}
-        precision: Params = dict(known.precision.diagonal(known.mean)) if known else {}
+        network_prior = self.weights.gaussian(own) if own else None
+        if network_prior is not None and not isinstance(network_prior.precision, Diagonal | Scalar):
+            network_prior = None
+        mean: Params = dict(network_prior.mean) if network_prior else {}
+        precision: Params = dict(network_prior.precision.diagonal(network_prior.mean)) if network_prior else {}
         for name, site in normal.items():
             if name in params and jax.tree.leaves(params[name]):
                 mean[name], precision[name] = self._of_normal(site, params)
@@ -99,13 +99,13 @@ class GraphPrior(Prior):
         return Gaussian(mean, Diagonal(precision))
 
     def _of_normal(self, site: GraphSite, params: Params) -> tuple[Any, Any]:
-        """Returns mean and precision of a variable of a normal factor for given others, from the message to it."""
+        """Returns mean and precision of a variable of a normal factor given the others, from the message to it."""
         others = {name: part for name, part in (self.frozen or {}).items() if jax.tree.leaves(part)}
         theta = self.constraints.constrain(others)[0]
         with lenient():
-            known = {s.name: s.kind.of(theta[s.name]) for s in self.sites if s.name in theta}
-        at = {**known, **(self.expected or {})}
-        natural: Any = own_natural(site, Environment(at), dtype_of(params))
+            given = {s.name: s.kind.of(theta[s.name]) for s in self.sites if s.name in theta}
+        statistics = {**given, **(self.expected or {})}
+        natural: Any = own_natural(site, Environment(statistics), dtype_of(params))
         precision = -2.0 * natural.second
         return natural.first / precision, precision
 
@@ -117,16 +117,16 @@ class GraphPrior(Prior):
         return self.constraints.constrain({name: params[name] for name in variables})[1]
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        # Returns a draw, variable after variable, as coordinates.
-        drawn: dict[str, Any] = {}
+        # Returns a sample, variable after variable, as coordinates.
+        values: dict[str, Any] = {}
         at = Environment({})
         for number, site in enumerate(self.sites):
-            drawn[site.name] = own_natural(site, at, dtype_of(params)).belief().sample(jax.random.fold_in(key, number))
+            values[site.name] = own_natural(site, at, dtype_of(params)).belief().sample(jax.random.fold_in(key, number))
             with lenient():
-                at = at.having({site.name: site.kind.of(drawn[site.name])})
+                at = at.having({site.name: site.kind.of(values[site.name])})
         own = self.weights.sample(jax.random.fold_in(key, len(self.sites)), self._of_networks(params))
-        beside = {name: part for name, part in params.items() if name not in drawn}
-        return {**beside, **self.constraints.unconstrain(drawn), **(own if self.networks else {})}
+        others = {name: part for name, part in params.items() if name not in values}
+        return {**others, **self.constraints.unconstrain(values), **(own if self.networks else {})}
 
 
 def supports(sites: tuple[GraphSite, ...]) -> tuple[tuple[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""The one function F of statistics: the log joint of a row, and of what all rows share."""
+"""The function F of statistics: the log joint of a row, and of the shared variables."""
 
 # \[ F = \sum_a \log p(x_a \mid \text{arguments}) \]
 #
@@ -29,14 +29,14 @@ __all__ = ["Row", "log_joint", "misses_some", "names_above", "own_natural"]
 
 def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
     """Returns the sum of the log densities of some sites in nats."""
-    known = observed or {}
-    with lenient():  # the arguments of a factor broadcast as NumPy's do
-        terms = [site.factor.mixed_log_density(at.statistics[site.name], at, known.get(site.name)) for site in sites]
+    masks = observed or {}
+    with lenient():  # the arguments of a factor broadcast as in NumPy
+        terms = [site.factor.mixed_log_density(at.statistics[site.name], at, masks.get(site.name)) for site in sites]
     return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
 
 
 def own_natural(site: GraphSite, at: Environment, dtype: DTypeLike | None = None, temperature: Any = 1.0) -> Statistics:
-    """Returns λ of a variable given its arguments alone, over T."""
+    """Returns λ of a variable from its own factor, over T."""
     zero = site.kind.zeros(shape_of(site, at), dtype_of(at.statistics) if dtype is None else dtype)
     slope = jax.grad(lambda x: log_joint((site,), at.having({site.name: x})))(zero)
     return tree.scale(slope, 1.0 / temperature)
@@ -44,18 +44,18 @@ def own_natural(site: GraphSite, at: Environment, dtype: DTypeLike | None = None
 
 @record
 class Row:
-    """One row: what it observes, and the variables that it leaves open."""
+    """One row: its observations, and its open variables."""
 
     sites: Any  # the sites of the row
-    known: Any  # T of what is observed, by name
-    observed: Any  # whether each entry is there, for those that miss some
+    known: Any  # T of the observations, by name
+    observed: Any  # which entries are observed, for variables with missing ones
     inputs: Any  # the inputs by name
-    # By name, what is added to the natural parameters of a latent: of a category that is missing in some rows only, or
+    # By name, terms added to the natural parameters of a latent: for a category that is missing in some rows only, or
     # by a network.
     evidence: Any
     temperature: Any = 1.0  # T
-    data: Any = None  # what is observed as it came, by name, some value of the support where an entry is missing
-    # The categories with evidence that all rows hold, so that one value of each is left.
+    data: Any = None  # raw observations by name, with any valid value for missing entries
+    # The categories with evidence that all rows observe, so that one value of each is possible.
     labelled: tuple[str, ...] = static(default=())
 
     @classmethod
@@ -67,11 +67,11 @@ class Row:
         temperature: Any,
         dtype: DTypeLike | None = None,
     ) -> Row:
-        """Returns the row that some data describe."""
+        """Returns the row described by data."""
         known, observed, evidence, raw = {}, {}, {}, {}
         labelled = []
         needed = names_above(sites)
-        # What is not observed and no other depends on integrates to one.
+        # Unobserved variables without descendants integrate to one.
         sites = tuple(s for s in sites if s.name in needed or value_of(data, s.name)[0] is not None)
         for site in sites:
             value, mask = value_of(data, site.name)
@@ -83,7 +83,7 @@ class Row:
             with lenient():
                 known[site.name] = in_dtype(site.factor.statistics(value), dtype)
             if site.kind is Categories and (site.supervised or (mask is not None and site.name in needed)):
-                # A category that other variables need is a latent one, which the value ties down where it is there.
+                # A category on which other variables depend is latent, with its value, if observed, as evidence.
                 one_hot = known.pop(site.name).probabilities
                 free = jnp.zeros((), bool) if mask is None else ~mask
                 if mask is None:
@@ -91,8 +91,8 @@ class Row:
                 evidence[site.name] = Categories(jnp.where((one_hot > 0) | free, 0.0, -1e30).astype(one_hot.dtype))
             elif mask is not None:
                 observed[site.name] = mask
-        given = in_dtype({name: data[name] for name in inputs}, dtype)
-        return cls(sites, known, observed, given, evidence, temperature, raw, tuple(labelled))
+        row_inputs = in_dtype({name: data[name] for name in inputs}, dtype)
+        return cls(sites, known, observed, row_inputs, evidence, temperature, raw, tuple(labelled))
 
     @property
     def latent(self) -> tuple[GraphSite, ...]:
@@ -114,7 +114,7 @@ class Row:
         return False
 
     def given(self, name: str, value: Any) -> Row:
-        """Returns the row in which a latent has a value, for locals that draw it."""
+        """Returns the row with a value for a latent, for locals that sample it."""
         site = next(site for site in self.latent if site.name == name)
         with lenient():
             statistics = in_dtype(site.kind.of(value), dtype_of(self.known, value))
@@ -124,51 +124,51 @@ class Row:
     def zeros(self, at: Environment) -> dict[str, Any]:
         """Returns the zero statistics of the latents."""
         dtype, zeros = dtype_of(at, self.known), {}
-        for site in self.latent:  # in the order of the program, in which a shape may depend on those before
+        for site in self.latent:  # in program order, since a shape may depend on earlier variables
             zeros[site.name] = site.kind.zeros(shape_of(site, self.environment(at, zeros)), dtype)
         return zeros
 
     def evaluated(self, at: Environment) -> Row:
-        """Returns the row whose factors have computed what does not depend on its latents."""
-        here = self.environment(at, {})
+        """Returns the row whose factors have precomputed everything that does not depend on its latents."""
+        environment = self.environment(at, {})
         with lenient():
             known = {
-                site.name: site.factor.evaluated(self.known[site.name], here)
+                site.name: site.factor.evaluated(self.known[site.name], environment)
                 for site in self.sites
                 if site.name in self.known
             }
         return replace(self, sites=tuple(replace(s, factor=known.get(s.name, s.factor)) for s in self.sites))
 
     def environment(self, at: Environment, latent: Mapping[str, Any]) -> Environment:
-        """Returns all statistics together."""
+        """Returns the environment with all statistics."""
         return Environment({**at.statistics, **self.known, **latent}, self.inputs, self.temperature)
 
     def log_joint(self, at: Environment, latent: Mapping[str, Any]) -> Array:
         """Returns F of the row in nats."""
         F = log_joint(self.sites, self.environment(at, latent), self.observed)
-        # What a row knows of a category that has been given a value is one factor more.
+        # The evidence about a category with a value is one more factor.
         tied = [tree.dot(part, self.known[name]) for name, part in self.evidence.items() if name in self.known]
         return sum((part.astype(F.dtype) for part in tied), F)
 
 
 def prepared(sites: tuple[GraphSite, ...], at: Environment) -> tuple[GraphSite, ...]:
-    """Returns the sites of rows whose factors have computed what no row changes."""
+    """Returns the sites of rows whose factors have precomputed everything that is the same for all rows."""
     with lenient():
         return tuple(replace(site, factor=site.factor.prepared(at)) for site in sites)
 
 
 def names_above(sites: tuple[GraphSite, ...]) -> frozenset[str]:
-    """Returns the variables that others of some sites depend on."""
+    """Returns the variables on which others of some sites depend."""
     return frozenset().union(*(site.factor.names for site in sites))
 
 
 def misses_some(site: GraphSite, needed: frozenset[str]) -> bool:
-    """Whether entries of a variable may be missing in some rows; else it is missing in all of them, and latent."""
+    """Returns whether entries of a variable may be missing in some rows only; otherwise it is latent in all."""
     return site.factor.misses and (site.name not in needed or site.kind is Categories)
 
 
 def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
-    """Returns what the data say of a name, and which entries are there; None for all, and for no data."""
+    """Returns the data of a name, and which entries are observed; None for all, and without data."""
     if f"{name}.ids" in data:
         return (data[f"{name}.ids"], data[f"{name}.counts"]), None
     value = data.get(name)
@@ -176,12 +176,12 @@ def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
 
 
 def shape_of(site: GraphSite, at: Environment | None = None) -> tuple[int, ...]:
-    """Returns the shape of a variable, at the inputs and statistics of a row where an input decides it."""
-    # `ValueError`: where only the data would tell.
+    """Returns the shape of a variable, at the inputs and statistics of a row if an input determines it."""
+    # Raises a ValueError if only the data determine it.
     if site.shape is not None:
         return site.shape
     if at is not None:
-        with suppress(TypeError), lenient():  # of a factor that has no mean to look at
+        with suppress(TypeError), lenient():  # for a factor without a mean to inspect
             return jnp.broadcast_shapes(site.plate, jnp.shape(site.factor.predicted(at)[0]))
     raise ValueError(
         f"{site.name!r} is not in the data, and its shape depends on an input; put it in the data, or give its "
@@ -190,7 +190,7 @@ def shape_of(site: GraphSite, at: Environment | None = None) -> tuple[int, ...]:
 
 
 def in_dtype(values: Any, dtype: DTypeLike | None) -> Any:
-    """Returns a tree with its floating arrays in a dtype, and whole numbers as they are."""
+    """Returns a tree with its floating arrays in a dtype, and integers unchanged."""
     floating = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype) if floating(leaf) else leaf, values)
 

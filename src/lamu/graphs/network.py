@@ -1,7 +1,7 @@
-"""Networks inside a program: a variable of all rows whose value is a function, and what it returns."""
+"""Networks in a program: shared variables whose values are functions, and their outputs."""
 
-# The weights stand at `params["network"][name]`, and are their own statistics: a belief about them has no closed form,
-# and enters by draws.
+# The weights are at `params["network"][name]`, and are their own statistics: a belief about them has no closed form,
+# and is sampled.
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ __all__ = ["Applied", "Exp", "NetworkSite", "applications", "arguments", "exp", 
 class NetworkSite:
     """A network of a program, which is called with expressions."""
 
-    name: str = static()  # where its weights stand
+    name: str = static()  # the name of its weights
     network: Any
-    widths: tuple[int, ...] = static()  # the numbers of its outputs: one, or several that come apart
+    widths: tuple[int, ...] = static()  # numbers of outputs: one, or several for separate outputs
 
     def __call__(self, *inputs: Any) -> Any:
-        """Returns the outputs for some inputs; where there are several widths, a tuple of expressions."""
+        """Returns the outputs for some inputs; a tuple of expressions if there are several widths."""
         if not inputs:
             raise TypeError(f"the network {self.name!r} is called without inputs; give what it is a function of")
-        whole = Applied(self, tuple(lifted(part) for part in inputs))
+        output = Applied(self, tuple(lifted(part) for part in inputs))
         if len(self.widths) == 1:
-            return whole
+            return output
         ends = [sum(self.widths[: i + 1]) for i in range(len(self.widths))]
-        return tuple(whole[end - width : end] for end, width in zip(ends, self.widths, strict=True))
+        return tuple(output[end - width : end] for end, width in zip(ends, self.widths, strict=True))
 
 
 @record
 class Applied(Value):
-    r"""What a network returns, \(f(w, x)\), at values of its inputs."""
+    r"""The output of a network, \(f(w, x)\), at values of its inputs."""
 
-    # A network is not affine in anything: for a belief about an input whose statistics are no value's, this is f at the
-    # expected input. A latent of a row that it depends on needs a `Local` that draws it.
+    # A network is not affine: for a belief about an input whose statistics are not those of a value, this is f at the
+    # expected input. A latent of a row on which it depends needs a `Local` that samples it.
 
     of: NetworkSite
     inputs: tuple[Expression, ...]  # x
@@ -66,7 +66,7 @@ class Applied(Value):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        # As many numbers as there are outputs.
+        # The number of outputs.
         return (sum(self.of.widths),)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
@@ -80,7 +80,7 @@ class Applied(Value):
 
 @record
 class Exp(Expression):
-    r"""\(e^f\) of a network's outputs: precisions, whose logarithm is the network's."""
+    r"""\(e^f\) of a network's outputs: precisions with the network's outputs as logarithms."""
 
     of: Expression  # f
 
@@ -95,13 +95,13 @@ class Exp(Expression):
 
 
 def exp(f: Any) -> Exp:
-    """Returns the exponential of what a network returns, for a precision.
+    """Returns the exponential of a network's output, for a precision.
 
     Args:
         f: a network's outputs, or some of them.
 
     Raises:
-        TypeError: for something else, whose exponential has no closed form.
+        TypeError: for other expressions, whose exponential has no closed form.
 
     Examples:
         >>> import lamu
@@ -128,21 +128,21 @@ def applications(node: Any) -> Iterator[Applied]:
 
 
 def arguments(inputs: tuple[Expression, ...], at: Environment) -> Array:
-    """Returns what a network reads: the value of one input as it is, those of several as one vector."""
+    """Returns a network's input: the value of one input unchanged, those of several as one vector."""
     parts = [_value(part, at) for part in inputs]
     return parts[0] if len(parts) == 1 and parts[0].ndim else jnp.concatenate([jnp.ravel(part) for part in parts])
 
 
 def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...], at: Environment) -> dict[str, Params]:
-    """Returns fresh weights of every network by name, for inputs as large as its first call has them."""
+    """Returns initial weights of every network by name, for the input size of its first call."""
     weights: dict[str, Params] = {}
     numbers = {network.name: number for number, network in enumerate(networks)}
     for call in applications(sites):
         name, site = call.of.name, call.of
         if name in weights:
             continue
-        here = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
-        x = jnp.zeros_like(arguments(call.inputs, here))[None]
+        environment = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
+        x = jnp.zeros_like(arguments(call.inputs, environment))[None]
         if x.size < 1:
             raise ValueError(f"the network {name!r} is called with no numbers; give what it reads at least one entry")
         weights[name], state = site.network.init(jax.random.fold_in(key, numbers[name]), x, sum(site.widths))
@@ -158,7 +158,7 @@ def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...],
 
 
 def _value(of: Expression, at: Environment) -> Array:
-    """Returns the value of an expression, of a category the one-hot vector."""
+    """Returns the value of an expression, for a category the one-hot vector."""
     if isinstance(of, Variable):
         return _entries(at.statistics[of.name])
     kind = next(iter(of.kinds()), Numbers)

@@ -1,4 +1,4 @@
-"""Normal factors: of numbers around a mean with a precision, and of vectors with a precision matrix."""
+"""Normal factors: numbers with a mean and a precision, and vectors with a precision matrix."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ __all__ = [
 
 
 def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
-    r"""Returns the factor of numbers around a mean.
+    r"""Returns the normal factor of numbers.
 
     \[ \log p(x) = \tfrac12 E \log\tau - \tfrac12 \log 2\pi
        - \tfrac12 E\tau \,\big(E x^2 - 2\, E x\, E m + E m^2\big) \]
 
     Args:
-        mean: m: numbers, `W @ z`, sums of them, a member picked by a category, which may pick the precision too; or a
-            variable with a `NormalGamma` belief, which is mean and precision at once.
+        mean: m: numbers, `W @ z`, sums of them, a member indexed by a category, which may also index the precision; or
+            a variable with a `NormalGamma` belief, which is mean and precision at once.
         precision: τ: positive numbers, or a variable with a `Gamma` belief.
-        scale: in the place of the precision, \(\tau = 1/s^2\): positive numbers, or `HalfCauchy` variables and their
+        scale: instead of the precision, \(\tau = 1/s^2\): positive numbers, or `HalfCauchy` variables and their
             products.
 
     Raises:
@@ -67,21 +67,21 @@ def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
     if (precision is None) == (scale is None):
         raise TypeError("Normal needs a precision or a scale, and one of them; give for instance precision=1.0")
     if scale is not None:
-        known = argument(scale, PositiveNumbers, "the scale of Normal")
-        precision = KnownValue(1.0 / known.value**2) if isinstance(known, KnownValue) else known
+        operand = argument(scale, PositiveNumbers, "the scale of Normal")
+        precision = KnownValue(1.0 / operand.value**2) if isinstance(operand, KnownValue) else operand
         if not isinstance(precision, KnownValue | ScaleProduct):
             raise TypeError(
-                f"the scale is {', '.join(sorted(known.names))}, and a closed form needs a HalfCauchy variable or a "
+                f"the scale is {', '.join(sorted(operand.names))}, and a closed form needs a HalfCauchy variable or a "
                 "number there; give precision= for a Gamma variable"
             )
     return NormalFactor(_mean(mean), argument(precision, PositiveNumbers, "the precision of Normal"))
 
 
 def _mean(mean: Any) -> Expression:
-    made = lifted(mean)
-    if made.kinds() and not {Numbers, Statistics} & set(made.kinds()):
+    expression = lifted(mean)
+    if expression.kinds() and not {Numbers, Statistics} & set(expression.kinds()):
         return argument(mean, Numbers, "the mean of Normal")
-    return made
+    return expression
 
 
 @record
@@ -106,14 +106,14 @@ class NormalFactor(Factor):
         precision = self.precision.of_kind(PositiveNumbers, at)
         first, shape = x.first, jnp.shape(x.first)
         log = summed(jnp.broadcast_to(precision.log - math.log(2.0 * math.pi), shape), observed)
-        # No mask, no broadcast: a weight that is the same in every row stays one under vmap.
+        # Without mask and broadcast, a weight that is the same in every row stays unbatched under vmap.
         weight = jnp.broadcast_to(precision.value, shape)
         weight = weight if observed is None else jnp.where(observed, weight, jnp.zeros_like(weight))
         square = jnp.sum(weight * x.second) - 2.0 * jnp.sum(weight * first * self.mean.first(at))
         return (log - square - self.mean.quadratic(weight, at)) / 2.0
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        # Returns E m, and the variance of m with that of the noise.
+        # Returns E m, and the variance of m plus that of the noise.
         mean = self.mean.first(at)
         square = jax.grad(lambda weight: self.mean.quadratic(weight, at))(jnp.zeros_like(mean))
         return mean, square - mean**2 + self.precision.of_kind(PositiveNumbers, at).mean_inverse
@@ -143,12 +143,12 @@ class LocatedNormal(Factor):
 
 
 def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
-    r"""Returns the factor of a vector around a mean.
+    r"""Returns the normal factor of a vector.
 
     \[ \log p(x) = \tfrac12 E\log\det\Lambda - \tfrac d2 \log 2\pi
        - \tfrac12 \mathrm{tr}\, E\Lambda\, \big(E x x^\top - E x\, E m^\top - E m\, E x^\top + E m m^\top\big) \]
 
-    Entries of data that are NaN are integrated out, at known arguments exactly.
+    NaN entries of data are integrated out, at known arguments exactly.
 
     Args:
         mean: m `[d]`: numbers or a vector; or a variable with a `NormalWishart` belief, mean and precision at once.
@@ -181,12 +181,12 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
 
 
 class OfVectors(Factor):
-    r"""Vectors \(x \sim N(m, \Lambda^{-1})\), of which missing entries are integrated out."""
+    r"""Vectors \(x \sim N(m, \Lambda^{-1})\) with missing entries integrated out."""
 
     # \[ \log \int \exp E\log p(x)\, dx_m = \tfrac12 \big(E\log\det\Lambda - \log\det P_{mm} - d_o \log 2\pi
     #    - \mathrm{tr}\, S\, E (x - m)(x - m)^\top \big), \qquad S = P_{oo} - P_{om} P_{mm}^{-1} P_{mo} \]
     #
-    # with P = EΛ: at T(θ) the marginal density, in expectation its bound by the best belief about what is missing.
+    # with P = EΛ: at T(θ) the marginal density, in expectation its bound by the best belief about the missing entries.
 
     kind = Vectors
     fills = True
@@ -194,14 +194,14 @@ class OfVectors(Factor):
 
     @abstractmethod
     def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
-        """Returns E log det Λ, EΛ, Em, Cov m, and E (m − Em)ᵀ Λ (m − Em) where mean and precision are one variable."""
+        """Returns E log det Λ, EΛ, Em, Cov m, and E (m − Em)ᵀ Λ (m − Em) if mean and precision are one variable."""
 
     @abstractmethod
     def _complete(self, x: Inputs, at: Environment) -> Array:
-        """Returns the log density of vectors without holes, of every vector."""
+        """Returns the log density of every complete vector."""
 
     def mixed_over(self, holes: bool = False) -> frozenset[str]:
-        # What holes leave is no longer affine in the statistics that a category picks.
+        # The marginal density is not affine in the statistics that a category indexes.
         picked = (name for part in self.arguments.values() for name in part.picks)
         return frozenset(picked) if holes else super().mixed_over()
 
@@ -212,7 +212,7 @@ class OfVectors(Factor):
         return self._complete(x, at) if observed is None else self._marginal(x.first, at, observed)
 
     def _marginal(self, x: Array, at: Environment, observed: Array) -> Array:
-        """Returns the log density of the entries that are there, of every vector; zero where there are none."""
+        """Returns the log density of the observed entries of every vector; zero if there are none."""
         logdet, P, m, covariance, scatter = self._moments(at)
         A, determinant = swept(P, ~observed)
         S = jnp.where(observed[..., :, None] & observed[..., None, :], A, jnp.zeros_like(A))
@@ -240,19 +240,19 @@ class OfVectors(Factor):
         return jnp.where(observed, mean, mean + noise)
 
     def conditional(self, x: Array, at: Environment, observed: Array) -> tuple[Array, Array]:
-        """Returns mean and covariance of vectors given their entries that are there, `[..., d]` and `[..., d, d]`."""
+        """Returns mean and covariance of vectors given their observed entries, `[..., d]` and `[..., d, d]`."""
         logdet, P, m, covariance, _ = self._moments(at)
         missing = ~observed
-        both, A = missing[..., :, None] & missing[..., None, :], swept(P, missing)[0]
+        missing_pairs, A = missing[..., :, None] & missing[..., None, :], swept(P, missing)[0]
         onto = jnp.where(missing[..., :, None] & observed[..., None, :], A, jnp.zeros_like(A))
         gain = jnp.eye(P.shape[-1], dtype=P.dtype) + onto
         wider = _of_inverse(logdet, swept(P)[1], P.shape[-1], jnp.sum(missing, axis=-1))
-        endless = ~jnp.isfinite(wider) | ~jnp.all(jnp.isfinite(covariance), axis=(-2, -1), keepdims=True)
-        covariance, wider = (jnp.where(endless, jnp.zeros_like(part), part) for part in (covariance, wider))
+        infinite = ~jnp.isfinite(wider) | ~jnp.all(jnp.isfinite(covariance), axis=(-2, -1), keepdims=True)
+        covariance, wider = (jnp.where(infinite, jnp.zeros_like(part), part) for part in (covariance, wider))
         own = gain @ covariance @ transpose(gain) - A * wider
-        own = jnp.where(endless & jnp.eye(P.shape[-1], dtype=bool), jnp.asarray(jnp.inf, own.dtype), own)
+        own = jnp.where(infinite & jnp.eye(P.shape[-1], dtype=bool), jnp.asarray(jnp.inf, own.dtype), own)
         mean = m - jnp.einsum("...ij,...j->...i", onto, x - m)
-        return jnp.where(observed, x, mean), jnp.where(both, own, jnp.zeros_like(own))
+        return jnp.where(observed, x, mean), jnp.where(missing_pairs, own, jnp.zeros_like(own))
 
 
 def _of_inverse(logdet: Array, log_mean: Array, dimension: int, size: Any) -> Array:
@@ -279,7 +279,7 @@ class MultivariateNormalFactor(OfVectors):
     def _complete(self, x: Inputs, at: Environment) -> Array:
         precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
         cross = x.first[..., :, None] * mean.first[..., None, :]
-        both = cross + jnp.swapaxes(cross, -1, -2)  # symmetric, so that the message to Λ is
+        both = cross + jnp.swapaxes(cross, -1, -2)  # symmetric, so that the message to Λ is symmetric
         square = jnp.sum(precision.matrix * (x.outer - both + mean.outer), axis=(-2, -1))
         return (precision.logdet - x.first.shape[-1] * math.log(2.0 * math.pi) - square) / 2.0
 

@@ -20,7 +20,7 @@ __all__ = ["Gamma", "GammaFactor", "HalfCauchy", "InverseGamma", "InverseGammaFa
 
 
 def Gamma(shape: Any, rate: Any) -> GammaFactor:
-    r"""Returns the factor of positive numbers, \(a E\log b - \log\Gamma(a) + (a-1) E\log x - E b\, E x\).
+    r"""Returns the Gamma factor of positive numbers, \(a E\log b - \log\Gamma(a) + (a-1) E\log x - E b\, E x\).
 
     Args:
         shape: a, known positive numbers.
@@ -61,7 +61,7 @@ def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
 
 @record
 class GammaFactor(Factor):
-    """PositiveNumbers numbers. Use `Gamma`."""
+    """Gamma factor of positive numbers. Use `Gamma`."""
 
     a: Array  # the shape
     rate: Expression  # b
@@ -76,7 +76,7 @@ class GammaFactor(Factor):
 
 @record
 class InverseGammaFactor(Factor):
-    """Variances. Use `InverseGamma`."""
+    """Inverse gamma factor of variances. Use `InverseGamma`."""
 
     a: Array  # the shape
     scale: Expression  # b
@@ -105,7 +105,7 @@ def _known(shape: Any) -> Array:
 class HalfCauchy:
     r"""A positive scale s with density \(\propto 1/(1 + s^2/A^2)\), for `Normal(..., scale=s)`.
 
-    The variable that carries its name is \(s^2\); the auxiliary one is called `NAME.auxiliary`. Scales are multiplied
+    The variable with its name is \(s^2\); the auxiliary one is called `NAME.auxiliary`. Scales may be multiplied
     with each other and with numbers, as in the horseshoe.
 
     Attributes:
@@ -140,7 +140,7 @@ class HalfCauchy:
 
 
 def Poisson(rate: Any) -> PoissonFactor:
-    r"""Returns the factor of counts, \(x\, E\log r - E r - \log x!\), which are observed.
+    r"""Returns the Poisson factor of observed counts, \(x\, E\log r - E r - \log x!\).
 
     Args:
         rate: r: positive numbers, or variables with a `Gamma` belief.
@@ -160,7 +160,7 @@ def Poisson(rate: Any) -> PoissonFactor:
 
 @record
 class PoissonFactor(Factor):
-    """Counts. Use `Poisson`."""
+    """Poisson factor of counts. Use `Poisson`."""
 
     rate: Expression  # r
 
@@ -175,10 +175,10 @@ class PoissonFactor(Factor):
 
     def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
         log_rate = jnp.broadcast_to(jnp.log(self.rate.of_kind(PositiveNumbers, at).value), jnp.shape(value))
-        drawn = CountBelief(log_rate).sample(key)
-        return jnp.where(observed, jnp.asarray(value, drawn.dtype), drawn)
+        sample = CountBelief(log_rate).sample(key)
+        return jnp.where(observed, jnp.asarray(value, sample.dtype), sample)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        # Returns E r, and it with the variance of r.
+        # Returns E r, and E r plus the variance of r.
         rate = self.rate.of_kind(PositiveNumbers, at)
         return rate.value, rate.value + rate.value**2 / rate.shape

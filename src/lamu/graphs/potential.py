@@ -1,8 +1,8 @@
-"""A factor that is affine in nothing: a likelihood of outputs that expressions or networks compute."""
+"""Non-conjugate factors: likelihoods of outputs that expressions or networks compute."""
 
 # \[ E_q[\log p(y \mid f)] \approx \sum_k w_k \log p(y \mid f_k) \]
 #
-# where the outputs f have a mean and a variance under the belief, each entry by itself, or are known.
+# where the outputs f have a mean and a variance under the belief, each entry separately, or are known.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["AtMean", "Potential", "Quadrature"]
 
 @record
 class AtMean:
-    r"""\(\log p(y \mid E_q f)\), the delta method; exact where f is known, at draws.
+    r"""\(\log p(y \mid E_q f)\), the delta method; exact if f is known, as for samples.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -90,18 +90,18 @@ class Quadrature:
 
 @record
 class Potential(Factor):
-    r"""The targets of a likelihood, \(p(y \mid f)\), with f of any expressions: no message through it is exact.
+    r"""The targets of a likelihood, \(p(y \mid f)\), with any expressions for f: messages through it are not exact.
 
-    `m.sample("y", lamu.likelihoods.Bernoulli()(f))` makes one. Its targets are observed; where the data lack them it is
-    left out. A latent of a row that a network in f depends on needs a `Local` that draws it. Dispersions that the
-    likelihood learns stand at `params["likelihood"]` by the name of the target, a point.
+    `m.sample("y", lamu.likelihoods.Bernoulli()(f))` makes one. Its targets are observed; if they are not in the data it
+    is left out. A latent of a row on which a network in f depends needs a `Local` that samples it. Dispersions that the
+    likelihood learns are at `params["likelihood"]` by the name of the target, a point.
 
     Attributes:
         likelihood: p(y | f).
-        outputs: f: entries one by one where the likelihood has one output (a plate of them), else `[..., outputs]`.
-        expectation: how \(E_q[\log p(y \mid f)]\) is taken of an f that has a variance under the belief: `Quadrature()`
-            or `AtMean()`; where None the first for a plate of targets with one output each, the second for any other.
-        name: of the targets; filled in by the program.
+        outputs: f: one for each entry if the likelihood has one output (a plate of them), else `[..., outputs]`.
+        expectation: how \(E_q[\log p(y \mid f)]\) is taken for an f with variance under the belief: `Quadrature()`
+            or `AtMean()`; where None the first for a plate of targets with one output each, the second otherwise.
+        name: name of the targets; the program sets it.
 
     Source: Knowles & Minka (2011); Khan & Lin (2017), section 3.
 
@@ -139,26 +139,26 @@ class Potential(Factor):
 
     @property
     def shape(self) -> None:
-        """As the data have it."""
+        """None: the data determine it."""
         return None
 
     @property
     def neutral(self) -> Any:
-        """Some value of the support."""
+        """A valid value of the support."""
         return self.likelihood.support.zeros(1)[0]
 
     @property
     def of_entry(self) -> Likelihood:
-        """The likelihood of one target; of `PerPosition` its base, whose dispersions all targets share."""
+        """The likelihood of one target; for `PerPosition` its base, whose dispersions all targets share."""
         return self.likelihood.base if isinstance(self.likelihood, PerPosition) else self.likelihood
 
     @property
     def width(self) -> int:
-        """How many outputs one target has."""
+        """The number of outputs of one target."""
         return self.of_entry.outputs(self.of_entry.support.zeros(1))
 
     def at_values(self) -> Potential:
-        """Returns the potential of outputs that are known."""
+        """Returns the potential for known outputs."""
         return replace(self, expectation=AtMean())
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -176,16 +176,16 @@ class Potential(Factor):
     def _of_row(self, dispersions: Params, f: Array, y: Targets, observed: Any) -> Array:
         """Returns the log density of one row's targets: a joint one, or the sum over a plate of them."""
         width, y_size = self.width, jnp.size(y)
-        # Targets of several outputs each have them side by side, as where they are drawn or some are missing; as one
+        # Targets of several outputs each have them adjacent, as when they are sampled or some are missing; as one
         # row of a likelihood they may have another order.
-        apart = y_size > 1 and width > 1 and f.size == y_size * width
-        together = jnp.ndim(y) < 2 and not apart and self.of_entry.outputs(jnp.asarray(y)[None]) == f.size
-        if together and (observed is None or jnp.ndim(observed) == 0):
+        adjacent = y_size > 1 and width > 1 and f.size == y_size * width
+        joint = jnp.ndim(y) < 2 and not adjacent and self.of_entry.outputs(jnp.asarray(y)[None]) == f.size
+        if joint and (observed is None or jnp.ndim(observed) == 0):
             value = self.of_entry.log_prob(dispersions, jnp.reshape(f, (1, -1)), jnp.asarray(y)[None])[0]
             return value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))
         rows = jnp.reshape(f, (-1, self.width))
         y = jnp.broadcast_to(y, (len(rows),)) if jnp.ndim(y) == 0 else jnp.reshape(y, (len(rows),))
-        if not jax.tree.leaves(dispersions):  # one call: under vmap a row of one entry each would be no vector
+        if not jax.tree.leaves(dispersions):  # one call: under vmap a row with one entry would not be a vector
             values = self.of_entry.log_prob(dispersions, rows, y)
         else:
             own = _by_entry(dispersions, len(rows))
@@ -196,15 +196,15 @@ class Potential(Factor):
         return at.statistics.get("likelihood", {}).get(self.name, {})
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for targets that the likelihood cannot have, or more of them than there are outputs."""
+        """Raises a ValueError for targets outside the likelihood's support, or more of them than outputs."""
         support = self.likelihood.support
         if isinstance(support, TwoClasses) and value.ndim > 1:
             _require_bits(f"{name}, of {self.likelihood.name},", value, observed)
         support.check(value[observed], f"{name}, of {self.likelihood.name},")
         if value.ndim > 1 and self.outputs.shape is not None:
             entries, given = math.prod(value.shape[1:]), math.prod(self.outputs.shape)
-            together = self.of_entry.outputs(value[:1])  # of a likelihood of whole rows: some for every entry
-            if given != entries * self.width and (given != together or together % entries):
+            of_row = self.of_entry.outputs(value[:1])  # for a likelihood of whole rows: several for every entry
+            if given != entries * self.width and (given != of_row or of_row % entries):
                 raise ValueError(
                     f"a row of {name} has {entries} entries, and {self.likelihood.name} is given {given} outputs for "
                     f"them; give the network outputs={entries * self.width}"
@@ -214,37 +214,37 @@ class Potential(Factor):
         """Returns the outputs of every target of a row, `[targets, outputs]`, and the dispersions of each.
 
         Args:
-            at: where.
+            at: the environment.
         """
         rows = jnp.reshape(jnp.asarray(self.outputs.first(at)), (-1, self.width))
         return rows, _by_entry(self._dispersions(at), len(rows))
 
     def sample(self, key: RandomKey, at: Environment) -> Array:
-        """Returns a draw of the targets of a row, in the shape of the outputs of one target each.
+        """Returns a sample of the targets of a row, in the shape of the outputs of one target each.
 
         Args:
             key: a random key.
-            at: where.
+            at: the environment.
         """
         rows, own = self.entries(at)
         keys = jax.random.split(key, len(rows))
         return jax.vmap(lambda part, k, f: self.of_entry.sample(k, part, f[None])[0])(own, keys, rows)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        """Returns mean and variance of the targets at the expected outputs; of classes the probabilities."""
+        """Returns mean and variance of the targets at the expected outputs; for classes the probabilities."""
         rows, own = self.entries(at)
         mean, variance = (
             jax.vmap(lambda part, f, moment=moment: moment(part, f[None])[0])(own, rows)
             for moment in (self.of_entry.mean, self.of_entry.variance)
         )
         outputs = jnp.shape(self.outputs.first(at))
-        # One number of each target's several outputs.
+        # One number for each target's several outputs.
         shape = outputs if mean.size == math.prod(outputs) else mean.shape
         return jnp.reshape(mean, shape), jnp.reshape(variance, shape)
 
 
 def _require_bits(name: str, value: np.ndarray, observed: np.ndarray) -> None:
-    """Raises a ValueError for entries that are neither 0 nor 1: grey values, which can be cut or taken as they are."""
+    """Raises a ValueError for entries that are neither 0 nor 1: grey values, for example."""
     wrong = observed & (value != 0) & (value != 1)
     if wrong.any():
         low, high = value[observed].min(), value[observed].max()
@@ -256,7 +256,7 @@ def _require_bits(name: str, value: np.ndarray, observed: np.ndarray) -> None:
 
 
 def _by_entry(dispersions: Params, count: int) -> Params:
-    """Returns the dispersions of every target of a plate: that of its own column, where there is one a column."""
+    """Returns the dispersions of every target of a plate: those of its own column, if there is one per column."""
     of_leaf = lambda leaf: (
         leaf[:, None] if jnp.shape(leaf) == (count,) else jnp.broadcast_to(leaf, (count, *leaf.shape))
     )

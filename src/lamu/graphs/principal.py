@@ -1,7 +1,7 @@
-"""Principal directions of rows, that beliefs about factor models start from."""
+"""Principal directions of rows, at which beliefs about factor models start."""
 
-# After one update from random factors the loadings are small and alike, and a precision a column (ARD) then shrinks
-# columns to zero that the rows need: no later sweep finds them again. Of 20 random starts on iris, wine and three
+# After one update from random factors the loadings are small and similar, and a precision per column (ARD) then shrinks
+# columns to zero that the data need: later sweeps do not recover them. Of 20 random starts on iris, wine and three
 # simulated factors the best lost one, by 13 to 20 nats. From the directions of Jöreskog (1967), section 4,
 #
 # \[ \psi_d = \Big(1 - \frac{K}{2D}\Big) \Big/ (R^{-1})_{dd}, \qquad
@@ -24,25 +24,25 @@ from lamu.typing import Array, Numeric, RandomKey
 
 __all__ = ["scores"]
 
-_MOST_COLUMNS = 1024  # whose correlations are decomposed, in a second; more columns start at random
-_RIDGE = 1e-3  # added to correlations: in single precision the inverse of theirs has three digits left
-_LEAST_NOISE = 5e-3  # ψ of a column that others determine, as R's factanal bounds it
+_MOST_COLUMNS = 1024  # whose correlations are decomposed in a second; more columns start at random
+_RIDGE = 1e-3  # added to correlations: in single precision their inverse has three digits left
+_LEAST_NOISE = 5e-3  # ψ of a column that others determine, as bounded in R's factanal
 _SPREAD = 1.0  # of log ψ in further starts; on breast cancer one of six found a bound 8 nats above the first's
 
 
 def scores(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch, number: Numeric) -> tuple[str, Array] | None:
-    """Returns the name of a vector that loadings multiply, and its first values `[rows, K]`; None for other rows."""
+    """Returns the name of a vector that loadings multiply, and its initial values `[rows, K]`; None for other rows."""
     # The first start, number 0, is the same for every key.
     latents = {site.name: site for site in in_rows if site.name not in batch.y and site.shape and len(site.shape) == 1}
-    met = {name: [site for site in in_rows if _loaded(site, name)] for name in latents}
-    met = {name: sites for name, sites in met.items() if sites}
-    if len(met) != 1:  # several would all be the same directions
+    sites_of = {name: [site for site in in_rows if _loaded(site, name)] for name in latents}
+    sites_of = {name: sites for name, sites in sites_of.items() if sites}
+    if len(sites_of) != 1:  # several would all have the same directions
         return None
-    ((name, sites),) = met.items()
-    compared = points(sites, batch, 1)
-    if compared is None or compared[0].shape[1] > _MOST_COLUMNS:
+    ((name, sites),) = sites_of.items()
+    points_and_weight = points(sites, batch, 1)
+    if points_and_weight is None or points_and_weight[0].shape[1] > _MOST_COLUMNS:
         return None
-    x, weight = compared
+    x, weight = points_and_weight
     K, D, shape = latents[name].shape[0], x.shape[1], (x.shape[0], latents[name].shape[0])  # pyright: ignore[reportOptionalSubscript]
     R = (x * weight[:, None]).T @ x / jnp.maximum(jnp.sum(weight), 1.0)
     psi_key, rest_key = jax.random.split(key)
@@ -56,7 +56,7 @@ def scores(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch, number:
 
 
 def _loaded(site: GraphSite, latent: str) -> bool:
-    """Whether a vector enters a factor with exact messages in a product with loadings alone."""
+    """Returns whether a vector enters a factor with exact messages only in a product with loadings."""
     return site.factor.exact and any(_in_product(part, latent) for part in site.factor.arguments.values())
 
 

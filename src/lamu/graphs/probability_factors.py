@@ -31,10 +31,10 @@ __all__ = [
 
 
 def Bernoulli(probability: Any) -> BernoulliFactor:
-    r"""Returns the factor of zeros and ones, \(x\, E\log p + (1 - x)\, E\log(1 - p)\).
+    r"""Returns the Bernoulli factor of binary variables, \(x\, E\log p + (1 - x)\, E\log(1 - p)\).
 
-    They are observed, or latent variables of a row: those that no network reads leave in closed form or take turns, and
-    others by `lamu.latent.AmortisedBernoulli`.
+    They are observed, or latent variables of a row: if no network reads them they are eliminated in closed form or by
+    coordinate ascent, otherwise by `lamu.latent.AmortisedBernoulli`.
 
     Args:
         probability: p: numbers, or variables with a `Beta` belief.
@@ -54,7 +54,7 @@ def Bernoulli(probability: Any) -> BernoulliFactor:
 
 @record
 class BernoulliFactor(Factor):
-    """Zeros and ones. Use `Bernoulli`."""
+    """Bernoulli factor of binary variables. Use `Bernoulli`."""
 
     probability: Expression  # p
 
@@ -74,7 +74,7 @@ class BernoulliFactor(Factor):
 
 
 def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
-    r"""Returns the factor of zeros and ones with log odds f, observed or latent in a row.
+    r"""Returns the factor of binary variables with log odds f, observed or latent in a row.
 
     \[ \log p(x \mid f) = \big(x - \tfrac12\big) f - \log\big(2\cosh\tfrac f2\big) \;\ge\;
        \big(x - \tfrac12\big) E f - \log\big(2\cosh\tfrac{\xi}{2}\big), \qquad \xi = \sqrt{E f^2} \]
@@ -83,7 +83,7 @@ def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
     \(E f^2\), so that its gradient is the message of a bound below it: no sweep lowers it.
 
     Args:
-        logits: f: numbers, `W @ z`, sums of them, a member picked by a category.
+        logits: f: numbers, `W @ z`, sums of them, a member indexed by a category.
 
     Raises:
         TypeError: for an argument without a closed form.
@@ -95,15 +95,15 @@ def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
         >>> graphs.BernoulliLogits(0.5).shape
         ()
     """
-    made = lifted(logits)
-    if made.kinds() and not {Numbers, Statistics} & set(made.kinds()):
-        made = argument(logits, Numbers, "the logits of BernoulliLogits")
-    return BernoulliLogitsFactor(made)
+    expression = lifted(logits)
+    if expression.kinds() and not {Numbers, Statistics} & set(expression.kinds()):
+        expression = argument(logits, Numbers, "the logits of BernoulliLogits")
+    return BernoulliLogitsFactor(expression)
 
 
 @record
 class BernoulliLogitsFactor(Factor):
-    """Zeros and ones with log odds. Use `BernoulliLogits`."""
+    """Factor of binary variables with log odds. Use `BernoulliLogits`."""
 
     logits: Expression  # f
 
@@ -128,13 +128,13 @@ class BernoulliLogitsFactor(Factor):
         return p, p * (1.0 - p)
 
     def _moments(self, at: Environment) -> tuple[Array, Array]:
-        """Returns E f and E f², an entry each."""
+        """Returns E f and E f² of every entry."""
         mean = self.logits.first(at)
         return mean, jax.grad(lambda weight: self.logits.quadratic(weight, at))(jnp.zeros_like(mean))
 
 
 def _log_two_cosh(square: Array) -> Array:
-    r"""Returns \(\log(2\cosh(\xi/2))\) of ξ², by its series where ξ is so small that its root has no gradient."""
+    r"""Returns \(\log(2\cosh(\xi/2))\) of ξ², by its series if ξ is so small that its root has no gradient."""
     small = square < 1e-4
     root = jnp.sqrt(jnp.where(small, 1.0, square))
     far = root / 2.0 + jnp.log1p(jnp.exp(-root))
@@ -142,13 +142,13 @@ def _log_two_cosh(square: Array) -> Array:
 
 
 def Categorical(probabilities: Any) -> CategoricalFactor:
-    r"""Returns the factor of one of K categories, \(\log p(z = k) = E \log\pi_k\).
+    r"""Returns the categorical factor of one of K categories, \(\log p(z = k) = E \log\pi_k\).
 
-    Data are whole numbers from 0 to K − 1.
+    Data are integers from 0 to K − 1.
 
     Args:
         probabilities: π `[..., K]`: probabilities that sum to one, or variables with a `Dirichlet` belief, also those
-            that a category picks, `table[z]`.
+            indexed by a category, `table[z]`.
 
     Raises:
         ValueError: for known probabilities that do not sum to one.
@@ -162,16 +162,16 @@ def Categorical(probabilities: Any) -> CategoricalFactor:
         >>> graphs.Categorical(jnp.full(4, 0.25)).shape
         (4,)
     """
-    made = argument(probabilities, Probabilities, "the probabilities of Categorical")
-    if isinstance(made, KnownValue) and not np.allclose(np.sum(np.asarray(made.value), axis=-1), 1.0, atol=1e-5):
-        sums = np.ravel(np.sum(np.asarray(made.value), axis=-1))
+    operand = argument(probabilities, Probabilities, "the probabilities of Categorical")
+    if isinstance(operand, KnownValue) and not np.allclose(np.sum(np.asarray(operand.value), axis=-1), 1.0, atol=1e-5):
+        sums = np.ravel(np.sum(np.asarray(operand.value), axis=-1))
         raise ValueError(f"the probabilities sum to {sums[np.argmax(np.abs(sums - 1))]:g}; divide them by their sum")
-    return CategoricalFactor(made)
+    return CategoricalFactor(operand)
 
 
 @record
 class CategoricalFactor(Factor):
-    """One of K categories. Use `Categorical`."""
+    """Categorical factor of one of K categories. Use `Categorical`."""
 
     probabilities: Expression
 
@@ -189,17 +189,17 @@ class CategoricalFactor(Factor):
         return jnp.sum(products) if observed is None else summed(products, observed[..., None])
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        # Returns the probabilities, and those of each category against the others.
+        # Returns the probabilities, and the variance of each category's indicator.
         p = jax.nn.softmax(self.probabilities.of_kind(Probabilities, at).log, axis=-1)
         return p, p * (1.0 - p)
 
     def statistics(self, value: Any) -> Categories:
-        # Returns one-hot vectors of whole numbers.
+        # Returns one-hot vectors of integers.
         return Categories(one_hot(value, self.support.number))
 
 
 def Beta(a: Any, b: Any) -> BetaFactor:
-    r"""Returns the factor of probabilities, each of one event.
+    r"""Returns the Beta factor of probabilities, each of one event.
 
     \[ (a - 1)\, E\log p + (b - 1)\, E\log(1 - p) - \log B(a, b) \]
 
@@ -208,7 +208,7 @@ def Beta(a: Any, b: Any) -> BetaFactor:
         b: known positive numbers.
 
     Raises:
-        TypeError: for a variable: its density is not affine in it.
+        TypeError: for a variable, in which the density is not affine.
         ValueError: for numbers that are not positive.
 
     Source: Bishop (2006), equation 2.13.
@@ -235,7 +235,7 @@ def Beta(a: Any, b: Any) -> BetaFactor:
 
 @record
 class BetaFactor(Factor):
-    """Probabilities, each of one event. Use `Beta`."""
+    """Beta factor of probabilities of one event. Use `Beta`."""
 
     a: Array  # of the event
     b: Array  # of its complement
@@ -253,7 +253,7 @@ class BetaFactor(Factor):
 
 
 def Dirichlet(concentration: Any) -> DirichletFactor:
-    r"""Returns the factor of probabilities that sum to one.
+    r"""Returns the Dirichlet factor of probabilities that sum to one.
 
     \[ \log\Gamma\Big(\sum_k \alpha_k\Big) - \sum_k \log\Gamma(\alpha_k) + \sum_k (\alpha_k - 1) E\log\pi_k \]
 
@@ -261,7 +261,7 @@ def Dirichlet(concentration: Any) -> DirichletFactor:
         concentration: α `[..., K]`, known positive numbers.
 
     Raises:
-        TypeError: for a variable: its density is not affine in it.
+        TypeError: for a variable, in which the density is not affine.
         ValueError: for numbers that are not positive.
 
     Source: Blei, Ng & Jordan (2003), section 3.
@@ -284,7 +284,7 @@ def Dirichlet(concentration: Any) -> DirichletFactor:
 
 @record
 class DirichletFactor(Factor):
-    """Probabilities that sum to one. Use `Dirichlet`."""
+    """Dirichlet factor of probabilities that sum to one. Use `Dirichlet`."""
 
     concentration: Array
 

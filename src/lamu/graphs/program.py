@@ -1,4 +1,4 @@
-"""A program, run once, as a list of sites: a variable each, with its factor."""
+"""Programs: run once, they become a list of sites, each a variable with its factor."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ P = TypeVar("P", bound="LearnedPrior")
 @record
 @sized
 class LearnedPrior(Factor):
-    """A density of a vector z of D numbers, which is affine in nothing: its latent leaves a row by draws.
+    """A learned density of a vector z of D numbers, which is not affine: its latent is eliminated by sampling.
 
-    Its weights stand at `params["network"]["z.prior"]` for a variable z, with the prior of the graph's networks. One of
-    one's own is a record with `first`, `log_prob` and `draw`.
+    Its weights are at `params["network"]["z.prior"]` for a variable z, with the prior of the graph's networks. A custom
+    one is a record with `first`, `log_prob` and `draw`.
 
     Attributes:
         latents: D.
-        weights: what the program makes of the weights.
-        name: of the variable; filled in by the program.
+        weights: the weights as an expression of the program.
+        name: name of the variable; the program sets it.
     """
 
     latents: int = static()
@@ -61,11 +61,11 @@ class LearnedPrior(Factor):
 
     @abstractmethod
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
-        """Returns first weights.
+        """Returns initial weights.
 
         Args:
             key: a random key.
-            dtype: of the weights.
+            dtype: dtype of the weights.
         """
 
     @abstractmethod
@@ -75,17 +75,17 @@ class LearnedPrior(Factor):
         Args:
             weights: the weights.
             z: `[D]`.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
 
     @abstractmethod
     def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
-        """Returns a draw of z, `[D]`.
+        """Returns a sample of z, `[D]`.
 
         Args:
             key: a random key.
             weights: the weights.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
 
     def named(self: P, name: str, weights: NetworkSite) -> P:
@@ -93,12 +93,12 @@ class LearnedPrior(Factor):
 
         Args:
             name: the variable.
-            weights: where they stand.
+            weights: their site.
         """
         return replace(self, name=name, weights=weights(jnp.zeros(self.latents)))
 
     def require(self, local: Any) -> None:
-        """Raises a TypeError for a local of the latent with which the prior is no density; none by default.
+        """Raises a TypeError for a local with which the prior is not a density; none by default.
 
         Args:
             local: a `lamu.graphs.Local`, or None.
@@ -114,23 +114,23 @@ class LearnedPrior(Factor):
         return self.log_prob(at.statistics[self.weights.of.name], x.first, at)
 
     def sample(self, key: RandomKey, at: Environment) -> Array:
-        """Returns a draw of z.
+        """Returns a sample of z.
 
         Args:
             key: a random key.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         return self.draw(key, at.statistics[self.weights.of.name], at)
 
 
 @record
 class PriorWeights(Network):
-    """The weights of a prior among those of networks; a function of nothing."""
+    """The weights of a prior as a network without inputs."""
 
     prior: Any
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        # Returns the first weights.
+        # Returns the initial weights.
         return self.prior.first(key, x.dtype), {}
 
     def apply(
@@ -140,10 +140,10 @@ class PriorWeights(Network):
         raise TypeError("the weights of a prior are no network to be called; sample from the prior")
 
 
-# At `params["network"]` and beside it: what encoders learn, and dispersions.
+# In `params["network"]` and next to it: parameters of encoders, and dispersions.
 _RESERVED = ("local", "likelihood")
-_OF_ROWS = ("weight", "mask")  # in the data, where they say how much each row counts
-# The factor of a row's own variable, by the family of what all rows share.
+_OF_ROWS = ("weight", "mask")  # in the data, as the weights and the mask of rows
+# The factor of a row's own variable, by the family for shared ones.
 _FACTORS = {
     "Beta": "Beta",
     "Categorical": "Categorical",
@@ -159,15 +159,15 @@ _FACTORS = {
 
 @record
 class GraphSite:
-    """A variable of a graph, and the factor that it is the child of."""
+    """A variable of a graph, with its factor."""
 
     name: str = static()
     factor: Factor  # \(p(x \mid \text{arguments})\)
     plate: tuple[int, ...] = static()  # the leading axes of independent members
-    in_rows: bool = static()  # whether every row has one of its own
-    joint: bool = static(default=False)  # whether its numbers meet in a product, so that a belief keeps them together
-    # Whether a local learns from the values of this category that rows hold, so that it stays a latent that those tie
-    # down.
+    in_rows: bool = static()  # whether it is a variable of each row
+    joint: bool = static(default=False)  # whether its numbers enter a product, so that a belief is joint
+    # Whether a local learns from observed values of this category, so that it stays latent with these as
+    # evidence.
     supervised: bool = static(default=False)
 
     @property
@@ -177,7 +177,7 @@ class GraphSite:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of a value; None where the data decide."""
+        """The shape of a value; None if the data determine it."""
         own = self.factor.shape
         if own is None:
             return None
@@ -185,12 +185,12 @@ class GraphSite:
             return own
         split = len(own) - self.factor.kind.events
         batch, event = own[:split], own[split:]
-        # An argument that has the axes of the plate already brings the members' own.
+        # An argument with the axes of the plate already has the members' axes.
         return own if batch[: len(self.plate)] == self.plate else (*self.plate, *batch, *event)
 
 
 class Program:
-    """What a program is given: it samples variables, asks for inputs, and says what every row has.
+    """The argument of a program: samples variables, declares inputs, and marks the variables of rows.
 
     Examples:
         >>> from lamu import graphs
@@ -213,14 +213,14 @@ class Program:
         """Returns a new variable.
 
         Args:
-            name: its name; one that is in the data is observed.
-            distribution: of a row, one of `lamu.graphs`; of all rows also a belief of `lamu.families`.
-            plate: how many independent members it has, which are its leading axes.
+            name: its name; variables named in the data are observed.
+            distribution: for a row, one of `lamu.graphs`; for shared variables also a belief of `lamu.families`.
+            plate: number of independent members, which are its leading axes.
 
         Raises:
             ValueError: for a name that is taken, an empty plate, an argument that belongs to another row, or two
-                arguments that depend on one variable.
-            TypeError: for something that is no distribution.
+                arguments that depend on the same variable.
+            TypeError: if `distribution` is not a distribution.
         """
         self._require_free(name)
         axes = (plate,) if isinstance(plate, int) else tuple(plate)
@@ -260,15 +260,15 @@ class Program:
     def network(self, name: str, network: Any, outputs: int | tuple[int, ...]) -> NetworkSite:
         """Returns a network to call with variables, inputs of rows, and other expressions.
 
-        Its weights stand at `params["network"][name]`, with the prior of the graph (`lamu.Graph(..., prior=)`).
+        Its weights are at `params["network"][name]`, with the prior of the graph (`lamu.Graph(..., prior=)`).
 
         Args:
             name: its name.
             network: a network of `lamu.networks`, or an object with `init` and `apply`.
-            outputs: how many numbers it returns; several numbers for outputs that come apart, in a tuple.
+            outputs: number of outputs; a tuple of several numbers for separate outputs.
 
         Raises:
-            ValueError: for a name that is taken, or outputs that are no positive numbers.
+            ValueError: for a name that is taken, or outputs that are not positive numbers.
 
         Examples:
             >>> import jax.numpy as jnp, lamu
@@ -309,7 +309,7 @@ class Program:
 
     @contextmanager
     def rows(self) -> Iterator[None]:
-        """What is sampled inside belongs to every row of the data."""
+        """Context manager: variables sampled inside belong to every row of the data."""
         if self._in_rows:
             raise ValueError("rows() stands inside rows(); a row has plates, and no rows of its own")
         self._in_rows = True
@@ -353,10 +353,10 @@ class Program:
             raise ValueError(f"the name {name!r} has a meaning among the parameters of a graph; choose another one")
 
     def _require_sampled(self, name: str, factor: Factor) -> None:
-        """Raises a ValueError for a variable or a network of which this program knows nothing yet."""
-        known = {site.name: (site.kind.__name__, site.shape) for site in self._sites}
+        """Raises a ValueError for a variable or a network that this program has not declared before."""
+        declared = {site.name: (site.kind.__name__, site.shape) for site in self._sites}
         for part in jax.tree.leaves(factor, is_leaf=lambda node: isinstance(node, Variable)):
-            if isinstance(part, Variable) and known.get(part.name) != (part.sort, part.size):
+            if isinstance(part, Variable) and declared.get(part.name) != (part.sort, part.size):
                 raise ValueError(
                     f"{name!r} depends on {part.name!r}, which this program has not sampled before it; sample it "
                     "first, by the same m, so that no variable depends on itself"
@@ -369,7 +369,7 @@ class Program:
                 )
 
     def _require_in_order(self, site: GraphSite) -> None:
-        rows = {known.name for known in self._sites if known.in_rows}
+        rows = {other.name for other in self._sites if other.in_rows}
         outside = sorted(site.factor.names & rows)
         if outside and not site.in_rows:
             raise ValueError(
@@ -387,7 +387,7 @@ def _refuse_of_rows(name: str) -> None:
 
 
 def _require_entries(site: GraphSite) -> None:
-    """Raises a ValueError for a series or a plate of categories in several arguments that entries do not follow."""
+    """Raises a ValueError for a plate or series of categories in several arguments without matching entries."""
     repeated = site.factor.mixed_over()
     picks = {name: axes for part in site.factor.arguments.values() for name, axes in part.picks.items()}
     for name in sorted(repeated):
@@ -407,13 +407,13 @@ def _instead(family: str) -> str:
 
 
 def _require_independent(name: str, factor: Factor) -> None:
-    """Raises a ValueError for two arguments with one variable, in whose statistics their product is not affine."""
-    # What a network reads has a value, so that nothing has to be affine in it.
+    """Raises a ValueError for two arguments with the same variable, in which their product is not affine."""
+    # A network's inputs have values, so that nothing has to be affine in them.
     statistics = {
         key: argument.names - frozenset().union(*(call.names for call in applications(argument)))
         for key, argument in factor.arguments.items()
     }
-    # Given a category that picks on both sides they are apart, and the density is an average over it.
+    # Given a category that indexes both, the arguments are independent, and the density is an average over it.
     picks = {key: frozenset(argument.picks) for key, argument in factor.arguments.items()}
     for (left, a), (right, b) in itertools.combinations(statistics.items(), 2):
         both = a & b - (picks[left] & picks[right])
@@ -425,7 +425,7 @@ def _require_independent(name: str, factor: Factor) -> None:
 
 
 def _joined(site: GraphSite) -> GraphSite:
-    """Returns a site of numbers as one whose belief keeps the last axis together."""
+    """Returns a site of numbers as one whose belief is joint along the last axis."""
     factor: Any = site.factor
     if isinstance(factor, Known):
         values = factor.belief.precision.values
@@ -435,7 +435,7 @@ def _joined(site: GraphSite) -> GraphSite:
 
 
 def _in_products(node: Any) -> frozenset[str]:
-    """The names of the variables that meet in some product, or in a vector's mean, below a factor or an expression."""
+    """Returns the names of variables that enter a product, or a vector's mean, below a factor or an expression."""
     if isinstance(node, Times | MultivariateNormalFactor):
         return node.names
     if isinstance(node, Factor):

@@ -1,4 +1,4 @@
-"""The data of a graph, arrays by name, as rows; checked before any compute."""
+"""Reads the data of a graph, arrays by name, as rows, and validates them before any computation."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "requ
 
 
 def associative(scan: str) -> bool:
-    """Returns whether a series is run by associative scans."""
+    """Returns whether a series uses associative scans."""
     if scan not in ("sequential", "associative"):
         raise ValueError(f'scan={scan!r} is not known; give "sequential" or "associative"')
     return scan == "associative"
 
 
-# Documents come padded to the longest. Sorted by length and in blocks, a block needs the padding of its own longest row
-# alone, and what an iteration reads again and again is small enough for a processor's cache.
+# Documents are padded to the longest. Sorted by length and in blocks, a block needs only the padding of its own
+# longest row, and the arrays that an iteration reads repeatedly are small enough for a CPU cache.
 
 
 ROWS = 64
 WIDTHS = 8
-_ROWS_AT_ONCE = 256  # rows whose gradients are taken together: enough for two threads, and few enough for a cache
+_ROWS_AT_ONCE = 256  # rows whose gradients are computed together: enough for two threads, and few enough for a cache
 
 
 def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, Any]) -> Any:
-    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, in blocks where lengths differ."""
+    """Applies a function to every row, along a leading axis: `jax.vmap`, in blocks if lengths differ."""
     documents = _documents(data)
     rows = jax.tree.leaves(data)[0].shape[0]
     if not documents or rows <= ROWS:
@@ -54,10 +54,12 @@ def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, A
     padded = jnp.concatenate([order, jnp.broadcast_to(order[-1:], (-rows % ROWS,))]).reshape(-1, ROWS)
 
     def at_width(width: int) -> Callable[[Mapping[str, Any]], Any]:
-        ours = {f"{name}.{part}" for name in documents for part in ("ids", "counts")}
+        document_arrays = {f"{name}.{part}" for name in documents for part in ("ids", "counts")}
 
         def cut(block: Mapping[str, Any]) -> Any:
-            return jax.vmap(function)({name: leaf[:, :width] if name in ours else leaf for name, leaf in block.items()})
+            return jax.vmap(function)(
+                {name: leaf[:, :width] if name in document_arrays else leaf for name, leaf in block.items()}
+            )
 
         return cut
 
@@ -72,8 +74,8 @@ def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, A
 
 
 def in_blocks(function: Callable[..., Any], data: Mapping[str, Any], *beside: Any) -> Any:
-    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, documents in blocks of some rows."""
-    # Gradients pass, and so all blocks have one width: what the words of a document are looked up in fills a cache, and
+    """Applies a function to every row, along a leading axis: `jax.vmap`, with documents in blocks of some rows."""
+    # With gradients, so that all blocks have one width: the table that a document's words look up fills a cache, and
     # not the memory.
     if not _documents(data) or len(jax.tree.leaves(data)[0]) <= _ROWS_AT_ONCE:
         return jax.vmap(function)(data, *beside)
@@ -86,16 +88,16 @@ def _documents(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _length(counts: Array) -> Array:
-    """Returns the place after the last word of every row."""
+    """Returns the number of columns up to the last word of every row."""
     return jnp.max(jnp.where(counts > 0, jnp.arange(1, counts.shape[1] + 1), 0), axis=1)
 
 
-_MOST = 4096  # rows at a time: more are no faster
-_ARRAYS_AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
+_MOST = 4096  # rows at a time: more are not faster
+_ARRAYS_AT_ONCE = 2  # arrays of the largest size: the input and output of an operation
 
 
 def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0, most: int | None = None) -> Any:
-    """Returns the function of all rows, padded to blocks of one size that fit in `lamu.memory.budget()`."""
+    """Applies a function to all rows, padded to blocks of one size that fit in `lamu.memory.budget()`."""
     # `most`: rows at a time; 4,096 where None.
     leaves = jax.tree.leaves(data)
     count, number_of = leaves[0].shape[0], lambda first: jax.device_put(np.int32(first))
@@ -104,8 +106,8 @@ def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0
     most = block(count, most or _MOST)
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((most, *leaf.shape[1:]), kind(leaf)), data)
-    taken = _ARRAYS_AT_ONCE * memory.largest_array(function, shapes, number_of(0))
-    size = most if taken <= memory.budget() else block(count, max(1, most * memory.budget() // taken))
+    bytes_needed = _ARRAYS_AT_ONCE * memory.largest_array(function, shapes, number_of(0))
+    size = most if bytes_needed <= memory.budget() else block(count, max(1, most * memory.budget() // bytes_needed))
     if size == count or (size > count and any(map(is_spread, leaves))):
         return function(data, number_of(0))
     blocks = enumerate(padded_blocks(data, count, size))
@@ -114,7 +116,7 @@ def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0
 
 
 def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...], learned: bool = True) -> Arrays | Stream:
-    """Returns data as rows, of which something is observed where they are learned from."""
+    """Returns data as rows, in which something must be observed if they are learned from."""
     if isinstance(data, Arrays | Stream):
         return data
     if not isinstance(data, Mapping):
@@ -145,7 +147,7 @@ def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...], lea
 
 
 def require_observed(rows: Arrays, sites: tuple[GraphSite, ...]) -> None:
-    """Raises a ValueError for a row of which every entry is missing: there is nothing that its latents explain."""
+    """Raises a ValueError for a row whose entries are all missing: it has nothing that its latents could explain."""
     fields = {field for site in sites for field in _fields(site)}
     parts = [part for name, part in rows.y.items() if name in fields]
     if not all(isinstance(part, Incomplete) for part in parts):
@@ -160,7 +162,7 @@ def require_observed(rows: Arrays, sites: tuple[GraphSite, ...]) -> None:
 
 
 def _labels(name: str, part: Any, sites: tuple[GraphSite, ...]) -> Any:
-    """Returns whole numbers of a category with NaN where they are −1, as scikit-learn writes unknown labels."""
+    """Returns integers of a category with NaN instead of −1, scikit-learn's code for unknown labels."""
     site = next((site for site in sites if site.name == name), None)
     if site is None or site.kind is not Categories or isinstance(part, tuple | list):
         return part
@@ -171,7 +173,7 @@ def _labels(name: str, part: Any, sites: tuple[GraphSite, ...]) -> Any:
 
 
 def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
-    """Returns an array whose entries are all there as it is, after a check of its values."""
+    """Returns an array, validated; without its mask if all entries are observed."""
     value, observed = np.asarray(part.value), np.asarray(part.observed)
     site = next((site for site in sites if name in _fields(site)), None)
     if site is None:
@@ -181,7 +183,7 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
     site.factor.check(name, value, observed)
     own = site.shape
     rest = value.shape[1:]
-    numbered = issubclass(site.kind, Categories | States)  # data are whole numbers in the place of one-hot vectors
+    numbered = issubclass(site.kind, Categories | States)  # data are integers instead of one-hot vectors
     events = own[:-1] if own is not None and numbered else own
     if events is not None and rest != events and not isinstance(site.factor, WordsFactor):
         raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; give [N, ...]")
@@ -197,8 +199,8 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
 
 
 def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> None:
-    """Raises a ValueError for a variable that others depend on and some rows lack, unless it is a category."""
-    # A category is then a latent of these rows, which has a sum; a number would enter the others' factors as zero.
+    """Raises a ValueError for a variable with dependents that some rows lack, unless it is a category."""
+    # A category is then a latent of these rows and summed out; a number would enter the others' factors as zero.
     for site in sites:
         part = y.get(site.name)
         below = [other.name for other in sites if site.name in other.factor.names]
@@ -211,7 +213,7 @@ def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> N
 
 
 def _by_inputs(node: Any) -> Iterator[Indexed]:
-    """Yields every member of a plate that an input picks, below a factor or an expression."""
+    """Yields every member of a plate that an input indexes, below a factor or an expression."""
     for part in jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Indexed)):
         if isinstance(part, Indexed):
             yield from _by_inputs(part.of)
@@ -220,7 +222,7 @@ def _by_inputs(node: Any) -> Iterator[Indexed]:
 
 
 def _require_members(indexed: Indexed, inputs: dict[str, Any]) -> None:
-    """Raises a ValueError for numbers that are no member: JAX would take another one in their place."""
+    """Raises a ValueError for numbers that are not members: JAX would silently use another one."""
     if not indexed.of.shape:
         return
     count, by = indexed.of.shape[0], indexed.by
@@ -239,14 +241,14 @@ def _require_members(indexed: Indexed, inputs: dict[str, Any]) -> None:
 
 
 def _fields(site: GraphSite) -> tuple[str, ...]:
-    """The names of the arrays that observe a site."""
+    """Returns the names of the arrays that observe a site."""
     if isinstance(site.factor, WordsFactor):
         return f"{site.name}.ids", f"{site.name}.counts"
     return (site.name,)
 
 
 def _flat(data: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> dict[str, Any]:
-    """Returns documents as two arrays of one name each."""
+    """Returns the data with each document as two named arrays."""
     flat = dict(data)
     for site in sites:
         if isinstance(site.factor, WordsFactor) and site.name in flat:

@@ -2,14 +2,14 @@
 
 # \[ z \to R z, \qquad W \to W R^{-1}, \qquad \alpha \to \text{its best belief for the new } W \]
 #
-# leave the likelihood of \(Wz\) as it is, and change the rest of the bound by a function of R alone. With \(S_z =
+# leave the likelihood of \(Wz\) unchanged, and change the rest of the bound by a function of R alone. With \(S_z =
 # \sum_i E[z_i z_i^\top]\), \(S_W = \sum_d E[w_d w_d^\top]\), n rows and D loadings it is, at T = 1,
 #
 # \[ f(R) = -\tfrac12 \mathrm{tr}\,R S_z R^\top + (n - D) \log|R| - \sum_k c\, \log\big(b + \tfrac12 M_{kk}\big), \qquad
 #    M = R^{-\top} S_W R^{-1}, \quad c = a + \tfrac D2 \]
 #
-# for loadings with a precision \(\alpha_k \sim \mathrm{Gamma}(a, b)\) a column, and with \(-\tfrac12 \mathrm{tr}\,M\)
-# in the place of the sum for loadings of unit precision. In the basis in which \(S_z/n\) is the identity and M
+# for loadings with a precision \(\alpha_k \sim \mathrm{Gamma}(a, b)\) per column, and with \(-\tfrac12 \mathrm{tr}\,M\)
+# instead of the sum for loadings of unit precision. In the basis in which \(S_z/n\) is the identity and M
 # diagonal, \(R = \mathrm{diag}(\sqrt u)\,Q^\top (S_z/n)^{-1/2}\), each \(u_k\) is the root of a quadratic.
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["Rotation"]
 class Rotation:
     r"""Rotates the latent space of a factor model after every sweep of `vmp`, so that few sweeps suffice.
 
-    The rows' latent has the prior \(N(0, I)\) and meets the loadings in `W @ z` alone; the loadings have the prior
-    \(N(0, I/\delta)\), or a precision a column with a `Gamma` prior of its own. A rotation that would not raise the
-    bound is left out, so that the bound never falls.
+    The rows' latent has the prior \(N(0, I)\) and enters only in `W @ z` with the loadings; the loadings have the prior
+    \(N(0, I/\delta)\), or a precision per column with its own `Gamma` prior. A rotation that would not raise the
+    bound is skipped, so that the bound never falls.
 
     Attributes:
         loadings: the name of W, a plate of vectors.
@@ -68,10 +68,10 @@ class Rotation:
     latent: str = static()
 
     def require(self, sites: tuple[GraphSite, ...]) -> None:
-        """Raises a ValueError unless the program is of this form.
+        """Raises a ValueError unless the program has this form.
 
         Args:
-            sites: of the program.
+            sites: sites of the program.
         """
         by_name = {site.name: site for site in sites}
         for name in (self.loadings, self.latent):
@@ -110,15 +110,15 @@ class Rotation:
     def expanded(
         self, graph: Any, beliefs: Mapping[str, Any], batch: Batch, temperature: Any, power: Any, data_size: Any
     ) -> dict[str, Any]:
-        """Returns the beliefs after the best rotation, with the latents of the rows at their best before it.
+        """Returns the beliefs after the best rotation, with the rows' latents optimal before it.
 
         Args:
             graph: the graph.
             beliefs: about the shared variables, by name.
             batch: all rows.
             temperature: T.
-            power: of the likelihood.
-            data_size: N, as which the rows count.
+            power: power of the likelihood.
+            data_size: N, for which the rows count.
         """
         by_name = {site.name: site for site in graph.sites}
         statistics, W = graph.moments(beliefs), beliefs[self.loadings]
@@ -131,7 +131,7 @@ class Rotation:
         outer = statistics[self.loadings].outer
         K = outer.shape[-1]
         S_W, D = jnp.sum(outer.reshape(-1, K, K), axis=0), outer.size // (K * K)
-        share = jnp.asarray(data_size / batch.count, S_z.dtype)  # as how many rows each counts
+        share = jnp.asarray(data_size / batch.count, S_z.dtype)  # weight of each row
         prior = _prior(by_name, self.loadings, D, temperature)
 
         L = jnp.linalg.cholesky(S_z)
@@ -145,8 +145,8 @@ class Rotation:
 
         log_det = jnp.sum(jnp.log(u)) / 2.0 - jnp.sum(jnp.log(jnp.diagonal(L)))
         turned = -pull / 2.0 * jnp.sum(u) + volume * log_det + prior.log_density(size / u)
-        as_it_is = -pull / 2.0 * jnp.trace(S_z) + prior.log_density(jnp.diagonal(S_W))
-        better = turned > as_it_is  # not where it is NaN
+        unrotated = -pull / 2.0 * jnp.trace(S_z) + prior.log_density(jnp.diagonal(S_W))
+        better = turned > unrotated  # False for NaN
         R, inverse = (jnp.where(better, part, jnp.eye(K, dtype=part.dtype)) for part in (R, inverse))
         new = MultivariateNormal(W.mean @ inverse.T, R @ W.precision @ R.T)
         squares = jnp.where(better, size / u, jnp.diagonal(S_W))
@@ -171,7 +171,7 @@ class _Unit:
 
 @record
 class _ByColumn:
-    """Loadings of a precision a column, with a Gamma prior, which is at its best belief."""
+    """Loadings with a precision per column, which has a Gamma prior and its optimal belief."""
 
     name: str = static()
     shape: Any
@@ -194,8 +194,10 @@ def _root(a: Array, b: Array, c: Array) -> Array:
     """Returns the positive root of a u² + b u + c for a ≥ 0 ≥ c, without cancellation."""
     root = jnp.sqrt(b * b - 4.0 * a * c)
     tiny = jnp.finfo(root.dtype).tiny
-    found = jnp.where(b > 0, -2.0 * c / jnp.maximum(b + root, tiny), (root - b) / jnp.maximum(2.0 * a, tiny))
-    return jnp.maximum(found, jnp.finfo(root.dtype).eps ** 2)
+    root_of_quadratic = jnp.where(
+        b > 0, -2.0 * c / jnp.maximum(b + root, tiny), (root - b) / jnp.maximum(2.0 * a, tiny)
+    )
+    return jnp.maximum(root_of_quadratic, jnp.finfo(root.dtype).eps ** 2)
 
 
 def _prior(sites: Mapping[str, GraphSite], loadings: str, D: int, T: Any) -> Any:
@@ -203,22 +205,22 @@ def _prior(sites: Mapping[str, GraphSite], loadings: str, D: int, T: Any) -> Any
     name = _relevance(factor)
     if name is None:
         return _Unit(_unit(factor) / T)
-    known = sites[name].factor
-    prior = known.belief if isinstance(known, Known) else None
-    wide = jnp.result_type(float)  # a graph that was made under float64 is also fitted in float32
+    factor_of_prior = sites[name].factor
+    prior = factor_of_prior.belief if isinstance(factor_of_prior, Known) else None
+    wide = jnp.result_type(float)  # a graph made under float64 may be fitted in float32
     a, b = (jax.lax.convert_element_type(leaf, wide) for leaf in (prior.shape, prior.rate))  # pyright: ignore[reportOptionalMemberAccess]
     return _ByColumn(name, (a - 1.0 + D / 2.0) / T + 1.0, b, T)
 
 
 def _relevance(factor: Any) -> str | None:
-    """Returns the name of the variable that is a precision of every column, or None."""
+    """Returns the name of the variable that is the columns' precision, or None."""
     if isinstance(factor, NormalFactor) and isinstance(factor.precision, Variable) and _is(factor.mean, 0.0):
         return factor.precision.name if len(factor.precision.shape or ()) == 1 else None
     return None
 
 
 def _unit(factor: Any) -> Any:
-    """Returns δ of the prior N(0, I/δ), or None for another, of what is known."""
+    """Returns δ of the prior N(0, I/δ), or None for another prior or an unknown one."""
     if isinstance(factor, NormalFactor) and isinstance(factor.precision, KnownValue) and _is(factor.mean, 0.0):
         return factor.precision.value if jnp.ndim(factor.precision.value) == 0 else None
     belief = factor.belief if isinstance(factor, Known) else None
@@ -238,5 +240,5 @@ def _is_identity(expression: Any) -> bool:
 
 
 def _all(array: Any, value: Any) -> bool:
-    """Whether an array is this value everywhere, as far as it is known."""
+    """Returns whether an array equals a value everywhere, as far as it is known."""
     return isinstance(array, Tracer) or bool(np.all(np.asarray(array) == np.asarray(value)))

@@ -1,4 +1,4 @@
-"""Factors of series: vectors each around the one before, and categories each drawn given the one before."""
+"""Factors of series: vectors given the previous one, and categories given the previous one."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def GaussianChain(
 
     \[ x_1 \sim N(m_1, P_1^{-1}), \qquad x_{t+1} \mid x_t \sim N(A x_t, Q^{-1}) \]
 
-    Its belief keeps all times together: it leaves a row by the recursion of a Kalman filter, whose gradient is the
+    Its belief is joint over all times: it is eliminated by the recursion of a Kalman filter, whose gradient is the
     smoother. NaN in an observation of it, such as y of `graphs.Normal(x, precision=noise)`, is a missing time; a series
-    that is in the data itself has no holes.
+    that is itself in the data must be complete.
 
     Args:
         steps: T.
         transition: A `[d, d]`, known.
         precision: Q: positive numbers, one or `[d]`, or a variable with a `Gamma` belief; a matrix `[d, d]`, or a
             variable with a `Wishart` belief.
-        first_mean: m₁, a number or `[d]`, known or of an input.
+        first_mean: m₁, a number or `[d]`, known or from an input.
         first_precision: P₁, a number: small for a diffuse start.
         scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of several times the work, for
             accelerators (Särkkä & García-Fernández, 2021).
 
     Raises:
         TypeError: for an argument without a closed form.
-        ValueError: for fewer than two steps, a transition that is no square matrix, another scan, or a known precision
-            whose ratios the floating type does not hold.
+        ValueError: for fewer than two steps, a transition that is not a square matrix, another scan, or a known
+            precision whose ratios the floating type cannot represent.
 
     Source: Kalman (1960); Rauch, Tung & Striebel (1965); Durbin & Koopman (2012), section 4.3.
 
@@ -94,7 +94,7 @@ def GaussianChain(
 
 
 def _require_held(precision: np.ndarray) -> None:
-    """Raises a ValueError for steps of which the recursion would round away what the others say."""
+    """Raises a ValueError for precisions so different that the recursion would lose the smaller ones to rounding."""
     scales = np.linalg.eigvalsh(precision) if precision.ndim == 2 else np.atleast_1d(precision)
     most = 0.01 / float(jnp.finfo(jnp.result_type(float)).eps)
     if np.min(scales) > 0 and np.max(scales) > most * np.min(scales):
@@ -125,7 +125,7 @@ class GaussianChainFactor(Factor):
     first_mean: Any  # m₁, an expression of inputs and numbers; an array in files of earlier versions
     first_precision: Array  # P₁
     steps: int = static()  # T
-    is_matrix: bool = static()  # whether Q is a matrix, and not a diagonal
+    is_matrix: bool = static()  # whether Q is a matrix rather than a diagonal
     is_associative: bool = static(default=False)  # whether the recursions are associative scans
 
     misses = False
@@ -137,7 +137,7 @@ class GaussianChainFactor(Factor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        # Times and numbers of each.
+        # Number of times, and of entries at each.
         return self.steps, self.transition.shape[0]
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -147,7 +147,7 @@ class GaussianChainFactor(Factor):
         before, after = jnp.sum(x.outer[:-1], axis=0), jnp.sum(x.outer[1:], axis=0)
         moved = A @ jnp.sum(x.cross, axis=0)
         scatter = after - moved - moved.T + A @ before @ A.T
-        # Of steps far smaller than the uncertainty of the level rounding may leave squares below zero.
+        # If steps are far smaller than the uncertainty of the level, rounding may leave negative squares.
         below = jnp.diag(jnp.minimum(jnp.diagonal(scatter), 0.0))
         scatter = scatter - jax.lax.stop_gradient(below)
         steps = (self.steps - 1) * (logdet - d * log2pi) - jnp.sum(Q * scatter)
@@ -172,9 +172,9 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
 
     \[ \log p(z) = E\log\pi_{z_1} + \sum_{t<T} E\log P_{z_t z_{t+1}} \]
 
-    Its belief keeps all times together: it leaves a row by the forward recursion, whose gradient is forward–backward.
-    As an index, `part[z]`, it picks a member at every time. NaN in an observation of it, such as y of
-    `graphs.Normal(part[z], precision=noise)`, is a missing time; a series that is in the data itself has no holes.
+    Its belief is joint over all times: it is eliminated by the forward recursion, whose gradient is forward–backward.
+    As an index, `part[z]`, it selects a member at every time. NaN in an observation of it, such as y of
+    `graphs.Normal(part[z], precision=noise)`, is a missing time; a series that is itself in the data must be complete.
 
     Args:
         steps: T.
@@ -228,7 +228,7 @@ class MarkovFactor(Factor):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        # Times and categories.
+        # Numbers of times and categories.
         return None if self.initial.shape is None else (self.steps, self.initial.shape[-1])
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -237,5 +237,5 @@ class MarkovFactor(Factor):
         return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))
 
     def statistics(self, value: Any) -> States:
-        # Returns one-hot vectors of whole numbers, and their pairs.
+        # Returns one-hot vectors of integers, and their pairs.
         return self.kind.of(one_hot(value, self.support.number))

@@ -1,4 +1,4 @@
-"""Where beliefs start: one update from random latents, since at the prior all members of a plate are alike."""
+"""Initial beliefs: one update from random latents, since at the prior all members of a plate are the same."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _NOTHING = 1e-12  # of a weight at a point
 def empty_components(
     sites: tuple[GraphSite, ...], belief: Belief, temperature: Number, rows: Number | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the components that hold less than one row, by the name of their weight; they are as their prior says."""
-    # Weights are a Dirichlet's or by breaking sticks. A state of a Markov series holds times, and a topic words: less
-    # than one of all rows together leaves it empty. A point, which counts nothing, needs to be told the number of rows;
-    # without it, and for states of a series, a component is empty whose weight is zero.
-    known = _RowsHeld({site.name: site.factor for site in sites}, belief, temperature, rows)
-    found: dict[str, tuple[int, ...]] = {}
+    """Returns the components that hold less than one row, by the name of their weight; they equal their prior."""
+    # Weights are a Dirichlet's or by stick breaking. A state of a Markov series holds times, and a topic words: it is
+    # empty if it holds less than one in all rows together. A point has no counts and needs the number of rows;
+    # without it, and for states of a series, a component is empty if its weight is zero.
+    counted = _RowsHeld({site.name: site.factor for site in sites}, belief, temperature, rows)
+    empty: dict[str, tuple[int, ...]] = {}
     for site in sites:
-        name, few = known.few(site.factor)
+        name, few = counted.few(site.factor)
         if few is not None and few.any():
-            found[name] = tuple(int(k) for k in np.flatnonzero(few))
-    return found
+            empty[name] = tuple(int(k) for k in np.flatnonzero(few))
+    return empty
 
 
 class _RowsHeld:
-    """What a belief says of the rows that each component holds."""
+    """A belief's counts of the rows that each component holds."""
 
     def __init__(self, factors: dict[str, Any], belief: Belief, temperature: Number, rows: Number | None) -> None:
         self.factors, self.temperature = factors, float(temperature)
@@ -65,7 +65,7 @@ class _RowsHeld:
         self.beliefs: dict[str, Any] = dict(part.factors) if isinstance(part, Product) else {}
 
     def few(self, factor: Any) -> tuple[str, np.ndarray | None]:
-        """Returns the name of a factor's weights, and which of its components are empty; None where it has none."""
+        """Returns the name of a factor's weights, and which of its components are empty; None if it has none."""
         if isinstance(factor, CategoricalFactor):
             weight = factor.probabilities
             if isinstance(weight, StickBreaking):
@@ -74,7 +74,7 @@ class _RowsHeld:
                 return weight.name, self._fewer(self._in_rows(weight), lambda pi: pi, self._least)
         if isinstance(factor, MarkovFactor) and isinstance(factor.transition, Variable):
             table = self._counts(factor.transition)
-            if table is not None:  # a state that no series moves to, and none begins with
+            if table is not None:  # a state to which no series moves, and in which none begins
                 first = self._counts(factor.initial) if isinstance(factor.initial, Variable) else None
                 table = np.concatenate([table, first[None]]) if first is not None else table
             return factor.transition.name, self._fewer(table, lambda to: to.sum(axis=0))
@@ -82,18 +82,18 @@ class _RowsHeld:
             return factor.topic.name, self._fewer(self._counts(factor.topic), lambda words: words.sum(axis=-1))
         return "", None
 
-    def _fewer(self, counts: np.ndarray | None, held: Any, least: float | None = None) -> np.ndarray | None:
+    def _fewer(self, counts: np.ndarray | None, total: Any, least: float | None = None) -> np.ndarray | None:
         if least is None:
             least = _NOTHING if self.point is not None else 1.0
-        return None if counts is None else held(counts) < least
+        return None if counts is None else total(counts) < least
 
     @property
     def _least(self) -> float:
-        """What a component must hold, where the rows of a point are known."""
+        """The least number of rows of a component; for a point only if the number of rows is known."""
         return _NOTHING if self.point is not None and self.rows is None else 1.0
 
     def _in_rows(self, weight: Variable) -> np.ndarray | None:
-        """Returns how many rows each component holds; at a point of unknown rows the weights."""
+        """Returns the number of rows of each component; at a point without a number of rows the weights."""
         counts, prior = self._counts(weight), self.factors.get(weight.name)
         if counts is None or self.point is None or self.rows is None:
             return counts
@@ -102,7 +102,7 @@ class _RowsHeld:
         return counts * (self.rows + before.sum()) - before
 
     def _counts(self, weight: Variable) -> np.ndarray | None:
-        """Returns how many rows a Dirichlet has counted, of each category; at a point the weights."""
+        """Returns a Dirichlet's count of rows for each category; at a point the weights."""
         if self.point is not None:
             return np.asarray(self.point[weight.name]) if weight.name in self.point else None
         return self._learned(weight.name, Dirichlet, "concentration")
@@ -111,31 +111,31 @@ class _RowsHeld:
         prior = self.factors.get(name)
         if name not in self.beliefs or not isinstance(prior, Known) or not isinstance(prior.belief, family):
             return None
-        after, before = (np.asarray(getattr(one, field)) for one in (self.beliefs[name], prior.belief))
+        after, before = (np.asarray(getattr(belief, field)) for belief in (self.beliefs[name], prior.belief))
         return self.temperature * (after - 1.0) - (before - 1.0)
 
     def _of_sticks(self, weight: StickBreaking) -> tuple[str, np.ndarray | None]:
-        """Returns the components of sticks: a break counts what it takes, and the last also what is left."""
+        """Returns the components of stick breaking: a break counts its own, the last one also the rest."""
         if not isinstance(weight.breaks, Variable):
             return "", None
         name = weight.breaks.name
         if self.point is not None:
             v = np.asarray(self.point[name]) if name in self.point else None
-            taken = None if v is None else np.r_[v, 1.0] * np.r_[1.0, np.cumprod(1.0 - v)]
-            taken = taken if taken is None or self.rows is None else self.rows * taken
-            return name, self._fewer(taken, lambda pi: pi, self._least)
-        taken, left = self._learned(name, Beta, "alpha"), self._learned(name, Beta, "beta")
-        both = None if taken is None or left is None else np.r_[taken, left[-1]]
+            counts = None if v is None else np.r_[v, 1.0] * np.r_[1.0, np.cumprod(1.0 - v)]
+            counts = counts if counts is None or self.rows is None else self.rows * counts
+            return name, self._fewer(counts, lambda pi: pi, self._least)
+        counts, left = self._learned(name, Beta, "alpha"), self._learned(name, Beta, "beta")
+        both = None if counts is None or left is None else np.r_[counts, left[-1]]
         return name, self._fewer(both, lambda pi: pi)
 
 
 def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
-    """Returns first parameters: all coordinates, those that are held at their values."""
+    """Returns initial parameters: all coordinates, with fixed ones at their values."""
     constraints = graph.constraints
     frozen = {name: part for name, part in (graph.frozen or {}).items() if jax.tree.leaves(part)}
     weights, own = _fresh(graph, key, batch)
-    held = graph.values(constraints.constrain(frozen)[0])
-    beliefs = graph.first_beliefs(key, batch, 1.0, {**weights, "local": own, **held})
+    fixed = graph.values(constraints.constrain(frozen)[0])
+    beliefs = graph.first_beliefs(key, batch, 1.0, {**weights, "local": own, **fixed})
     means = {name: jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), b.mean) for name, b in beliefs.items()}
     start = constraints.unconstrain(means)
     network = {site.name: start.get(site.name, frozen.get(site.name)) for site in graph.shared} | weights
@@ -143,7 +143,7 @@ def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
 
 
 def first_dispersions(sites: tuple[GraphSite, ...], batch: Batch) -> Params:
-    """Returns first dispersions by the names of targets, of likelihoods that learn some."""
+    """Returns initial dispersions of likelihoods that learn some, by the names of their targets."""
     dispersions = {
         name: likelihood.init(value_of(batch.y, name)[0])
         for name, likelihood in likelihoods_of(sites).items()
@@ -158,7 +158,7 @@ def likelihoods_of(sites: tuple[GraphSite, ...]) -> dict[str, Any]:
 
 
 def _fresh(graph: Any, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns fresh weights of the networks, and what the locals learn."""
+    """Returns initial weights of the networks, and the locals' parameters."""
     local = graph.local or {}
     if not graph.networks and not local:
         return {}, {}
@@ -171,27 +171,27 @@ def _fresh(graph: Any, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], di
     _require_scales(row, weights, at)
     latents = {site.name for site in row.latent}
     own = {
-        name: each.init(jax.random.fold_in(key, number + 2), name, row, Environment({**zeros, **weights}))
-        for number, (name, each) in enumerate(local.items())
+        name: local_choice.init(jax.random.fold_in(key, number + 2), name, row, Environment({**zeros, **weights}))
+        for number, (name, local_choice) in enumerate(local.items())
         if name in latents
     }
     return weights, {name: part for name, part in own.items() if jax.tree.leaves(part)}
 
 
 def _require_scales(row: Row, weights: dict[str, Any], at: Environment) -> None:
-    """Raises a ValueError for a network that applies the inverse link which its likelihood applies too."""
+    """Raises a ValueError for a network that applies the inverse link of its likelihood."""
     for site in row.sites:
         call = getattr(site.factor, "outputs", None)
         if not isinstance(site.factor, Potential) or not isinstance(call, Applied) or len(call.of.widths) != 1:
             continue
         network = call.of.network
-        here = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
-        x = jax.eval_shape(lambda call=call, here=here: arguments(call.inputs, here)[None])
+        environment = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
+        x = jax.eval_shape(lambda call=call, environment=environment: arguments(call.inputs, environment)[None])
         of_rows = lambda own, x, network=network: outputs(network, own, {}, x, None, False, None)[0]
-        found = output_range(of_rows, weights[call.of.name], x)[0]
+        reached = output_range(of_rows, weights[call.of.name], x)[0]
         likelihood, width = site.factor.of_entry, site.factor.width
         scales = likelihood.output_scales(width) * (call.of.widths[0] // width)
-        require_scales(found, scales, repr(call.of.name), likelihood.name)
+        require_scales(reached, scales, repr(call.of.name), likelihood.name)
 
 
 def first_beliefs(
@@ -206,14 +206,14 @@ def first_beliefs(
     number: Numeric | None = None,
 ) -> dict[str, Any]:
     """Returns beliefs about the shared variables after one update from random latents."""
-    # The latents of a row are a draw of their prior; shares are even, since a sparse draw would deal documents out to
-    # topics at random. Of ascents over all rows those of topics say which documents are alike; svi, whose first
-    # minibatches take up such topics again, ended at a perplexity 8 % higher on two collections. Of a category only K
-    # rows have one, each another: every category starts from one row, far from those of the others. States of a series
-    # are those of the nearest of K times far apart: a draw of them would give all states the mean of the data. Shared
-    # numbers start at a draw, so that the sides of a product are not both zero, and so do the members of plates that
-    # only a draw tells apart. A vector that loadings multiply starts at principal directions, and a second update
-    # brings noise and relevance to the loadings that the first has found.
+    # The latents of a row are a sample of their prior; shares are even, since a sparse sample would assign documents to
+    # topics at random. In ascents over all rows topics start from clusters of similar documents; svi, whose first
+    # minibatches then relearn the topics, ended at a perplexity 8 % higher on two collections. For a category only K
+    # rows have one, each a different one: every category starts from one row, far from those of the others. States of a
+    # series are the nearest of K times far apart: a sample of them would give all states the mean of the data. Shared
+    # numbers start at a sample, so that the sides of a product are not both zero, and so do exchangeable members of
+    # plates. A vector that loadings multiply starts at principal directions, and a second update
+    # adapts noise and relevance to the loadings from the first.
     local_key, shared_key = jax.random.split(key)
     alike = {name: s.factor.first_concentration for s in in_rows if s.factor.exchangeable for name in s.factor.names}
     statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)
@@ -226,23 +226,23 @@ def first_beliefs(
         places = {**places, principal[0]: principal[1]}
     keys = jax.random.split(jax.random.fold_in(local_key, 1), batch.mask.shape[0])
 
-    def one(statistics: dict[str, Any], data: Data, places: dict[str, Any], key: RandomKey) -> Any:
-        # A factor without messages says nothing that a first belief could take in.
+    def row_density(statistics: dict[str, Any], data: Data, places: dict[str, Any], key: RandomKey) -> Any:
+        # Factors without messages do not inform initial beliefs.
         exact = tuple(site for site in in_rows if site.factor.exact)
         row = Row.of(exact, inputs, data, temperature, batch.weight.dtype)
         at = Environment(statistics, temperature=temperature)
         return row.log_joint(at, _random_latents(key, row, places, jax.lax.stop_gradient(at)))
 
     def F(statistics: dict[str, Any]) -> Any:
-        rows = jax.vmap(one, in_axes=(None, 0, 0, 0))(statistics, batch.y, places, keys)
+        rows = jax.vmap(row_density, in_axes=(None, 0, 0, 0))(statistics, batch.y, places, keys)
         return (batch.total(rows) + log_joint(shared, Environment(statistics))) / temperature
 
     kinds = {site.name: site.kind for site in shared}
     beliefs = updated(F, statistics, blocks, kinds)
     if principal is not None:
-        found = {name: kinds[name].under(belief) for name, belief in beliefs.items()}
-        beliefs = updated(F, {**statistics, **found}, blocks, kinds)
-    # No message of theirs tells the members apart that a category picks, and at one mean all stay alike.
+        new_statistics = {name: kinds[name].under(belief) for name, belief in beliefs.items()}
+        beliefs = updated(F, {**statistics, **new_statistics}, blocks, kinds)
+    # Members indexed by a category of such factors get no messages, and would stay the same from one mean.
     open_to = [site.factor for site in in_rows if not site.factor.exact and site.factor.mixed_over()]
     apart = frozenset().union(*(factor.names for factor in open_to)) & set(beliefs)
     moved = {name: statistics[name] for name in sorted(apart) if isinstance(statistics[name], Numbers | Vectors)}
@@ -257,7 +257,7 @@ def _priors(
     temperature: Any,
     given: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns μ of the priors one after the other; T of a draw for numbers, vectors and those that are alike."""
+    """Returns μ of the priors one after the other; T of a sample for numbers, vectors and exchangeable members."""
     statistics: dict[str, Any] = dict(given)
     for number, site in enumerate(shared):
         if site.name in given:
@@ -275,7 +275,7 @@ def _priors(
 
 
 def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dict[str, Array]:
-    """Returns by the names of categories which each row is the example of, and of states the nearest of each time."""
+    """Returns, by name, the category of which each row is the exemplar, and the nearest state of each time."""
     seen = tuple(site for site in in_rows if value_of(batch.y, site.name)[0] is not None)
     rows = batch.mask.shape[0]
     places: dict[str, Array] = {}
@@ -283,28 +283,30 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dic
         series = issubclass(site.kind, States)
         if site.shape is None or not (series or site.kind is Categories):
             continue
-        compared = points((other for other in seen if other is not site), batch, 2 if series else 1)
+        observations = points((other for other in seen if other is not site), batch, 2 if series else 1)
         own, count = jax.random.fold_in(key, number), site.shape[-1]
         if series:
-            if compared is not None and len(compared[0]) == rows * site.shape[-2]:
+            if observations is not None and len(observations[0]) == rows * site.shape[-2]:
                 share = 0.5 * jax.random.bernoulli(jax.random.fold_in(own, 0))
-                places[site.name] = spread(own, *with_neighbours(*compared, rows, share), count)[1].reshape(rows, -1)
+                places[site.name] = spread(own, *with_neighbours(*observations, rows, share), count)[1].reshape(
+                    rows, -1
+                )
             continue
-        if compared is None:
+        if observations is None:
             chosen = jax.random.permutation(own, max(rows, count))[:count]
         else:
-            chosen = spread(own, *compared, count)[0]
-        label, there = value_of(batch.y, site.name)
-        each = jnp.arange(count)
-        if there is not None:  # of categories that labels name no other row is an example
-            named = jnp.any(there[..., None] & (label[..., None] == each), axis=tuple(range(there.ndim)))
-            each = jnp.where(named, count, each)
-        places[site.name] = jnp.full(rows, count, each.dtype).at[chosen].set(each, mode="drop")
+            chosen = spread(own, *observations, count)[0]
+        label, known = value_of(batch.y, site.name)
+        labels = jnp.arange(count)
+        if known is not None:  # categories named by labels get no other row as exemplar
+            named = jnp.any(known[..., None] & (label[..., None] == labels), axis=tuple(range(known.ndim)))
+            labels = jnp.where(named, count, labels)
+        places[site.name] = jnp.full(rows, count, labels.dtype).at[chosen].set(labels, mode="drop")
     return places
 
 
 def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Environment) -> dict[str, Any]:
-    """Returns T of a draw of the latents of a row, of categories and states as their places say."""
+    """Returns T of a sample of the latents of a row, with given places of categories and states."""
     latent: dict[str, Any] = {}
     zeros = row.zeros(at)
     for number, site in enumerate(row.latent):
@@ -312,17 +314,17 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Enviro
             latent[site.name] = site.kind.of(places[site.name])
             continue
         if site.kind is Categories:
-            drawn = _exemplar(places.get(site.name, 0), zeros[site.name].probabilities)
-            if site.name in row.evidence:  # a label that is known is where its category starts
+            sample = _exemplar(places.get(site.name, 0), zeros[site.name].probabilities)
+            if site.name in row.evidence:  # a known label is where its category starts
                 tie = row.evidence[site.name].probabilities
-                drawn = jnp.where(jnp.any(tie < 0), (tie == 0).astype(drawn.dtype), drawn)
-            latent[site.name] = Categories(drawn)
+                sample = jnp.where(jnp.any(tie < 0), (tie == 0).astype(sample.dtype), sample)
+            latent[site.name] = Categories(sample)
             continue
         if issubclass(site.kind, States):
             one_hot = zeros[site.name].probabilities
-            drawn = places.get(site.name)
-            drawn = jax.random.categorical(jax.random.fold_in(key, number), one_hot) if drawn is None else drawn
-            latent[site.name] = site.kind.of(jax.nn.one_hot(drawn, one_hot.shape[-1], dtype=one_hot.dtype))
+            sample = places.get(site.name)
+            sample = jax.random.categorical(jax.random.fold_in(key, number), one_hot) if sample is None else sample
+            latent[site.name] = site.kind.of(jax.nn.one_hot(sample, one_hot.shape[-1], dtype=one_hot.dtype))
             continue
         if site.kind is Probabilities:
             log = zeros[site.name].log
@@ -330,18 +332,18 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Enviro
             latent[site.name] = Probabilities.of(places.get(site.name, even))
             continue
         if issubclass(site.kind, Series):
-            # A draw of a walk with a diffuse start is far from the data, and squares of its steps have no digits left.
+            # A sample of a walk with a diffuse start is far from the data, and squares of its steps keep no digits.
             F = lambda x, name=site.name, known=dict(latent): row.log_joint(at, {**zeros, **known, name: x})
             slope = tree.scale(jax.grad(F)(zeros[site.name]), 1.0 / row.temperature)
             latent[site.name] = site.kind.of(slope.belief().mean)
             continue
         natural = own_natural(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
-        drawn = natural.belief().sample(jax.random.fold_in(key, number))
-        # Below a category that has no value in this row, a latent has no prior, and counts nowhere.
-        drawn = jnp.where(jnp.isfinite(drawn), drawn, jnp.zeros_like(drawn))
+        sample = natural.belief().sample(jax.random.fold_in(key, number))
+        # Below a category without a value in this row, a latent has no prior, and does not count.
+        sample = jnp.where(jnp.isfinite(sample), sample, jnp.zeros_like(sample))
         with lenient():
-            tiny = jnp.asarray(jnp.finfo(drawn.dtype).tiny ** 0.25, drawn.dtype)
-            latent[site.name] = site.kind.of(jnp.maximum(drawn, tiny) if site.kind.constraint else drawn)
+            tiny = jnp.asarray(jnp.finfo(sample.dtype).tiny ** 0.25, sample.dtype)
+            latent[site.name] = site.kind.of(jnp.maximum(sample, tiny) if site.kind.constraint else sample)
     return latent
 
 

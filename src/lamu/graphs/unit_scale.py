@@ -1,4 +1,4 @@
-"""A graph whose priors are for numbers of unit scale, which warns of rows that are not."""
+"""Graphs with priors for numbers of unit scale, which warn of other rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lamu.typing import Data
 
 __all__ = ["UnitScaleGraph"]
 
-_FARTHEST, _NARROWEST, _WIDEST = 10.0, 0.1, 10.0  # a mean, and deviations: far from what standardising leaves
-_COLUMNS = 20  # rows from which a column tells its own scale
+_FARTHEST, _NARROWEST, _WIDEST = 10.0, 0.1, 10.0  # a mean, and deviations: far from those of standardised columns
+_COLUMNS = 20  # rows from which a column is checked separately
 
 
 @record
@@ -39,9 +39,9 @@ def _warn_unscaled(parts: Mapping[str, Any]) -> None:
             warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a number
             mean, deviation = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
         varies = (deviation > 0) & ~np.all((values == 0) | (values == 1) | np.isnan(values), axis=0)
-        far = varies & ((np.abs(mean) > _FARTHEST) | (deviation < _NARROWEST) | (deviation > _WIDEST))
-        if far.any():
-            column = int(np.argmax(far))
+        unscaled = varies & ((np.abs(mean) > _FARTHEST) | (deviation < _NARROWEST) | (deviation > _WIDEST))
+        if unscaled.any():
+            column = int(np.argmax(unscaled))
             warnings.warn(
                 f"{name} is not standardised, and the priors of this model are for unit scale: column {column} has the "
                 f"mean {mean[column]:.3g} and the deviation {deviation[column]:.3g}; give "

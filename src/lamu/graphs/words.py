@@ -1,4 +1,4 @@
-r"""The words of a document, each of a topic that is summed out."""
+r"""Factors of documents: each word has its own topic, which is summed out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def Words(share: Any, topic: Any) -> WordsFactor:
     \[ \sum_v c_v\, \log \sum_k \exp\big(E\log\theta_k + E\log\beta_{kv}\big) \]
 
     which is \(\sum_v c_v \log \sum_k \theta_k \beta_{kv}\) at known shares and topics, and the best bound over the
-    topic of every word otherwise. A row of data is a pair of arrays, the words that occur and how often, `(ids,
+    topic of every word otherwise. A row of data is a pair of arrays, distinct words and their counts, `(ids,
     counts)`, padded by counts of zero; a count may be any weight from zero.
 
     Args:
@@ -50,7 +50,7 @@ def Words(share: Any, topic: Any) -> WordsFactor:
 
 
 class OfWords(Factor):
-    """A factor of the words of a document, which is as long as it is."""
+    """A factor of the words of a document, of any length."""
 
     kind = Observed
     affine = False
@@ -58,13 +58,13 @@ class OfWords(Factor):
 
     @property
     def shape(self) -> None:
-        # The data decide.
+        # The data determine it.
         return None
 
 
 @record
 class WordsFactor(OfWords):
-    """The words of a document. Use `Words`."""
+    """Factor of a document's words. Use `Words`."""
 
     share: Expression
     topic: Expression
@@ -83,24 +83,24 @@ class WordsFactor(OfWords):
         return WordsInVocabulary(self.share, jnp.exp(log - top[:, None]), top)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
-        # Returns the probabilities of one more word of the document, and those of each word against the others.
+        # Returns the probabilities of one more word of the document, and their variances.
         share, topic = (jnp.exp(part.of_kind(Probabilities, at).log) for part in (self.share, self.topic))
         p = share @ topic
         p = p / jnp.sum(p)
         return p, p * (1.0 - p)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        # Raises a ValueError for words that are no whole numbers of the vocabulary, and for counts below zero.
+        # Raises a ValueError for words outside the vocabulary, and for counts below zero.
         size = None if self.topic.shape is None else self.topic.shape[-1] - 1
         require_inside(Counts(size) if name.endswith(".ids") else PositiveReal(zero=True), name, value, observed)
 
 
 @record
 class WordsInVocabulary(OfWords):
-    """The words of a document at known topics, which are a table of the vocabulary."""
+    """The words of a document at known topics, as a table over the vocabulary."""
 
     share: Expression
-    probability: Array  # of every word in every topic over its largest, `[V, K]`
+    probability: Array  # of every word in every topic relative to its largest, `[V, K]`
     top: Array  # the logarithms of the largest, `[V]`
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -109,17 +109,17 @@ class WordsInVocabulary(OfWords):
         return _log_probability(counts, self.share, at, lambda share: self.probability[ids] @ share, self.top[ids])
 
     def evaluated(self, x: Inputs, at: Environment) -> WordsInTopics:
-        # Returns the factor with the rows of the table that the document's words have.
+        # Returns the factor with the table rows of the document's words.
         ids = x.value[0]
         return WordsInTopics(self.share, self.probability[ids].T, self.top[ids])
 
 
 @record
 class WordsInTopics(OfWords):
-    """The words of one document, a function of its shares alone: two products in a step of an iteration."""
+    """The words of one document as a function of its shares: two products in a step of an iteration."""
 
     share: Expression
-    probability: Array  # of every word in every topic over its largest, `[K, words]`
+    probability: Array  # of every word in every topic relative to its largest, `[K, words]`
     top: Array  # the logarithms of the largest, `[words]`
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -128,7 +128,7 @@ class WordsInTopics(OfWords):
 
 
 def _log_probability(counts: Array, share: Any, at: Environment, mixed: Callable[[Array], Array], top: Array) -> Array:
-    """Returns the log probability of words, of which `mixed` makes probabilities over their largest from shares."""
+    """Returns the log probability of words; `mixed` maps shares to probabilities relative to their largest."""
     log = share.of_kind(Probabilities, at).log / at.temperature
     largest = jax.lax.stop_gradient(jnp.max(log))
     probability = mixed(jnp.exp(log - largest))

@@ -1,8 +1,8 @@
-"""What a program computes of its variables before they are arguments of a factor."""
+"""Expressions: what a program computes from its variables before they become arguments of a factor."""
 
-# An expression is written once, when the program runs, and evaluated at any statistics of the variables: it answers
-# with the statistics of its own value that a factor asks for. It stays affine in those of each variable, because a
-# product takes two independent variables at most, and a category picks by averaging, \(T(x_z) = \sum_k z_k T(x_k)\).
+# An expression is built once, when the program runs, and evaluated at any statistics of the variables: it returns
+# the statistics of its own value that a factor needs. It is affine in those of each variable, because a
+# product takes at most two independent variables, and a category indexes by averaging, \(T(x_z) = \sum_k z_k T(x_k)\).
 #
 # | file | expressions |
 # |---|---|

@@ -1,4 +1,4 @@
-"""What every expression of a program answers: statistics of its value, at statistics of its variables."""
+"""Interface of the expressions of a program: statistics of their value, at statistics of their variables."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Environment:
-    """Where expressions are evaluated: the statistics of variables, and the inputs of one row."""
+    """Values for evaluating expressions: the statistics of variables, and the inputs of one row."""
 
     statistics: Any  # T of every variable by name
     inputs: Any = None  # the row's inputs by name
-    temperature: Any = 1.0  # T, which a factor with a latent of its own needs
-    step: Any = None  # how many training steps there have been, for locals that warm up; None outside of training
-    # Whether a row's bound alone is asked for, so that locals need not follow the other latents a second time for their
+    temperature: Any = 1.0  # T, for factors with latents of their own
+    step: Any = None  # number of training steps so far, for locals that warm up; None outside of training
+    # Whether only a row's bound is needed, so that locals need not eliminate the other latents a second time for their
     # λ.
     values_only: bool = static(default=False)
 
     def having(self, statistics: Mapping[str, Any]) -> Environment:
-        """Returns where further variables have statistics."""
+        """Returns the environment with statistics of further variables."""
         return replace(self, statistics={**self.statistics, **statistics})
 
 
@@ -54,36 +54,36 @@ class Expression:
 
     @property
     def parts(self) -> tuple[Expression, ...]:
-        """The expressions that it is made of, which its fields are."""
+        """Its subexpressions, which are fields."""
         fields = (field if isinstance(field, tuple) else (field,) for field in vars(self).values())
         return tuple(part for field in fields for part in field if isinstance(part, Expression))
 
     @property
     def names(self) -> frozenset[str]:
-        """The variables that it depends on."""
+        """The variables on which it depends."""
         return frozenset().union(*(part.names for part in self.parts))
 
     @property
     def picks(self) -> dict[str, tuple[int, ...]]:
-        """The categories that pick members, and the axes of each before that of its values."""
+        """The categories that index members, with the leading axes of each."""
         return {name: axes for part in self.parts for name, axes in part.picks.items()}
 
     @property
     def repeated(self) -> frozenset[str]:
-        """The categories that pick in several of its parts, given each value of which alone it has closed forms."""
+        """The categories that index several of its parts; it has closed forms only given each of their values."""
         return repeated_picks(self.parts)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of its value in one row, to which its parts are broadcast; None where an input decides it."""
+        """The shape of its value in one row, to which its parts are broadcast; None if an input determines it."""
         return common_shape(self.parts)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns the statistics that `of_kind` can give; none for the mean of a Normal, as which all can stand."""
+        """Returns the statistics that `of_kind` supports; none for the mean of a Normal, which all support."""
         return ()
 
     def of_kind(self, kind: type[S], at: Environment) -> S:
-        """Returns its statistics."""
+        """Returns the statistics of its value."""
         raise TypeError(f"what {', '.join(sorted(self.names))} make has no {kind.words}, only a mean and squares")
 
     def first(self, at: Environment) -> Array:
@@ -95,11 +95,11 @@ class Expression:
 
         Args:
             weight: c, of the shape of f, or of one that f is broadcast to.
-            at: where.
+            at: the environment.
         """
         return jnp.sum(weight * self.of_kind(Numbers, at).second)
 
-    # The operators make expressions of other files, which are subclasses of this one.
+    # The operators return subclasses of this class from other files.
 
     def __matmul__(self, other: Any) -> Expression:
         from lamu.graphs.expressions.products import product
@@ -152,7 +152,7 @@ class Variable(Expression):
 
     name: str = static()
     sort: str = static()  # the name of the class of its statistics
-    size: tuple[int, ...] | None = static()  # the shape of its value; None where the data decide
+    size: tuple[int, ...] | None = static()  # the shape of its value; None if the data determine it
 
     @property
     def kind(self) -> type[Statistics]:
@@ -168,7 +168,7 @@ class Variable(Expression):
         return self.size
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        # Returns its own; numbers are kept as vectors where they meet in a product.
+        # Returns its own; numbers are stored as vectors if they enter a product.
         return (Numbers, Vectors) if issubclass(self.kind, Numbers | Vectors | Series) else (self.kind,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
@@ -177,7 +177,7 @@ class Variable(Expression):
 
 
 class Value(Expression):
-    """An expression whose value is known where it is evaluated, so that any T of it is; `first` returns the value."""
+    """An expression with a known value in its environment, and thus any T; `first` returns the value."""
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns all.
@@ -214,14 +214,14 @@ class Input(Value):
 
     @property
     def shape(self) -> None:
-        """Known when there are data."""
+        """None: known only from the data."""
 
     def first(self, at: Environment) -> Array:
         return at.inputs[self.name]
 
 
 def repeated_picks(parts: Iterable[Expression]) -> frozenset[str]:
-    """Returns the categories that pick in several of some expressions, or several times in one."""
+    """Returns the categories that index several of some expressions, or one several times."""
     parts = tuple(parts)
     counts = Counter(name for part in parts for name in part.picks)
     several = frozenset(name for name, count in counts.items() if count > 1)
@@ -229,11 +229,11 @@ def repeated_picks(parts: Iterable[Expression]) -> frozenset[str]:
 
 
 def common_shape(parts: Iterable[Any]) -> tuple[int, ...] | None:
-    """Returns the shape that arrays and expressions are broadcast to; None where that of one is unknown."""
+    """Returns the broadcast shape of arrays and expressions; None if that of one is unknown."""
     shapes = [part.shape for part in parts]
     return None if None in shapes else np.broadcast_shapes(*shapes)
 
 
 def lifted(value: Any) -> Expression:
-    """Returns an expression as it is, and anything else as a constant."""
+    """Returns an expression unchanged, and anything else as a constant."""
     return value if isinstance(value, Expression) else KnownValue(jnp.asarray(value, jnp.result_type(float)))

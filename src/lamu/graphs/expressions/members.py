@@ -1,4 +1,4 @@
-"""Members of a plate: one that a category picks, or some by their numbers."""
+"""Members of a plate, selected by a category or by integers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Indexed(Expression):
-    r"""The member of a plate that a category picks, \(x_z\)."""
+    r"""The member of a plate selected by a category, \(x_z\)."""
 
-    of: Expression  # the plate, a variable (or what is picked of it)
-    by: Expression  # the category: a variable, or an input of whole numbers
+    of: Expression  # the plate, a variable (or a member of one)
+    by: Expression  # the category: a variable, or an input of integers
 
     def __post_init__(self) -> None:
         if not isinstance(self.by, Variable) and self.by.names:
@@ -45,7 +45,7 @@ class Indexed(Expression):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        # The shape of a member; of a series of categories that of one at every time.
+        # The shape of a member; for a series of categories that of one at every time.
         if self.of.shape is None or self.by.shape is None:
             return None if self.of.shape is None or isinstance(self.by, Variable) else self.of.shape[1:]
         return (*self.by.shape[:-1], *self.of.shape[1:])
@@ -57,8 +57,8 @@ class Indexed(Expression):
 
     @property
     def repeated(self) -> frozenset[str]:
-        again = {self.by.name} & set(self.of.picks) if isinstance(self.by, Variable) else set()
-        return self.of.repeated | again
+        repeated_index = {self.by.name} & set(self.of.picks) if isinstance(self.by, Variable) else set()
+        return self.of.repeated | repeated_index
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns those of the plate; a member of one vector is a number.
@@ -78,13 +78,13 @@ class Indexed(Expression):
 
 @record
 class Sliced(Expression):
-    """Some members of a plate, or entries of vectors, by whole numbers or slices of the axes of a value."""
+    """Members of a plate, or entries of vectors, selected by integers or slices of the axes of a value."""
 
-    # Of vectors and series it takes entries too, `w[0]`, `w[1:3]`, `x[:, 0]`, whose moments are those of the vector.
-    # All else is taken as a whole: a part of probabilities that sum to one is none.
+    # Entries of vectors and series may be selected too, `w[0]`, `w[1:3]`, `x[:, 0]`, with the vector's moments.
+    # All other values cannot be split: a part of probabilities does not sum to one.
 
     of: Expression  # the plate
-    index: Any = static()  # a whole number, a slice, or several
+    index: Any = static()  # an integer, a slice, or several
 
     def __post_init__(self) -> None:
         parts = self.index if isinstance(self.index, tuple) else (self.index,)
@@ -127,14 +127,14 @@ class Sliced(Expression):
         return jax.eval_shape(lambda x: x[self._at], jax.ShapeDtypeStruct(self.of.shape, jnp.float32)).shape
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        # Returns those of the plate; entries that are taken one by one are numbers.
+        # Returns those of the plate; single entries are numbers.
         if not self.of.shape or isinstance(_expanded(self._at, len(self.of.shape))[-1], slice):
             return self.of.kinds()
         return _without_vectors(self.of.kinds())
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
-        # Returns the statistics of the members taken.
-        if self.of.kinds() == (Statistics,):  # known: T of what is taken
+        # Returns the statistics of the selected members.
+        if self.of.kinds() == (Statistics,):  # known: T of the selection
             return kind.of(self.of.first(at)[self._at])
         plate: Any = self.of.of_kind(kind, at)
         if isinstance(plate, Numbers | Vectors | Series):
@@ -150,12 +150,12 @@ class Sliced(Expression):
 
 
 def member(of: Expression, index: Any) -> Expression:
-    """Returns the member of a plate that an expression picks, or those that numbers and slices name."""
+    """Returns the member of a plate selected by an expression, or those selected by integers and slices."""
     return Indexed(of, index) if isinstance(index, Expression) else Sliced(of, index)
 
 
 def _stored(part: Any) -> Any:
-    """Returns a part of an index as something that can be compared and hashed."""
+    """Returns a part of an index in a form that can be compared and hashed."""
     if isinstance(part, slice):
         return part.start, part.stop, part.step
     if isinstance(part, tuple):
@@ -171,15 +171,15 @@ def _stored(part: Any) -> Any:
 
 def _expanded(index: tuple[Any, ...], axes: int) -> tuple[Any, ...]:
     """Returns an index with one part for every axis of a value."""
-    whole = lambda parts: (slice(None),) * (axes - parts)
+    full_slices = lambda parts: (slice(None),) * (axes - parts)
     place = next((place for place, part in enumerate(index) if part is Ellipsis), None)
     if place is not None:
-        return (*index[:place], *whole(len(index) - 1), *index[place + 1 :])
-    return (*index, *whole(len(index)))
+        return (*index[:place], *full_slices(len(index) - 1), *index[place + 1 :])
+    return (*index, *full_slices(len(index)))
 
 
 def _reaches_events(of: Expression, axes: int) -> bool:
-    """Whether so many leading axes reach into one variable that is no vector and cannot be cut."""
+    """Returns whether so many leading axes reach into a variable that is not a vector and cannot be split."""
     kinds, shape = of.kinds(), of.shape
     if shape is None or not kinds or {Numbers, Statistics} & set(kinds):
         return False
@@ -191,10 +191,10 @@ def _without_vectors(kinds: tuple[type[Statistics], ...]) -> tuple[type[Statisti
 
 
 def _entries(of: Numbers | Vectors | Series) -> Numbers:
-    """Returns the statistics of the entries, each alone."""
+    """Returns the statistics of the entries, each separately."""
     return Numbers(of.first, of.second)
 
 
 def _vectors(of: Numbers | Vectors | Series) -> Numbers | Vectors:
-    """Returns the statistics of the vectors of a series, each alone."""
+    """Returns the statistics of the vectors of a series, each separately."""
     return Vectors(of.first, of.outer) if isinstance(of, Series) else of

@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Times(Expression):
-    r"""The product of a vector, or of a plate of vectors, with a vector that is independent of it, \(W z\)."""
+    r"""The product of a vector, or of a plate of vectors, with an independent vector, \(W z\)."""
 
     # \[ E[(Wz)_d] = E[w_d]^\top E[z], \qquad E[(Wz)_d^2] = \mathrm{tr}\, E[w_d w_d^\top] E[z z^\top] \]
 
@@ -131,7 +131,7 @@ class Multiple(Expression):
 
     # \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2 \]
 
-    by: Expression  # c, which depends on no variable
+    by: Expression  # c, without variables
     of: Expression  # f
 
     def __post_init__(self) -> None:
@@ -170,12 +170,12 @@ class Multiple(Expression):
 
 
 def _on_both(left: Expression, right: Expression) -> frozenset[str]:
-    """Returns the variables on both sides of an operator, without categories: given each value the sides are apart."""
+    """Returns the variables on both sides of an operator, except categories, given which the sides are independent."""
     return (left.names & right.names) - (set(left.picks) & set(right.picks))
 
 
 def _require_numbers(side: Expression, sign: str) -> None:
-    """Raises a TypeError for variables of which sums and multiples have no closed form."""
+    """Raises a TypeError for variables whose sums and multiples have no closed form."""
     if side.kinds() and not {Numbers, Statistics} & set(side.kinds()):
         raise TypeError(
             f"{sign} takes numbers and vectors, and {', '.join(sorted(side.names))} is {side.kinds()[0].words}; "
@@ -184,16 +184,16 @@ def _require_numbers(side: Expression, sign: str) -> None:
 
 
 def _reduced(weight: Array, shape: tuple[int, ...]) -> Array:
-    """Returns the weights of squares that are broadcast, summed to the axes that the value itself has."""
+    """Returns the weights of broadcast squares, summed to the axes of the value itself."""
     weight = jnp.asarray(weight)
-    whole = jnp.broadcast_to(weight, jnp.broadcast_shapes(weight.shape, shape))
-    whole = jnp.sum(whole, axis=tuple(range(whole.ndim - len(shape))))
-    ones = tuple(axis for axis, size in enumerate(shape) if size == 1 and whole.shape[axis] != 1)
-    return jnp.sum(whole, axis=ones, keepdims=True) if ones else whole
+    full = jnp.broadcast_to(weight, jnp.broadcast_shapes(weight.shape, shape))
+    full = jnp.sum(full, axis=tuple(range(full.ndim - len(shape))))
+    ones = tuple(axis for axis, size in enumerate(shape) if size == 1 and full.shape[axis] != 1)
+    return jnp.sum(full, axis=ones, keepdims=True) if ones else full
 
 
 def scaled(left: Any, right: Any) -> Multiple:
-    """Returns the product, entry by entry, of an expression with known numbers."""
+    """Returns the elementwise product of an expression with known numbers."""
     left, right = lifted(left), lifted(right)
     if left.names and right.names:
         raise TypeError(
@@ -204,12 +204,12 @@ def scaled(left: Any, right: Any) -> Multiple:
 
 
 def product(left: Any, right: Any) -> Times:
-    """Returns the product of two expressions, of which one may be an array."""
+    """Returns the product of two expressions, one of which may be an array."""
     return Times(lifted(left), lifted(right))
 
 
 def total(left: Any, right: Any) -> Sum:
-    """Returns the sum of two expressions, of which one may be an array."""
+    """Returns the sum of two expressions, one of which may be an array."""
     return Sum(lifted(left), lifted(right))
 
 
@@ -222,7 +222,7 @@ class ScaleProduct(Expression):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        # The shape that all factors are broadcast to.
+        # The broadcast shape of all factors.
         return common_shape((jnp.asarray(self.by), *self.squares))
 
     def kinds(self) -> tuple[type[Statistics], ...]:
@@ -232,8 +232,8 @@ class ScaleProduct(Expression):
         # Returns the statistics of the precision.
         log, value = -2.0 * jnp.log(self.by), 1.0 / jnp.asarray(self.by) ** 2
         for square in self.squares:
-            one = square.of_kind(Variances, at)
-            log, value = log - one.log, value * one.inverse
+            statistics = square.of_kind(Variances, at)
+            log, value = log - statistics.log, value * statistics.inverse
         return PositiveNumbers(log, value)
 
     def __mul__(self, other: Any) -> ScaleProduct:
@@ -264,7 +264,7 @@ class ScaleProduct(Expression):
 
 @record
 class StickBreaking(Expression):
-    r"""K probabilities of K − 1 breaks of a stick: each takes its part of what is left, the last takes the rest.
+    r"""K probabilities from K − 1 stick breaks: each takes its share of the rest, and the last takes what remains.
 
     \[ \log\pi_k = \log v_k + \sum_{j<k} \log(1 - v_j), \qquad v_K = 1 \]
 
@@ -288,20 +288,20 @@ class StickBreaking(Expression):
     breaks: Any
 
     def __post_init__(self) -> None:
-        given = self.breaks
-        if isinstance(given, Expression) and (Chance not in given.kinds() or not given.shape):
+        v = self.breaks
+        if isinstance(v, Expression) and (Chance not in v.kinds() or not v.shape):
             raise TypeError(
-                f"the breaks of StickBreaking are {', '.join(sorted(given.names))}, {given.kinds()[0].words} of shape "
-                f"{given.shape}; give a plate of variables with a Beta belief"
+                f"the breaks of StickBreaking are {', '.join(sorted(v.names))}, {v.kinds()[0].words} of shape "
+                f"{v.shape}; give a plate of variables with a Beta belief"
             )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One more than the breaks."""
+        """One more than the number of breaks."""
         return (*self.breaks.shape[:-1], self.breaks.shape[-1] + 1)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns that of probabilities that sum to one."""
+        """Returns the kind of probabilities that sum to one."""
         return (Probabilities,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
@@ -312,5 +312,5 @@ class StickBreaking(Expression):
         return Probabilities(left + jnp.concatenate([v.log, none], axis=-1))
 
     def first(self, at: Environment) -> Array:
-        """Raises a TypeError: probabilities are no mean."""
+        """Raises a TypeError: probabilities are not a mean."""
         raise TypeError("probabilities by StickBreaking are no mean of numbers; give them to Categorical")
