@@ -28,7 +28,7 @@ __all__ = ["MADE", "NADE", "ancestral"]
 
 
 def ancestral(model: Model, params: Params, key: RandomKey, n: int) -> Array:
-    r"""Returns draws of a model whose network is autoregressive, `[n, *positions]`.
+    r"""Returns samples of a model with an autoregressive network, `[n, *positions]`.
 
     \[ y_d \sim p(y_d \mid f_d(y_{<d})), \qquad d = 1, \dots, D \]
 
@@ -39,11 +39,11 @@ def ancestral(model: Model, params: Params, key: RandomKey, n: int) -> Array:
             `PerPosition`.
         params: its parameters, for instance a posterior's mean or one of its samples.
         key: a random key.
-        n: how many draws.
+        n: number of samples.
 
     Raises:
-        TypeError: for a likelihood that is no `PerPosition`.
-        ValueError: for fewer than one draw.
+        TypeError: if the likelihood is not a `PerPosition`.
+        ValueError: for fewer than one sample.
 
     Source: Germain, Gregor, Murray & Larochelle (2015), section 2.
 
@@ -68,22 +68,22 @@ def ancestral(model: Model, params: Params, key: RandomKey, n: int) -> Array:
     weights = model.complete(params["network"])
     dtype = jnp.result_type(jax.tree.leaves(weights)[0])
 
-    def one(y: Array, at: tuple[Array, RandomKey]) -> tuple[Array, None]:
-        d, of_position = at
+    def sample_position(y: Array, position_and_key: tuple[Array, RandomKey]) -> tuple[Array, None]:
+        d, of_position = position_and_key
         f, _ = outputs(model.network, weights, {}, y, None, False, None)
         draws: Any = model.likelihood.sample(of_position, params["likelihood"], f).reshape(n, count)
         return jnp.where(jnp.arange(count)[None, :] == d, draws.astype(dtype), y), None
 
     first = jnp.zeros((n, count), dtype)
-    y, _ = jax.lax.scan(one, first, (jnp.arange(count), jax.random.split(key, count)))
+    y, _ = jax.lax.scan(sample_position, first, (jnp.arange(count), jax.random.split(key, count)))
     return y.reshape(n, *positions)
 
 
 def layer_masks(inputs: int, widths: tuple[int, ...], per_input: int) -> list[np.ndarray]:
-    """Returns the masks of all layers, `[in, out]` each; their product connects output d to inputs before d alone."""
+    """Returns the masks of all layers, `[in, out]` each; their product connects output d only to inputs before d."""
     # Input d has the degree d = 1, …, D, and hidden units the degrees 1, …, D − 1 in turn. A hidden unit is connected
-    # to units of the layer below of its degree or less, and an output of degree d to those of less than d. The K
-    # numbers of an output are side by side.
+    # to units below of at most its degree, and an output of degree d to those of less than d. The K
+    # numbers of an output are adjacent.
     #
     # Source: Germain, Gregor, Murray & Larochelle (2015), equations 12 and 13.
     degrees = [np.arange(1, inputs + 1)]
@@ -94,7 +94,7 @@ def layer_masks(inputs: int, widths: tuple[int, ...], per_input: int) -> list[np
 
 
 def init_layers(key: RandomKey, sizes: tuple[int, ...], activation: str, dtype: DTypeLike) -> Params:
-    """Returns kernels and biases of dense layers by their number, as `lamu.networks.MLP` has them."""
+    """Returns kernels and biases of dense layers by number, as in `lamu.networks.MLP`."""
     draw = initial_weights(activation)
     return {
         number: dense_layer(draw, jax.random.fold_in(key, number), below, above, dtype)
@@ -121,14 +121,14 @@ def masked_outputs(
 @record
 @sized
 class MADE(Network):
-    r"""A masked network: output d is a function of \(x_1, \dots, x_{d-1}\) alone.
+    r"""A masked autoregressive network: output d is a function of \(x_1, \dots, x_{d-1}\) only.
 
-    With the data as its inputs and its targets, a model's likelihood is the exact density of a row,
+    With the data as inputs and targets, a model's likelihood is the exact density of a row,
 
     \[ \log p(y) = \sum_d \log p(y_d \mid f_d(y_{<d})) \]
 
-    The outputs are `[batch, D * K]`, the K numbers of one input side by side, as `likelihoods.PerPosition` reads them.
-    The order is that of the inputs. Parameters stand at `layers/i/kernel` and `layers/i/bias`.
+    The outputs are `[batch, D * K]`, with the K numbers of an input adjacent, as `likelihoods.PerPosition` reads them.
+    The order is that of the inputs. Parameters are at `layers/i/kernel` and `layers/i/bias`.
 
     Attributes:
         widths: the widths of the hidden layers.
@@ -136,7 +136,7 @@ class MADE(Network):
 
     Raises:
         ValueError: for no hidden layer, a width that is not a positive integer, an unknown activation, or a number of
-            outputs that is no multiple of the number of inputs.
+            outputs that is not a multiple of the number of inputs.
 
     Source: Germain, Gregor, Murray & Larochelle (2015).
 
@@ -165,7 +165,7 @@ class MADE(Network):
         require_activation(self.activation)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for inputs like `x`, and the empty state."""
+        """Returns initial parameters for inputs like `x`, and the empty state."""
         inputs = math.prod(x.shape[1:])
         require_multiple(outputs, inputs, "MADE")
         return {"layers": init_layers(key, (inputs, *self.widths, outputs), self.activation, floating(x))}, {}
@@ -197,15 +197,15 @@ class NADE(Network):
 
     \[ h_d = \sigma\big(c + \textstyle\sum_{e<d} W_{e} x_e\big), \qquad f_d = b_d + V_d h_d \]
 
-    Each conditional has hidden units of its own, whose sums before the activation grow by one input at a time: a row
+    Each conditional has its own hidden units, whose sums before the activation grow by one input at a time: a row
     costs O(D H). With the data as inputs and targets a model's likelihood is the exact density of a row, as with
-    `MADE`. Parameters stand at `input` W `[D, H]`, `hidden` c `[H]`, `output` V `[D, H, K]` and `bias` b `[D, K]`.
+    `MADE`. Parameters are at `input` W `[D, H]`, `hidden` c `[H]`, `output` V `[D, H, K]` and `bias` b `[D, K]`.
 
     Attributes:
-        width: H, how many hidden units.
+        width: H, the number of hidden units.
 
     Raises:
-        ValueError: for a width that is not a positive integer, or a number of outputs that is no multiple of the
+        ValueError: for a width that is not a positive integer, or a number of outputs that is not a multiple of the
             number of inputs.
 
     Source: Larochelle & Murray (2011), equations 3 and 4.
@@ -225,7 +225,7 @@ class NADE(Network):
     head = "output"
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for inputs like `x`, and the empty state."""
+        """Returns initial parameters for inputs like `x`, and the empty state."""
         inputs, dtype = math.prod(x.shape[1:]), floating(x)
         require_multiple(outputs, inputs, "NADE")
         into, out = jax.random.split(key)
@@ -245,11 +245,11 @@ class NADE(Network):
         """Returns the outputs `[batch, D * K]`, and the state unchanged."""
         flat = x.reshape(x.shape[0], -1).astype(params["hidden"].dtype)
 
-        def one(total: Array, of_input: Any) -> tuple[Array, Array]:
+        def next_output(total: Array, of_input: Any) -> tuple[Array, Array]:
             value, weights, output, bias = of_input
             f = jnp.matmul(jax.nn.sigmoid(total), output) + bias[None, :]
             return total + value[:, None] * weights[None, :], f
 
         first = jnp.broadcast_to(params["hidden"][None, :], (flat.shape[0], self.width))
-        _, outputs = jax.lax.scan(one, first, (flat.T, params["input"], params["output"], params["bias"]))
+        _, outputs = jax.lax.scan(next_output, first, (flat.T, params["input"], params["output"], params["bias"]))
         return jnp.swapaxes(outputs, 0, 1).reshape(flat.shape[0], -1), state

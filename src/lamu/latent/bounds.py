@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Joint(ABC):
-    r"""\(p(y, z)\) of one row as a function of its latents z; the row's y is inside.
+    r"""\(p(y, z)\) of one row as a function of its latents z, for the row's y.
 
     Densities are scalars in nats.
     """
@@ -44,7 +44,7 @@ class Joint(ABC):
 
         Args:
             z: the latents of the row.
-            key: for what is random in an estimate; None where nothing is.
+            key: for random estimates; None for deterministic ones.
         """
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Joint(ABC):
     def divergences(self, belief: Belief) -> Array | None:
         r"""Returns \(KL(q \,\|\, p(z))\) in nats as a vector of independent terms that sum to it.
 
-        None where it has no closed form, and bounds estimate it from their draws; so unless overridden.
+        None if it has no closed form, so that bounds estimate it from samples; this is the default.
 
         Args:
             belief: q(z | y).
@@ -66,7 +66,7 @@ class Joint(ABC):
         del belief
 
     def divergence(self, belief: Belief) -> Array | None:
-        r"""Returns \(KL(q \,\|\, p(z))\) in nats, a scalar; None where `divergences` has none.
+        r"""Returns \(KL(q \,\|\, p(z))\) in nats, a scalar; None if `divergences` returns None.
 
         Args:
             belief: q(z | y).
@@ -77,7 +77,7 @@ class Joint(ABC):
 
 @record
 class RowJoint(Joint):
-    r"""A family as the prior of z and any function as the likelihood.
+    r"""A family as the prior of z with any function as the likelihood.
 
     Attributes:
         prior: p(z), a belief of `lamu.families`.
@@ -104,7 +104,7 @@ class RowJoint(Joint):
         return self.prior.log_prob(z)
 
     def divergences(self, belief: Belief) -> Array | None:
-        """Returns KL terms, one a coordinate for two diagonal Gaussians; None for two different families."""
+        """Returns KL terms, one for each coordinate of two diagonal Gaussians; None for two different families."""
         if not isinstance(belief, ExponentialFamily) or type(belief) is not type(self.prior):
             return None
         if isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
@@ -127,11 +127,11 @@ def gaussian_divergences(q: Gaussian, p: Gaussian) -> Array | None:
 
 
 class Bound(ABC):
-    r"""An estimate of a lower bound on \(\log p(y)\) of one row, from draws of a belief \(q(z \mid y)\).
+    r"""An estimate of a lower bound on \(\log p(y)\) of one row, from samples of a belief \(q(z \mid y)\).
 
-    Its expectation over the key is at most \(\log p(y)\) at weight one. Its gradient, in whatever the joint density
-    and the belief depend on, is the estimator that the class states. The number of rows and
-    the temperature are the objective's business.
+    Its expectation over the key is at most \(\log p(y)\) at weight one. Its gradient, in any parameters of the joint
+    density and the belief, is the estimator that the class states. The objective applies the number of rows and
+    the temperature.
     """
 
     @abstractmethod
@@ -139,24 +139,24 @@ class Bound(ABC):
         r"""Returns the estimate in nats, a scalar.
 
         Args:
-            key: a random key, of this row alone.
+            key: a random key for this row.
             joint: p(y, z) of the row.
             belief: q(z | y), with `sample` and `log_prob`.
             weight: β, which multiplies the divergence (\(\log q - \log p(z)\)); one for a bound.
         """
 
     def weight(self, step: Number) -> Array:
-        """Returns β at a training step; one, unless a warm-up says otherwise.
+        """Returns β at a training step; one by default.
 
         Args:
-            step: how many training steps there have been.
+            step: number of training steps so far.
         """
         del step
         return jnp.ones(())
 
 
 def draw(key: RandomKey, belief: Belief) -> tuple[Params, Array]:
-    """Returns one draw z and log q(z) in nats."""
+    """Returns one sample z and log q(z) in nats."""
     if isinstance(belief, Flowed):
         return belief.draw(key)
     z = belief.sample(key)
@@ -164,14 +164,14 @@ def draw(key: RandomKey, belief: Belief) -> tuple[Params, Array]:
 
 
 def log_weight(key: RandomKey, joint: Joint, belief: Belief, weight: Number) -> Array:
-    r"""Returns \(\log p(y \mid z) + \beta\,(\log p(z) - \log q(z))\) at one draw z of q, in nats."""
+    r"""Returns \(\log p(y \mid z) + \beta\,(\log p(z) - \log q(z))\) at one sample z of q, in nats."""
     of_draw, of_rest = jax.random.split(key)
     z, log_q = draw(of_draw, belief)
     return joint.log_likelihood(z, of_rest) + weight * (joint.log_prior(z) - log_q)
 
 
 def expected_log_likelihood(key: RandomKey, joint: Joint, belief: Belief, samples: int) -> Array:
-    r"""Returns the average of \(\log p(y \mid z)\) over draws of q, in nats."""
+    r"""Returns the average of \(\log p(y \mid z)\) over samples of q, in nats."""
 
     def of_draw(key: RandomKey) -> Array:
         of_draw, of_rest = jax.random.split(key)
@@ -181,8 +181,8 @@ def expected_log_likelihood(key: RandomKey, joint: Joint, belief: Belief, sample
 
 
 def over_samples(key: RandomKey, samples: int, of_key: Callable[[RandomKey], Array]) -> Array:
-    """Returns a function of a key at several independent keys, stacked along a leading axis."""
-    if samples == 1:  # the key itself: one derivation of keys a row less
+    """Evaluates a function at several independent keys, stacked along a leading axis."""
+    if samples == 1:  # the key itself: saves a split for each row
         return jax.tree.map(lambda leaf: leaf[None], of_key(key))
     return jax.vmap(of_key)(jax.random.split(key, samples))
 
@@ -190,18 +190,18 @@ def over_samples(key: RandomKey, samples: int, of_key: Callable[[RandomKey], Arr
 @record
 @sized
 class Importance(Bound):
-    r"""The importance-weighted bound of k draws.
+    r"""The importance-weighted bound with k samples.
 
     \[ \mathcal L_k = E \log \frac1k \sum_{i=1}^k w_i, \qquad w_i = \frac{p(y, z_i)}{q(z_i \mid y)}, \qquad
        \mathcal L_1 \le \mathcal L_2 \le \dots \le \log p(y) \]
 
-    The signal of its gradient in q vanishes against its noise as k grows; `DoublyReparameterised` keeps it.
+    As k grows, the signal-to-noise ratio of its gradient in q vanishes; `DoublyReparameterised` avoids this.
 
     Attributes:
         samples: k.
 
     Raises:
-        ValueError: for fewer than one draw.
+        ValueError: for fewer than one sample.
 
     Source: Burda, Grosse & Salakhutdinov (2016), equation 8 and theorem 1.
 
@@ -230,14 +230,14 @@ def log_mean(log_weights: Array) -> Array:
 @record
 @sized
 class DoublyReparameterised(Bound):
-    r"""The importance-weighted bound of k draws with a gradient in q of lower variance.
+    r"""The importance-weighted bound with k samples and a lower-variance gradient in q.
 
     \[ \nabla_\phi \mathcal L_k = E \sum_{i=1}^k \tilde w_i^2\, \frac{\partial \log w_i}{\partial z_i}\,
        \frac{\partial z_i}{\partial \phi}, \qquad
        \nabla_\theta \mathcal L_k = E \sum_{i=1}^k \tilde w_i\, \nabla_\theta \log p(y, z_i), \qquad
        \tilde w_i = \frac{w_i}{\sum_j w_j} \]
 
-    The value is that of `Importance`. A path through z is weighed twice and one through the model's parameters once:
+    The value is that of `Importance`. A path through z is weighted twice and one through the model's parameters once:
     one backward pass of \(\sum_i \tilde w_i \log w_i\) in which the gradient that reaches \(z_i\) is scaled by
     \(\tilde w_i\).
 
@@ -245,7 +245,7 @@ class DoublyReparameterised(Bound):
         samples: k.
 
     Raises:
-        ValueError: for fewer than one draw.
+        ValueError: for fewer than one sample.
 
     Source: Tucker, Lawson, Gu & Maddison (2019), equation 8.
 
@@ -264,15 +264,15 @@ class DoublyReparameterised(Bound):
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         """Returns the log of the mean weight, with the gradient above."""
-        held = jax.lax.stop_gradient(belief)
+        fixed = jax.lax.stop_gradient(belief)
         of_draws, of_rest = jax.random.split(key)
         draws = over_samples(of_draws, self.samples, belief.sample)
         keys = jax.random.split(of_rest, self.samples)
 
         def log_weight(z: Any, k: RandomKey) -> Array:
-            return joint.log_likelihood(z, k) + weight * (joint.log_prior(z) - held.log_prob(z))
+            return joint.log_likelihood(z, k) + weight * (joint.log_prior(z) - fixed.log_prob(z))
 
-        # The same keys twice, since both are the same weights.
+        # The same keys twice, since both evaluate the same weights.
         shares = jax.nn.softmax(jax.lax.stop_gradient(jax.vmap(log_weight)(draws, jax.random.clone(keys))))
         log_weights = jax.vmap(log_weight)(_scaled_gradient(draws, shares), keys)
         surrogate = jnp.sum(shares * log_weights)
@@ -280,11 +280,11 @@ class DoublyReparameterised(Bound):
 
 
 def _scaled_gradient(draws: Any, shares: Array) -> Any:
-    """Returns the draws themselves, whose gradients are multiplied by their shares."""
+    """Returns the samples unchanged, with their gradients multiplied by their shares."""
 
     def of_leaf(leaf: Array) -> Array:
-        held = jax.lax.stop_gradient(leaf)
-        return held + jnp.reshape(shares, (-1,) + (1,) * (leaf.ndim - 1)) * (leaf - held)
+        fixed = jax.lax.stop_gradient(leaf)
+        return fixed + jnp.reshape(shares, (-1,) + (1,) * (leaf.ndim - 1)) * (leaf - fixed)
 
     return jax.tree.map(of_leaf, draws)
 
@@ -292,19 +292,19 @@ def _scaled_gradient(draws: Any, shares: Array) -> Any:
 @record
 @sized
 class ELBO(Bound):
-    r"""The evidence lower bound, with reparameterised draws.
+    r"""The evidence lower bound, with reparameterised samples.
 
     \[ \mathcal L = E_q[\log p(y \mid z)] - \beta\, KL(q(z \mid y) \,\|\, p(z)) = \log p(y) - KL(q \,\|\, p(z \mid y))
        \quad (\beta = 1) \]
 
-    The divergence is in closed form where both families are known, else the average of \(\log q - \log p\) over the
-    draws.
+    The divergence has a closed form if both families are known, otherwise it is the average of \(\log q - \log p\) over
+    the samples.
 
     Attributes:
-        samples: how many draws of z a row.
+        samples: number of samples of z a row.
 
     Raises:
-        ValueError: for fewer than one draw.
+        ValueError: for fewer than one sample.
 
     Source: Kingma & Welling (2014), equations 3 and 10; Rezende, Mohamed & Wierstra (2014), equation 6.
 
@@ -322,7 +322,7 @@ class ELBO(Bound):
     samples: int = static(default=1)
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
-        """Returns the average log likelihood of the draws, less β times the divergence."""
+        """Returns the average log likelihood of the samples, minus β times the divergence."""
         divergence = joint.divergence(belief)
         if divergence is not None:
             return expected_log_likelihood(key, joint, belief, self.samples) - weight * divergence
@@ -332,20 +332,20 @@ class ELBO(Bound):
 @record
 @sized
 class FreeBits(Bound):
-    r"""The evidence lower bound in which every latent coordinate may tell λ nats for free.
+    r"""The evidence lower bound with λ free nats for every latent coordinate.
 
     \[ \mathcal L_\lambda = E_q[\log p(y \mid z)] - \beta \sum_j \max(\lambda,\, KL_j) \le \mathcal L \]
 
     It keeps coordinates from collapsing to the prior early in training. The paper takes the maximum of the minibatch's
-    average of a group; here it is a row's own, so that the bound of a row does not depend on the others.
+    average over a group; here it is taken for each row, so that the bound of a row does not depend on the others.
 
     Attributes:
-        nats: λ, of each independent term of the divergence.
-        samples: how many draws of z a row.
+        nats: λ, for each independent term of the divergence.
+        samples: number of samples of z a row.
 
     Raises:
-        ValueError: for a negative λ, or fewer than one draw.
-        TypeError: when it is used with a divergence that has no closed form.
+        ValueError: for a negative λ, or fewer than one sample.
+        TypeError: if it is used with a divergence without a closed form.
 
     Source: Kingma, Salimans, Jozefowicz, Chen, Sutskever & Welling (2016), equation 15.
 
@@ -368,7 +368,7 @@ class FreeBits(Bound):
             raise ValueError(f"nats={self.nats!r} cannot be free; give a number from 0, for instance 0.1")
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
-        """Returns the average log likelihood, less β times the divergences of λ and more."""
+        """Returns the average log likelihood, minus β times the divergences, each at least λ."""
         terms = joint.divergences(belief)
         if terms is None:
             raise TypeError(
@@ -382,7 +382,7 @@ class FreeBits(Bound):
 @record
 @sized
 class Renyi(Bound):
-    r"""The variational Rényi bound of order α and k draws.
+    r"""The variational Rényi bound of order α with k samples.
 
     \[ \mathcal L_{\alpha, k} = \frac{1}{1 - \alpha}\, E \log \frac1k \sum_{i=1}^k w_i^{1 - \alpha} \]
 
@@ -394,7 +394,7 @@ class Renyi(Bound):
         samples: k.
 
     Raises:
-        ValueError: for a negative α, whose estimate is no bound, for α = 1, or for fewer than one draw.
+        ValueError: for a negative α, whose estimate is not a bound, for α = 1, or for fewer than one sample.
 
     Source: Li & Turner (2016), equations 10 and 14.
 
@@ -431,14 +431,14 @@ class StickingTheLanding(Bound):
 
     \[ \nabla_\phi \mathcal L = E\Big[ \nabla_z \big( \log p(y, z) - \log q(z \mid y) \big)\, \nabla_\phi z \Big] \]
 
-    The score \(\nabla_\phi \log q\) at fixed z has mean zero; without it the gradient of every single draw is zero
-    where q is the exact posterior. The value is that of `ELBO` with a sampled divergence.
+    The score \(\nabla_\phi \log q\) at fixed z has mean zero; without it the gradient of every single sample is zero
+    if q is the exact posterior. The value is that of `ELBO` with a sampled divergence.
 
     Attributes:
-        samples: how many draws of z a row.
+        samples: number of samples of z a row.
 
     Raises:
-        ValueError: for fewer than one draw.
+        ValueError: for fewer than one sample.
 
     Source: Roeder, Wu & Duvenaud (2017), equation 8.
 
@@ -457,13 +457,13 @@ class StickingTheLanding(Bound):
     samples: int = static(default=1)
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
-        """Returns the average of log p(y | z) + β (log p(z) − log q(z)), q's own parameters held in log q."""
-        held = jax.lax.stop_gradient(belief)
+        """Returns the average of log p(y | z) + β (log p(z) − log q(z)), with q's parameters constant in log q."""
+        fixed = jax.lax.stop_gradient(belief)
 
         def of_draw(k: RandomKey) -> Array:
             of_draw, of_rest = jax.random.split(k)
             z = belief.sample(of_draw)
-            return joint.log_likelihood(z, of_rest) + weight * (joint.log_prior(z) - held.log_prob(z))
+            return joint.log_likelihood(z, of_rest) + weight * (joint.log_prior(z) - fixed.log_prob(z))
 
         return jnp.mean(over_samples(key, self.samples, of_draw))
 
@@ -471,20 +471,20 @@ class StickingTheLanding(Bound):
 @record
 @sized
 class WarmUp(Bound):
-    r"""A bound whose weight β on the divergence rises from zero to one in the first training steps.
+    r"""A bound whose weight β on the divergence rises from zero to one over the first training steps.
 
     \[ \beta_t = \min(1, t / \mathrm{steps}) \]
 
-    Below one it is no bound on \(\log p(y)\); evaluation always takes β = 1. As the bound of an `Amortised` local it
-    goes by the training steps of the algorithm, which a graph counts in its state (`posterior.network_state`).
+    For β below one it is not a bound on \(\log p(y)\); evaluation always uses β = 1. As the bound of an `Amortised`
+    local it follows the algorithm's training steps, which a graph counts in its state (`posterior.network_state`).
 
     Attributes:
         bound: the bound.
-        steps: after how many steps β is one.
+        steps: number of steps until β is one.
 
     Raises:
         ValueError: for fewer than one step.
-        TypeError: for something that is no bound.
+        TypeError: if `bound` is not a bound.
 
     Source: Sønderby, Raiko, Maaløe, Sønderby & Winther (2016), section 2.3.
 

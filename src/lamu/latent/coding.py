@@ -1,4 +1,4 @@
-"""Lossless coding by models with latents."""
+"""Lossless compression with latent-variable models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["BitsBack", "Stack"]
 
 
 def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], Any], int]:
-    """Returns mean and deviation of q(z | y) of a row, the probabilities of symbols at latents, and their number."""
+    """Returns functions for moments of q(z | y) and for symbols' probabilities, and the number of latents."""
     graph = graph_of(posterior)
     statistics = expected_statistics(graph, posterior.belief, 32, jax.random.clone(posterior.key))
     dtype = dtype_of(statistics)
@@ -53,8 +53,8 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
 
     def probabilities(value: np.ndarray) -> np.ndarray:
         f = np.asarray(_outputs(graph, dict(statistics), np.asarray(value, dtype), z.name, y.name), float)
-        two = isinstance(y.factor.likelihood, Bernoulli)
-        return expit(np.concatenate([-f, f], axis=-1)) if two else softmax(f, axis=-1)
+        is_binary = isinstance(y.factor.likelihood, Bernoulli)
+        return expit(np.concatenate([-f, f], axis=-1)) if is_binary else softmax(f, axis=-1)
 
     encoded = lambda row: _encoded(graph, dict(statistics), np.asarray(row, dtype), z.name, y.name)
     return encoded, probabilities, math.prod(shape_of(z))
@@ -75,33 +75,33 @@ def _outputs(graph: Graph, statistics: Statistics, value: Array, latent: str, sy
     """Returns the outputs of the symbols' likelihood at latents."""
     sites: Any = {site.name: site for site in in_dtype(graph.at_values().in_rows, dtype_of(statistics))}
     z = sites[latent]
-    known = z.kind.of(jnp.reshape(value, shape_of(z)))
-    return sites[symbol].factor.entries(Environment({**statistics, latent: known}))[0]
+    values = z.kind.of(jnp.reshape(value, shape_of(z)))
+    return sites[symbol].factor.entries(Environment({**statistics, latent: values}))[0]
 
 
 def _standard(site: Any, at: Environment, dtype: DTypeLike) -> bool:
-    """Whether a latent is N(0, I) before the data: λ = (0, −1/2)."""
+    """Returns whether a latent's prior is N(0, I): λ = (0, −1/2)."""
     if site.kind is not Numbers or not site.factor.conjugate or site.factor.names & set(at.statistics):
         return False
-    found: Any = own_natural(site, Environment({}), dtype)
-    return bool(np.allclose(found.first, 0.0) and np.allclose(found.second, -0.5))
+    natural: Any = own_natural(site, Environment({}), dtype)
+    return bool(np.allclose(natural.first, 0.0) and np.allclose(natural.second, -0.5))
 
 
 _LEAST, _WORD = 1 << 31, 32  # the head is in [2³¹, 2⁶³), and grows and shrinks by words of 32 bits
 
 
 class Stack:
-    r"""A last-in, first-out stack of symbols: range asymmetric numeral systems.
+    r"""A last-in, first-out stack of symbols, coded by range asymmetric numeral systems.
 
     A symbol that owns the numbers \([c, c + f)\) of \(2^r\) is pushed by
 
     \[ s \leftarrow 2^r \lfloor s / f \rfloor + c + (s \bmod f) \]
 
-    and costs \(\log_2 (2^r / f)\) bits, up to 2⁻³¹ of it. Popping is the inverse: it reads the symbol off
-    \(s \bmod 2^r\), which for a random state is a draw from the symbols' distribution.
+    and costs \(\log_2 (2^r / f)\) bits, up to a relative error of 2⁻³¹. Popping is the inverse: it reads the symbol
+    from \(s \bmod 2^r\), which for a random state is a sample from the symbols' distribution.
 
     Attributes:
-        words: the bits below the head, whole numbers below 2³², the last on top.
+        words: the bits below the head, integers below 2³², the last on top.
         head: the top of the stack, a number in [2³¹, 2⁶³).
 
     Source: Duda (2009); Townsend, Bird & Barber (2019), section 2.2.
@@ -121,7 +121,7 @@ class Stack:
 
     @property
     def bits(self) -> float:
-        """How much information is on the stack."""
+        """The amount of information on the stack, in bits."""
         return _WORD * len(self.words) + math.log2(self.head)
 
     def push(self, start: int, frequency: int, precision: int) -> None:
@@ -129,11 +129,11 @@ class Stack:
 
         Args:
             start: the first number that the symbol owns.
-            frequency: how many it owns, at least one.
+            frequency: the number of its numbers, at least one.
             precision: r; all symbols together own 2ʳ numbers.
 
         Raises:
-            ValueError: for a symbol that owns nothing, which cannot be coded.
+            ValueError: for a symbol of frequency zero, which cannot be coded.
         """
         if frequency < 1:
             raise ValueError(
@@ -153,7 +153,7 @@ class Stack:
             interval: the start and frequency of the symbol that owns a number.
 
         Raises:
-            ValueError: where the stack is empty.
+            ValueError: if the stack is empty.
         """
         number = self.head & ((1 << precision) - 1)
         start, frequency = interval(number)
@@ -166,7 +166,7 @@ class Stack:
 
 
 def cumulative(probabilities: np.ndarray, precision: int) -> np.ndarray:
-    """Returns the first number of each symbol and the end, `[..., symbols + 1]`; every symbol owns at least one."""
+    """Returns the first number of each symbol and the end, `[..., symbols + 1]`; every symbol gets at least one."""
     symbols = probabilities.shape[-1]
     if symbols >= 1 << precision:
         raise ValueError(f"{symbols} symbols need more than {precision} bits; raise the precision")
@@ -182,8 +182,8 @@ _PRECISION = 24  # bits of a symbol's interval
 class BitsBack:
     r"""A lossless code of rows of symbols, by a model with latents \(z \sim N(0, I)\).
 
-    To code a row, z is popped from the stack as a draw of q(z | y), y is pushed under p(y | z), and z under p(z). The
-    bits that z took are had back, so that the expected length of a row is the negative evidence lower bound,
+    To code a row, z is popped from the stack as a sample of q(z | y), y is pushed under p(y | z), and z under p(z). The
+    bits that z used are recovered, so that the expected length of a row is the negative evidence lower bound,
 
     \[ E_q[\log q(z \mid y) - \log p(z) - \log p(y \mid z)] \]
 
@@ -191,10 +191,10 @@ class BitsBack:
     argument in coding and decoding: call them row by row, compiled once.
 
     Attributes:
-        belief: a row `[positions]` to mean and standard deviation of q(z | y), `[latents]` each.
-        probabilities: latents `[latents]` to the probabilities of the symbols, `[positions, symbols]`.
-        latents: how many latents a row has.
-        bin_bits: the logarithm to base 2 of the number of bins of a latent.
+        belief: maps a row `[positions]` to mean and standard deviation of q(z | y), `[latents]` each.
+        probabilities: maps latents `[latents]` to the probabilities of the symbols, `[positions, symbols]`.
+        latents: number of latents of a row.
+        bin_bits: the base-2 logarithm of the number of bins of a latent.
 
     Raises:
         ValueError: for fewer than one bit, or more than 16, of a bin.
@@ -215,7 +215,7 @@ class BitsBack:
         >>> code.decode(stack, 2).tolist(), stack.words
         ([[0, 1, 0], [1, 1, 0]], [1, 2, 3, 4, 5, 6, 7, 8])
 
-        Of a posterior (`BitsBack.of`):
+        From a posterior (`BitsBack.of`):
 
         >>> import jax.numpy as jnp, lamu
         >>> graph = lamu.latent.models.VAE(2, 5)
@@ -237,12 +237,12 @@ class BitsBack:
 
     @classmethod
     def of(cls, posterior: Any, bin_bits: int = 12) -> BitsBack:
-        """Returns the code of the rows of a graph with one encoder, θ at the belief's mean.
+        """Returns the code of the rows of a graph with one encoder, with θ at the belief's mean.
 
         Args:
             posterior: of a `lamu.Graph` with one latent, of a standard normal prior and an `Amortised` local with a
                 `MeanField()` belief, and one variable of a `Bernoulli()` or `Categorical(K)` likelihood.
-            bin_bits: as the attribute.
+            bin_bits: as for the attribute.
 
         Raises:
             TypeError: for another model.
@@ -250,14 +250,14 @@ class BitsBack:
         return cls(*functions_of(posterior), bin_bits=bin_bits)
 
     def encode(self, stack: Stack, rows: np.ndarray) -> None:
-        """Pushes rows, the last on top.
+        """Pushes rows, with the last on top.
 
         Args:
-            stack: it holds words already, from which the first latents are popped: random ones, or an earlier message.
-            rows: symbols from zero, whole numbers `[N, positions]`.
+            stack: a stack with words, from which the first latents are popped: random ones, or an earlier message.
+            rows: symbols from zero, integers `[N, positions]`.
 
         Raises:
-            ValueError: for a symbol that the model does not have, or a stack with too few words.
+            ValueError: for a symbol that is not in the model, or a stack with too few words.
         """
         for row in rows:
             edges = self._edges(row)
@@ -273,8 +273,8 @@ class BitsBack:
         """Pops the n rows on top, in the order in which they were pushed, `[n, positions]`.
 
         Args:
-            stack: a message; what was on it before the rows is left.
-            n: how many rows.
+            stack: a message; its content below the rows remains.
+            n: number of rows.
         """
         rows: list[np.ndarray] = []
         for _ in range(n):
@@ -292,7 +292,7 @@ class BitsBack:
         return cumulative(np.diff(ndtr((ends - mean) / scale), axis=-1), _PRECISION)
 
     def _tables(self, bins: list[int]) -> np.ndarray:
-        """Returns the cumulative table of the symbols at every position, the latents at the middles of their bins."""
+        """Returns the symbols' cumulative table at every position, with the latents at the middles of their bins."""
         z = ndtri((np.asarray(bins) + 0.5) / (1 << self.bin_bits))
         return cumulative(np.asarray(self.probabilities(z)), _PRECISION)
 
@@ -308,7 +308,7 @@ def _push(stack: Stack, table: np.ndarray, symbol: int) -> None:
 
 
 def _pop(stack: Stack, table: np.ndarray) -> int:
-    """Returns the symbol on top."""
+    """Pops and returns the symbol on top."""
 
     def interval(number: int) -> tuple[int, int]:
         symbol = int(np.searchsorted(table, number, side="right")) - 1

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "Columns", "kind_of"]
 
 KINDS = ("number", "positive", "count", "bit", "category")
-_NAMES = {"number": "numbers", "positive": "numbers", "count": "counts", "bit": "bits"}  # of the variable of a kind
+_NAMES = {"number": "numbers", "positive": "numbers", "count": "counts", "bit": "bits"}  # the variables' names by kind
 _RESERVED = ("numbers", "counts", "bits", "z", "decode", "local", "likelihood", "weight", "mask")
-# As where `lamu fit` chooses a likelihood: large counts that are not skewed are nearly Gaussian. Positive numbers whose
-# skewness is above one, and smaller in their logarithms, are taken in these.
+# As in `lamu fit`'s choice of a likelihood: large counts that are not skewed are nearly Gaussian. Positive numbers
+# with a skewness above one, and a smaller one of their logarithms, use these.
 _LARGE, _SKEWED, _LONG_TAILED = 5, 0.5, 1.0
 
 
@@ -51,7 +51,7 @@ def _skewness(values: np.ndarray) -> float:
 
 @record
 class Columns:
-    r"""The columns of a table of mixed kinds, each with the likelihood that suits its values.
+    r"""The columns of a table of mixed kinds, each with a suitable likelihood.
 
     | kind | values | likelihood |
     |---|---|---|
@@ -62,18 +62,18 @@ class Columns:
     | `"category"` | words | `Categorical(K)`, about the frequencies |
 
     `models.TableVAE(columns, latents)` is a variational autoencoder of such rows. An empty cell is a missing entry: it
-    has no part in the likelihood, and the encoder is told of it. So has a category that the first table did not have.
+    does not enter the likelihood, and the encoder reads which cells are empty. New categories are treated alike.
 
     Attributes:
-        encoding: how the cells are read.
-        kinds: of each column.
-        centres: what is subtracted: the mean of numbers, the mean of the logarithms of positive ones; of counts the
+        encoding: the encoding of the cells.
+        kinds: the kind of each column.
+        centres: the subtracted values: the mean of numbers, the mean of the logarithms of positive ones; for counts the
             mean itself.
-        scales: what numbers are divided by; one for all others.
-        frequencies: of the levels of each category; empty for others.
+        scales: the divisors of numbers; one for other kinds.
+        frequencies: the frequencies of each category's levels; empty for other kinds.
 
     Raises:
-        ValueError: for a kind that is not known, or not one of each for every column.
+        ValueError: for an unknown kind, or numbers of entries other than that of the columns.
 
     Source: Nazábal, Olmos, Ghahramani & Valera (2020), "Handling incomplete heterogeneous data using VAEs", section 3.
 
@@ -107,11 +107,11 @@ class Columns:
 
     @classmethod
     def of(cls, data: Data, kinds: Mapping[str, str] | None = None) -> Columns:
-        """Returns the columns of a table, of which the values tell the kinds.
+        """Returns the columns of a table, with kinds inferred from the values.
 
         Args:
             data: a frame of pandas or polars, or a file, as `lamu.data.Table` is read from.
-            kinds: of some columns by name, where the values do not tell.
+            kinds: kinds of some columns by name, to override the inferred ones.
 
         Raises:
             DataError: for a table that cannot be read, or a column with one value or none.
@@ -121,39 +121,39 @@ class Columns:
 
     @classmethod
     def learned(cls, features: Features, encoding: Encoding, kinds: Mapping[str, str] | None = None) -> Columns:
-        """Returns the columns of some rows that were read.
+        """Returns the columns of rows that were read.
 
         Args:
-            features: what `lamu.data.table.read_columns` read.
-            encoding: how.
+            features: the features from `lamu.data.table.read_columns`.
+            encoding: their encoding.
             kinds: as for `of`.
         """
-        given = dict(kinds or {})
-        unknown = [name for name in given if name not in features.columns]
+        kinds_by_name = dict(kinds or {})
+        unknown = [name for name in kinds_by_name if name not in features.columns]
         if unknown:
             raise DataError(f"there is no column {unknown[0]!r}; the columns are {listed(features.columns)}")
-        told, centres, scales, frequencies = [], [], [], []
+        kinds_found, centres, scales, frequencies = [], [], [], []
         for name, column, levels in zip(features.columns, features.values.T, features.levels, strict=True):
             present = column[~np.isnan(column)]
             constant = not len(present) or (present == present[0]).all()
-            if constant and not (len(present) and given.get(name) == "count"):  # a rare word is a count
+            if constant and not (len(present) and kinds_by_name.get(name) == "count"):  # a rare word is a count
                 what = "one value" if len(present) else "no value"
                 raise DataError(f"the column {name!r} has {what} in the rows to learn from; leave it out")
-            kind = given.get(name) or kind_of(column, levels)
+            kind = kinds_by_name.get(name) or kind_of(column, levels)
             _require_kind(name, kind, present, levels)
             present = np.log(present) if kind == "positive" else present
             number = kind in ("number", "positive")
-            told.append(kind)
+            kinds_found.append(kind)
             centre = float(present.mean()) if number or kind == "count" else 0.0
             centres.append(max(centre, 1.0 / len(present)) if kind == "count" else centre)
             scales.append(float(present.std()) if number else 1.0)
             counts = np.bincount(present.astype(int), minlength=len(levels)) + 1.0 if levels else np.zeros(0)
             frequencies.append(tuple((counts / counts.sum()).tolist()) if levels else ())
-        return cls(encoding, tuple(told), tuple(centres), tuple(scales), tuple(frequencies))
+        return cls(encoding, tuple(kinds_found), tuple(centres), tuple(scales), tuple(frequencies))
 
     @property
     def variables(self) -> dict[str, tuple[int, ...]]:
-        """The variables of a row by name, each with the columns that it is made of, by their positions."""
+        """The variables of a row by name, each with the positions of its columns."""
         groups: dict[str, tuple[int, ...]] = {}
         for position, (column, kind) in enumerate(zip(self.encoding.columns, self.kinds, strict=True)):
             name = _NAMES.get(kind, column)
@@ -163,7 +163,7 @@ class Columns:
         return groups
 
     def likelihood(self, name: str) -> tuple[Likelihood, np.ndarray]:
-        """Returns the likelihood of a variable's entries, and what is added to the outputs of the decoder.
+        """Returns the likelihood of a variable's entries, and an offset for the outputs of the decoder.
 
         Args:
             name: one of `variables`.
@@ -186,13 +186,13 @@ class Columns:
         return self.rows_of(match_columns(data, self.encoding)[0])
 
     def rows_of(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns what `rows` does, of values that were read, `[rows, columns]`.
+        """Returns `rows` for values that were read, `[rows, columns]`.
 
         Args:
-            values: NaN where one is missing.
+            values: NaN where missing.
 
         Raises:
-            DataError: for a value that the column cannot have, such as a negative count.
+            DataError: for a value outside the column's support, such as a negative count.
         """
         for name, kind, column in zip(self.encoding.columns, self.kinds, values.T, strict=True):
             _require_kind(name, kind, column[~np.isnan(column)], ())
@@ -208,10 +208,10 @@ class Columns:
         return parts
 
     def values(self, rows: Mapping[str, Rows]) -> np.ndarray:
-        """Returns values in the units of the table, `[..., rows, columns]`, of the arrays of `variables`.
+        """Returns values in the units of the table, `[..., rows, columns]`, from the arrays of `variables`.
 
         Args:
-            rows: arrays by name, with any leading axes; of a category its position among the levels.
+            rows: arrays by name, with any leading axes; for a category its position among the levels.
         """
         columns: dict[int, np.ndarray] = {}
         for name, positions in self.variables.items():
@@ -225,10 +225,10 @@ class Columns:
         return np.stack([columns[position] for position in range(len(columns))], axis=-1)
 
     def log_unit(self, values: np.ndarray) -> np.ndarray:
-        r"""Returns by how much \(\log p\) of each row's variables exceeds that of its values, `[rows]` in nats.
+        r"""Returns the difference of \(\log p\) of each row's variables from that of its values, `[rows]` in nats.
 
         Args:
-            values: `[rows, columns]`, NaN where one is missing.
+            values: `[rows, columns]`, NaN where missing.
         """
         unit = np.where(np.isnan(values), 0.0, np.log(self.scales))
         positive = np.array([kind == "positive" for kind in self.kinds])
@@ -239,7 +239,7 @@ class Columns:
         r"""Returns \(\log p\) of each row of a table in its own units, `[rows]` in nats.
 
         Args:
-            posterior: of a graph of these variables, such as `models.TableVAE`.
+            posterior: posterior of a graph of these variables, such as `models.TableVAE`.
             data: a table with these columns.
             samples: as for `Posterior.log_prob`.
         """
@@ -247,42 +247,42 @@ class Columns:
         return np.asarray(posterior.log_prob(self.rows_of(values), samples), float) - self.log_unit(values)
 
     def drawn(self, posterior: Any, values: np.ndarray, key: RandomKey, draws: int = 100) -> np.ndarray:
-        """Returns draws of rows whose missing entries are filled in, `[draws, rows, columns]` in the table's units.
+        """Returns samples of rows with missing entries filled in, `[draws, rows, columns]` in the table's units.
 
         Args:
-            posterior: of a graph of these variables.
-            values: `[rows, columns]`, NaN where one is missing.
+            posterior: posterior of a graph of these variables.
+            values: `[rows, columns]`, NaN where missing.
             key: a random key.
-            draws: how many.
+            draws: number of samples.
         """
         holes = np.isnan(values)
         if not holes.any():
             return np.broadcast_to(values, (draws, *values.shape))
         rows = self.rows_of(values)
-        drawn = posterior.predict(rows, samples=draws).sample(key, draws)
-        drawn = drawn if isinstance(drawn, Mapping) else {next(iter(rows)): drawn}
-        return np.where(holes, self.values(drawn), values)
+        samples = posterior.predict(rows, samples=draws).sample(key, draws)
+        samples = samples if isinstance(samples, Mapping) else {next(iter(rows)): samples}
+        return np.where(holes, self.values(samples), values)
 
     def imputed(self, posterior: Any, data: Data, key: RandomKey, draws: int = 100) -> pd.DataFrame:
-        """Returns a table with its holes filled in, and of columns with holes the ends of intervals of 90 %.
+        """Returns a table with missing entries filled in, and 90 % intervals for columns that had some.
 
-        Numbers are filled by their means, counts by their medians, categories by the most probable one, behind which
-        stands how probable it is.
+        Numbers are filled by their means, counts by their medians, categories by the most probable one, followed by its
+        probability.
 
         Args:
-            posterior: of a graph of these variables, such as `models.TableVAE`.
+            posterior: posterior of a graph of these variables, such as `models.TableVAE`.
             data: a table with these columns.
             key: a random key.
-            draws: how many draws the means, the medians and the intervals are of.
+            draws: number of samples for the means, the medians and the intervals.
         """
         values, _ = match_columns(data, self.encoding)
         return self.filled(values, self.drawn(posterior, values, key, draws))
 
     def filled(self, values: np.ndarray, drawn: np.ndarray) -> pd.DataFrame:
-        """Returns what `imputed` does, of draws.
+        """Returns `imputed` for given samples.
 
         Args:
-            values: `[rows, columns]`, NaN where one is missing.
+            values: `[rows, columns]`, NaN where missing.
             drawn: `[draws, rows, columns]`.
         """
         import pandas as pd
@@ -315,13 +315,13 @@ class Columns:
 
 
 def _require_kind(name: str, kind: str, present: np.ndarray, levels: tuple[str, ...]) -> None:
-    """Raises a DataError for a column that cannot be of a kind."""
+    """Raises a DataError for a column with values outside a kind's support."""
     if levels and kind != "category":
         raise DataError(f"the column {name!r} holds words such as {levels[0]!r}, which are no {kind}; leave it out")
-    whole = present == np.floor(present)
+    is_integer = present == np.floor(present)
     wrong = {
         "positive": present <= 0,
-        "count": ~((present >= 0) & whole),
+        "count": ~((present >= 0) & is_integer),
         "bit": ~np.isin(present, (0.0, 1.0)),
     }.get(kind, np.zeros(len(present), bool))
     if wrong.any():

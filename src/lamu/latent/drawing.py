@@ -1,4 +1,4 @@
-"""Images drawn step by step: a decoder that remembers, and how it looks at an image and writes on it."""
+"""Images drawn step by step: a recurrent decoder, and how it reads an image and writes on it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Attention", "Drawing", "Glimpse", "Whole"]
 
 
 class Glimpse:
-    """A way to read an image of P pixels and to write on it; where, is told by numbers called controls.
+    """A way to read an image of P pixels and to write on it; numbers called controls say where.
 
-    The base class reads all of it.
+    The base class reads the whole image.
 
     Attributes:
-        controls: how many numbers say where.
+        controls: number of controls.
 
     Examples:
         >>> from lamu.latent import Glimpse
@@ -32,7 +32,7 @@ class Glimpse:
     controls: int = 0
 
     def size(self, pixels: int) -> int:
-        """Returns how many numbers are read of an image, and written.
+        """Returns how many numbers are read from an image, and written.
 
         Args:
             pixels: P.
@@ -40,7 +40,7 @@ class Glimpse:
         return pixels
 
     def read(self, controls: Array, image: Array) -> Array:
-        """Returns what is seen of an image, `[size]`.
+        """Returns the reading of an image, `[size]`.
 
         Args:
             controls: where, `[controls]`.
@@ -60,7 +60,7 @@ class Glimpse:
 
 @record
 class Whole(Glimpse):
-    """All of an image at every step.
+    """Reads and writes the whole image at every step.
 
     Source: Gregor, Danihelka, Graves, Rezende & Wierstra (2015), section 3.1.
 
@@ -75,7 +75,7 @@ class Whole(Glimpse):
 @record
 @sized
 class Attention(Glimpse):
-    r"""A patch of N × N Gaussian filters, whose centre, stride, width and intensity the controls give.
+    r"""A patch of N × N Gaussian filters, with centre, stride, width and intensity from the controls.
 
     \[ g_X = \tfrac{A + 1}2 (\tilde g_X + 1), \quad g_Y = \tfrac{B + 1}2 (\tilde g_Y + 1), \quad
        \delta = \tfrac{\max(A, B) - 1}{N - 1}\, \tilde\delta, \qquad
@@ -119,7 +119,7 @@ class Attention(Glimpse):
         """Returns N².
 
         Raises:
-            ValueError: for images of another number of pixels.
+            ValueError: for images with another number of pixels.
         """
         if math.prod(self.shape) != pixels:
             raise ValueError(f"images have {pixels} pixels, and shape={self.shape!r} has {math.prod(self.shape)}")
@@ -161,16 +161,16 @@ class Drawing(Network):
 
     \[ h_t = \mathrm{LSTM}(h_{t-1}, z_t), \qquad c_t = c_{t-1} + \mathrm{write}(W h_t + b), \qquad f = c_T \]
 
-    Inputs are `[batch, T, latents]`. What h says of where to write comes last in \(W h_t + b\), after what is written
-    and before where to read, which the local `Recurrent` asks for.
+    Inputs are `[batch, T, latents]`. The controls for writing are last in \(W h_t + b\), after the written numbers
+    and before the controls for reading, which the local `Recurrent` uses.
 
     Attributes:
         hidden: the width of h.
         write: `Whole()` or `Attention(filters, shape)`.
-        read: how the local of the same model looks at images, whose controls are a part of h's outputs.
+        read: how the local of the same model reads images; its controls are part of h's outputs.
 
     Raises:
-        ValueError: for a width that is no positive number.
+        ValueError: for a width that is not a positive number.
 
     Source: Gregor, Danihelka, Graves, Rezende & Wierstra (2015), equations 7 and 8.
 
@@ -190,10 +190,10 @@ class Drawing(Network):
     read: Glimpse = _WHOLE
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh weights of the cell and of its outputs, and the first canvas.
+        """Returns initial weights of the cell and of its outputs, and the first canvas.
 
         Raises:
-            ValueError: for inputs that are no sequence of latents.
+            ValueError: for inputs that are not a sequence of latents.
         """
         if x.ndim != 3:
             raise ValueError(f"a Drawing reads latents [T, latents] of a row, and was given {x.shape[1:]}")
@@ -208,7 +208,7 @@ class Drawing(Network):
         return jax.vmap(lambda z: self.canvases(params, z, params["canvas"].size)[-1])(x), state
 
     def first(self, params: Params) -> tuple[State, Array]:
-        """Returns what is remembered before the first step, and the first canvas.
+        """Returns the memory before the first step, and the first canvas.
 
         Args:
             params: the weights.
@@ -221,7 +221,7 @@ class Drawing(Network):
 
         Args:
             params: the weights.
-            memory: what is remembered.
+            memory: the cell's state.
             canvas: `[P]`.
             z: the step's latents.
         """
@@ -231,11 +231,11 @@ class Drawing(Network):
         return memory, canvas + self.write.write(outputs[size : size + self.write.controls], outputs[:size])
 
     def where_to_read(self, params: Params, memory: State) -> Array:
-        """Returns the controls of reading, which h gives.
+        """Returns the controls for reading, from h.
 
         Args:
             params: the weights.
-            memory: what is remembered.
+            memory: the cell's state.
         """
         outputs = _outputs(params, memory)
         return outputs[outputs.size - self.read.controls :]
@@ -258,7 +258,7 @@ class Drawing(Network):
 
 
 def advanced(cell: LSTM, params: Params, memory: State, x: Array) -> State:
-    """Returns what a cell remembers after one input of one row."""
+    """Returns a cell's state after one input of one row."""
     weights = params["cells"][0]
     return cell.step(weights, memory, x @ weights["input"]["kernel"] + weights["input"]["bias"])[0]
 

@@ -1,4 +1,4 @@
-"""One network for every step of a series."""
+"""A network applied to every step of a series."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lamu.typing import Array, Params, RandomKey, State
 __all__ = ["EachStep", "soft_clipped"]
 
 
-_LIMIT = 15.0  # exp(-15) is 3e-7: a float32 mean of one hardly sees a smaller deviation
+_LIMIT = 15.0  # exp(-15) is 3e-7, below the float32 resolution of a mean of one
 
 
 def soft_clipped(log_scale: Array) -> Array:
-    r"""Returns log s of a network's output o: o itself where \(|o| \le 15\), and beyond that a logarithm of it."""
+    r"""Returns log s of a network's output o: o itself where \(|o| \le 15\), and a logarithm of it beyond."""
     # \[ \log s = \mathrm{sign}(o)\,\big(15 + \log(1 + |o| - 15)\big), \qquad |o| > 15 \]
     #
-    # One step of a large rate moves all weights of a layer together, and so an output by tens; \(s^{-2}\) of \(o =
+    # One step at a large rate moves all weights of a layer together, and so an output by tens; \(s^{-2}\) of \(o =
     # -45\) is infinite in float32. Value and slope are continuous, and the slope is positive everywhere, so that a
     # gradient brings the output back.
     beyond = jnp.log1p(jnp.maximum(jnp.abs(log_scale) - _LIMIT, 0))
@@ -30,7 +30,7 @@ def soft_clipped(log_scale: Array) -> Array:
 
 @record
 class EachStep(Network):
-    r"""\(f(x_1), \dots, f(x_T)\) side by side: the emission of a state-space model, or its recognition network.
+    r"""Concatenates \(f(x_1), \dots, f(x_T)\): the emission of a state-space model, or its recognition network.
 
     Inputs are `[batch, T, ...]`, and outputs `[batch, T * k]` with k outputs a step.
 
@@ -38,7 +38,7 @@ class EachStep(Network):
         network: f.
 
     Raises:
-        ValueError: for a number of outputs that T steps cannot share, or a network with a state.
+        ValueError: for a number of outputs that is not a multiple of T, or a network with a state.
 
     Examples:
         >>> import jax, jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Flows: invertible maps of latents with known determinants."""
+"""Normalising flows: invertible maps of latents with known determinants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Coupling", "Flow", "Flowed", "InverseAutoregressive", "Planar", "Rad
 
 
 class Flow:
-    r"""An invertible map of a vector, \(z' = g(z; h)\), that may depend on a context h, for instance an encoder's.
+    r"""An invertible map of a vector, \(z' = g(z; h)\), optionally with a context h, for instance from an encoder.
 
     \[ \log q(z') = \log q(z) - \log \Big| \det \frac{\partial g}{\partial z} \Big| \]
 
@@ -43,13 +43,13 @@ class Flow:
     """
 
     def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
-        """Returns fresh parameters, at which the map is near the identity.
+        """Returns initial parameters, at which the map is near the identity.
 
         Args:
             key: a random key.
             size: D.
             context: C.
-            dtype: of the parameters.
+            dtype: dtype of the parameters.
         """
         return {}
 
@@ -75,19 +75,19 @@ class Flow:
 
 
 def init_flows(flows: tuple[Flow, ...], key: RandomKey, size: int, context: int, dtype: DTypeLike) -> dict[int, Params]:
-    """Returns fresh parameters of every flow by its number."""
+    """Returns initial parameters of every flow by its number."""
     return {n: flow.init(jax.random.fold_in(key, n), size, context, dtype) for n, flow in enumerate(flows)}
 
 
 @record
 @sized
 class Coupling(Flow):
-    r"""A flow that shifts and scales one half of the coordinates by a network of the other half.
+    r"""Affine coupling: shifts and scales one half of the coordinates by a network of the other half.
 
     \[ g(z)_A = z_A, \qquad g(z)_B = z_B \odot e^{s(z_A, h)} + t(z_A, h), \qquad \log |\det| = \sum_j s_j \]
 
-    with s within (−2, 2) by a hyperbolic tangent. The order of the coordinates is turned round before, so that a stack
-    of such flows moves all of them. Both directions take one pass.
+    with s within (−2, 2) by a hyperbolic tangent. The order of the coordinates is reversed first, so that a stack
+    of such flows changes all of them. Both directions take one pass.
 
     Attributes:
         widths: the widths of the network's hidden layers.
@@ -113,12 +113,12 @@ class Coupling(Flow):
         object.__setattr__(self, "widths", tuple(self.widths))
 
     def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
-        """Returns a network whose last kernel is small."""
+        """Returns a network with a small last kernel."""
         if size < 2:
             raise ValueError(f"a coupling of {size} coordinate has no halves; use Planar() or InverseAutoregressive()")
-        kept = size // 2
+        conditioning = size // 2
         network = MLP(self.widths, "tanh")
-        params, _ = network.init(key, jnp.zeros((1, kept + context), dtype), 2 * (size - kept))
+        params, _ = network.init(key, jnp.zeros((1, conditioning + context), dtype), 2 * (size - conditioning))
         last = params["layers"][len(self.widths)]
         params["layers"][len(self.widths)] = {"kernel": 0.1 * last["kernel"], "bias": last["bias"]}
         return params
@@ -144,11 +144,11 @@ class Coupling(Flow):
 
 @record
 class Flowed:
-    r"""The distribution of \(z_K = g_K \circ \dots \circ g_1(z_0)\) with \(z_0\) of a known belief.
+    r"""The distribution of \(z_K = g_K \circ \dots \circ g_1(z_0)\) with \(z_0\) from a known belief.
 
     \[ \log q(z_K) = \log q_0(z_0) - \sum_k \log \Big| \det \frac{\partial g_k}{\partial z_{k-1}} \Big| \]
 
-    `draw` has the density of a draw on the way. `log_prob` of any other point inverts the flows.
+    `draw` computes a sample with its density. `log_prob` of any other point inverts the flows.
 
     Attributes:
         base: q₀, a belief about a vector, `[D]`.
@@ -176,7 +176,7 @@ class Flowed:
     kind = "flow"
 
     def draw(self, key: RandomKey) -> tuple[Array, Array]:
-        """Returns a draw and its log density in nats."""
+        """Returns a sample and its log density in nats."""
         z = self.base.sample(key)
         log_q = self.base.log_prob(z)
         for flow, params in zip(self.flows, self.params, strict=True):
@@ -185,7 +185,7 @@ class Flowed:
         return z, log_q
 
     def sample(self, key: RandomKey) -> Array:
-        """Returns a draw, differentiable in all parameters."""
+        """Returns a sample, differentiable in all parameters."""
         return self.draw(key)[0]
 
     def log_prob(self, theta: Array) -> Array:
@@ -198,25 +198,25 @@ class Flowed:
 
 
 def init_conditioned(key: RandomKey, context: int, numbers: int, dtype: DTypeLike) -> Params:
-    """Returns a kernel, zero at first, and a bias of small random numbers."""
+    """Returns a kernel, initially zero, and a bias of small random numbers."""
     bias = 0.1 * jax.random.normal(key, (numbers,), dtype)
     return {"kernel": jnp.zeros((context, numbers), dtype), "bias": bias}
 
 
 def conditioned(params: Params, context: Array) -> Array:
-    """Returns the numbers at a context."""
+    """Returns the parameters' values at a context."""
     return jnp.matmul(context.astype(params["kernel"].dtype), params["kernel"]) + params["bias"]
 
 
 @record
 @sized
 class InverseAutoregressive(Flow):
-    r"""A flow whose every coordinate is gated by a masked network of those before it.
+    r"""Inverse autoregressive flow: every coordinate is gated by a masked network of the previous ones.
 
     \[ g(z)_d = \sigma_d z_d + (1 - \sigma_d)\, m_d, \qquad \sigma_d = \mathrm{sigmoid}(s_d), \qquad
        (m_d, s_d) = f_d(z_{<d}, h), \qquad \log |\det| = \sum_d \log \sigma_d \]
 
-    The order of the coordinates is turned round before, so that a stack of such flows mixes them. The inverse takes D
+    The order of the coordinates is reversed first, so that a stack of such flows mixes them. The inverse takes D
     passes.
 
     Attributes:
@@ -245,7 +245,7 @@ class InverseAutoregressive(Flow):
             raise ValueError("InverseAutoregressive(()) has no hidden layer; give at least one width, for instance 64")
 
     def init(self, key: RandomKey, size: int, context: int, dtype: DTypeLike) -> Params:
-        """Returns a masked network whose gates are open: σ = sigmoid(2)."""
+        """Returns a masked network with open gates: σ = sigmoid(2)."""
         weights, of_context = jax.random.split(key)
         layers = init_layers(weights, (size, *self.widths, 2 * size), "tanh", dtype)
         last = layers[len(self.widths)]
@@ -263,12 +263,12 @@ class InverseAutoregressive(Flow):
     def inverse(self, params: Params, image: Array, context: Array) -> Array:
         """Returns z, one coordinate after the other."""
 
-        def one(d: Any, z: Array) -> Array:
+        def invert_coordinate(d: Any, z: Array) -> Array:
             mean, gate = self._conditionals(params, z, context)
             share = jax.nn.sigmoid(gate)
             return z.at[d].set((image[d] - (1 - share[d]) * mean[d]) / share[d])
 
-        return jnp.flip(jax.lax.fori_loop(0, image.size, one, jnp.zeros_like(image)))
+        return jnp.flip(jax.lax.fori_loop(0, image.size, invert_coordinate, jnp.zeros_like(image)))
 
     def _conditionals(self, params: Params, z: Array, context: Array) -> tuple[Array, Array]:
         """Returns m and s."""
@@ -280,7 +280,7 @@ class InverseAutoregressive(Flow):
 
 @record
 class Planar(Flow):
-    r"""A flow that bends space along one direction.
+    r"""Planar flow: bends space along one direction.
 
     \[ g(z) = z + \hat u \tanh(w^\top z + b), \qquad
        \log |\det| = \log\big| 1 + (1 - \tanh^2(w^\top z + b))\, w^\top \hat u \big|, \qquad
@@ -316,7 +316,7 @@ class Planar(Flow):
         target, slope = jnp.dot(w, image), jnp.dot(w, u)
         ends = (target - jnp.abs(slope) - 1e-3, target + jnp.abs(slope) + 1e-3)
         root = jax.lax.stop_gradient(bisect(lambda a: a + slope * jnp.tanh(a + b) < target, ends, steps=64))
-        # A Newton step from the root, which leaves it where it is and gives it the gradient of an implicit function.
+        # A Newton step from the root, which does not move it and gives it the gradient of an implicit function.
         bend = jnp.tanh(root + b)
         a = root - (root + slope * bend - target) / jax.lax.stop_gradient(1 + slope * (1 - bend**2))
         return image - u * jnp.tanh(a + b)
@@ -327,13 +327,13 @@ def _planar_numbers(params: Params, context: Array) -> tuple[Array, Array, Array
     numbers = conditioned(params, context)
     size = numbers.size // 2
     w, u, b = numbers[:size], numbers[size : 2 * size], numbers[-1]
-    along = jnp.dot(w, u)
-    return w, u + (jax.nn.softplus(along) - 1 - along) * w / jnp.dot(w, w), b
+    product = jnp.dot(w, u)
+    return w, u + (jax.nn.softplus(product) - 1 - product) * w / jnp.dot(w, w), b
 
 
 @record
 class Radial(Flow):
-    r"""A flow that contracts or expands space around one point.
+    r"""Radial flow: contracts or expands space around one point.
 
     \[ g(z) = z + \beta h\, (z - z_0), \qquad h = \frac{1}{\alpha + r}, \qquad r = \lVert z - z_0 \rVert \]
     \[ \log |\det| = (D - 1) \log(1 + \beta h) + \log\big(1 + \beta h - \beta h^2 r\big) \]

@@ -1,4 +1,4 @@
-"""Rows drawn from a model with latents, and missing entries drawn from rows that lack them."""
+"""Generation of rows from a latent-variable model, and imputation of missing entries."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def analogies(posterior: Any, rows: Any, key: RandomKey, category: str = "c") ->
 
     \[ z(y_i) = E_q[z \mid y_i] \]
 
-    Latents below the category take their belief's mean at the class of the row, and those between category and data
-    their prior's mean at class k: of `StackedSemiSupervised` the style is \(z_2\). θ is at the belief's mean.
+    Latents below the category are at their belief's mean for the row's class, and those between category and data
+    at their prior's mean for class k: in `StackedSemiSupervised` the style is \(z_2\). θ is at the belief's mean.
 
     Args:
-        posterior: of a `lamu.Graph` with a category in its rows, such as `latent.models.SemiSupervised`.
-        rows: data, arrays by name, with the category where it is known.
-        key: for locals that draw.
-        category: its name.
+        posterior: posterior of a `lamu.Graph` with a category in its rows, such as `latent.models.SemiSupervised`.
+        rows: data, arrays by name, with the category if known.
+        key: for locals that sample.
+        category: name of the category.
 
     Returns:
-        By the name of what is observed beside the category, `[N, K, ...]`.
+        Means by the names of the other observed variables, `[N, K, ...]`.
 
     Raises:
-        TypeError: for a model that is no graph.
-        ValueError: for a name that is no category of a row.
+        TypeError: for a model that is not a graph.
+        ValueError: for a name that is not a category of a row.
 
     Source: Kingma, Rezende, Mohamed & Welling (2014), figure 1.
 
@@ -80,41 +80,41 @@ def _analogies(
     count = shape_of(next(site for site in sites if site.name == category))[-1]
     natural = graph.row_latents(statistics, data, key=key, first=first)
 
-    def one(own: Any, natural: Any, value: Array) -> dict[str, Array]:
+    def means(own: Any, natural: Any, value: Array) -> dict[str, Array]:
         row = Row.of(sites, graph.columns, {n: part for n, part in own.items() if n != category}, 1.0, dtype_of(at))
         row = row.given(category, value)
         for site in row.latent:
             below = category in site.factor.names
             mean = site.factor.predicted(row.environment(at, {}))[0] if below else natural[site.name].belief().mean
             row = row.given(site.name, mean)
-        here, seen = row.environment(at, {}), own.keys() - {category}
-        return {site.name: site.factor.predicted(here)[0] for site in sites if site.name in seen}
+        environment, observed = row.environment(at, {}), own.keys() - {category}
+        return {site.name: site.factor.predicted(environment)[0] for site in sites if site.name in observed}
 
     values = jnp.eye(count, dtype=dtype_of(statistics))
-    in_all = jax.vmap(jax.vmap(one, in_axes=(None, None, 0)), in_axes=(0, 0, None))
+    in_all = jax.vmap(jax.vmap(means, in_axes=(None, None, 0)), in_axes=(0, 0, None))
     return in_all(data, natural, values)
 
 
-_DRAWS = 100  # of a mean without a closed form, whose error is a tenth of a deviation
+_DRAWS = 100  # samples for a mean without a closed form, whose error is then a tenth of a deviation
 
 
 def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
-    r"""Returns new rows with their latents, drawn one variable after the other in the order of the program.
+    r"""Returns new rows with their latents, sampled one variable after the other in program order.
 
     \[ z \sim p(z \mid \theta), \qquad y \sim p(y \mid z, \theta) \]
 
-    Each row has a draw of θ of its own from the belief.
+    Each row has its own sample of θ from the belief.
 
     Args:
-        posterior: of a `lamu.Graph` whose rows have no inputs.
-        n: how many rows.
+        posterior: posterior of a `lamu.Graph` whose rows have no inputs.
+        n: number of rows.
         key: a random key.
 
     Returns:
-        Draws by the name of every variable of a row, `[n, ...]`; of a category a one-hot vector.
+        Samples by the name of every variable of a row, `[n, ...]`; for a category a one-hot vector.
 
     Raises:
-        TypeError: for a number that is not whole, a model that is no graph, rows with inputs, or documents.
+        TypeError: for a number that is not an integer, a model that is not a graph, rows with inputs, or documents.
         ValueError: for fewer than one row.
 
     Examples:
@@ -140,23 +140,23 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
             f"how many {words[0]} a document has is no part of the model; draw words by predict({n}).sample(key, m)"
         )
 
-    drawn = lambda rows, first: _generated(graph, posterior.belief, jax.random.clone(key), len(rows), first)
-    return over_blocks(drawn, np.zeros(n))
+    generate_block = lambda rows, first: _generated(graph, posterior.belief, jax.random.clone(key), len(rows), first)
+    return over_blocks(generate_block, np.zeros(n))
 
 
 @partial(jax.jit, static_argnames="count")
 def _generated(graph: Graph, belief: Belief, key: RandomKey, count: int, first: Array) -> dict[str, Array]:
-    """Returns rows from a number on, each drawn by its number."""
+    """Returns rows starting at a number, each sampled by its number."""
 
-    def one(key: RandomKey) -> dict[str, Array]:
+    def generate_row(key: RandomKey) -> dict[str, Array]:
         of_theta, of_row = jax.random.split(key)
         return ancestral(graph, graph.values_of(belief.sample(of_theta)), of_row)[0]
 
-    return jax.lax.map(one, row_keys(key, count, first))
+    return jax.lax.map(generate_row, row_keys(key, count, first))
 
 
 def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: int = 50) -> dict[str, Array]:
-    r"""Returns draws of the missing entries of rows, by turns between latents and holes.
+    r"""Returns samples of the missing entries of rows, by Gibbs sampling of latents and missing entries.
 
     \[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
        \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
@@ -164,28 +164,28 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
        y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 
     A Markov chain a row, whose limit is \(p(y_\mathrm{mis} \mid y_\mathrm{obs})\): latents are proposed by the beliefs
-    of their locals (encoders, flows, classifiers) and accepted with probability α. Where much is missing that is next
-    to never; latents that are numbers then go along a Hamiltonian trajectory with the holes summed out, of five
-    gradients of the decoder, whose step each row's warm-up finds. It starts from \(q(z \mid y_\mathrm{obs})\), with
-    missing entries as zero. A missing label is the category that the chain draws. `Delta` codes have no density; they
-    are taken as they come. θ is at the belief's mean.
+    of their locals (encoders, flows, classifiers) and accepted with probability α. If much is missing, α is nearly
+    zero; real-valued latents then follow a Hamiltonian trajectory with the missing entries marginalised, of five
+    gradients of the decoder, with a step size from each row's warm-up. It starts from \(q(z \mid y_\mathrm{obs})\),
+    with missing entries as zero. A missing label is the chain's sampled category. `Delta` codes have no density, and
+    are not corrected. θ is at the belief's mean.
 
-    The draws of all rows take `draws` times the memory of the rows; the chains run some rows at a time within
-    `lamu.memory.budget()`, with the same draws.
+    The samples of all rows take `draws` times the memory of the rows; the chains run some rows at a time within
+    `lamu.memory.budget()`, with the same samples.
 
     Args:
-        posterior: of a `lamu.Graph`.
+        posterior: posterior of a `lamu.Graph`.
         rows: data, arrays by name, NaN where missing.
         key: a random key.
-        draws: how many sweeps are kept.
-        warmup: how many sweeps before.
+        draws: number of sweeps that are kept.
+        warmup: number of sweeps before.
 
     Returns:
-        By the names of what has missing entries, `[draws, N, ...]`; entries that are there are repeated.
+        Samples by the names of variables with missing entries, `[draws, N, ...]`; observed entries are repeated.
 
     Raises:
-        TypeError: for a model that is no graph.
-        ValueError: for rows without a missing entry, fewer than one draw, or more than memory has room for.
+        TypeError: for a model that is not a graph.
+        ValueError: for rows without a missing entry, fewer than one sample, or more than fit in memory.
 
     Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, without α; Neal
         (2011) for trajectories.
@@ -218,35 +218,35 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
 def _imputed(
     graph: Graph, statistics: Statistics, data: Data, key: RandomKey, first: Array, draws: int, warmup: int
 ) -> dict[str, Array]:
-    """Returns draws of what is missing in a block of rows, `[draws, rows, ...]`."""
+    """Returns samples of the missing entries of a block of rows, `[draws, rows, ...]`."""
     holes = {name: part for name, part in data.items() if isinstance(part, Incomplete)}
 
     def kept(row: Row, here: Environment, missing: Any, values: Any, *_: Any) -> dict[str, Array]:
-        """Returns what had holes; a label that other variables need is a latent of the row."""
+        """Returns the variables with missing entries; a label with dependents is a latent of the row."""
         labels = [name for name in holes if name not in missing]
         own = {name: jnp.argmax(values[name], axis=-1).astype(holes[name].value.dtype) for name in labels}
         return {**missing, **own}
 
-    found = chains_of_rows(graph, statistics, data, key, kept, draws, warmup, first)
-    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
+    samples = chains_of_rows(graph, statistics, data, key, kept, draws, warmup, first)
+    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), samples)
 
 
 def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
-    r"""Returns the means of rows given their own latents, \(E[y \mid E_q z]\), by the name of what is observed.
+    r"""Returns the means of rows given their own latents, \(E[y \mid E_q z]\), by the names of observed variables.
 
-    Entries that are missing get their means too. θ is at the belief's mean. Entries that depend on each other
-    (`latent.models.DARN`) have the average of 100 draws.
+    Missing entries get their means too. θ is at the belief's mean. Entries that depend on each other
+    (`latent.models.DARN`) have the average of 100 samples.
 
     Args:
-        posterior: of a `lamu.Graph`.
+        posterior: posterior of a `lamu.Graph`.
         rows: data, arrays by name.
-        key: for locals that draw, and means without a closed form.
+        key: for locals that sample, and means without a closed form.
 
     Returns:
-        Means by name, `[N, ...]`; of a category probabilities.
+        Means by name, `[N, ...]`; for a category probabilities.
 
     Raises:
-        TypeError: for a model that is no graph.
+        TypeError: for a model that is not a graph.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
@@ -271,21 +271,21 @@ def _reconstructed(
     """Returns the means of a block of rows."""
     sites = in_dtype(graph.in_rows, dtype_of(statistics))
 
-    def one(own: Any, natural: Any, key: RandomKey) -> dict[str, Array]:
+    def means(own: Any, natural: Any, key: RandomKey) -> dict[str, Array]:
         row = Row.of(sites, graph.columns, own, 1.0, dtype_of(statistics))
         for site in row.latent:
             row = row.given(site.name, natural[site.name].belief().mean)
-        here = row.environment(Environment(dict(statistics)), {})
-        seen = [site for site in sites if site.name in own]
-        return {site.name: _mean(site, here, jax.random.fold_in(key, n)) for n, site in enumerate(seen)}
+        environment = row.environment(Environment(dict(statistics)), {})
+        observed = [site for site in sites if site.name in own]
+        return {site.name: _mean(site, environment, jax.random.fold_in(key, n)) for n, site in enumerate(observed)}
 
     natural = graph.row_latents(statistics, data, key=of_rows, first=first)
-    return jax.vmap(one)(data, natural, row_keys(of_means, len(jax.tree.leaves(data)[0]), first))
+    return jax.vmap(means)(data, natural, row_keys(of_means, len(jax.tree.leaves(data)[0]), first))
 
 
-def _mean(site: Any, here: Environment, key: RandomKey) -> Array:
-    """Returns the mean of a variable given its arguments; by draws where only a density of all entries is known."""
+def _mean(site: Any, environment: Environment, key: RandomKey) -> Array:
+    """Returns the mean of a variable given its arguments; by samples if only a joint density is known."""
     if not isinstance(site.factor, LearnedPrior):
-        return site.factor.predicted(here)[0]
-    draws = jax.vmap(lambda i: drawn_site(site, here, jax.random.fold_in(key, i)))(jnp.arange(_DRAWS))
+        return site.factor.predicted(environment)[0]
+    draws = jax.vmap(lambda i: drawn_site(site, environment, jax.random.fold_in(key, i)))(jnp.arange(_DRAWS))
     return jnp.mean(draws, axis=0)

@@ -1,4 +1,4 @@
-"""Rows of which few have a label, so that every batch holds some that do."""
+"""Oversampling of labelled rows, so that every batch contains some."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["oversample_labelled"]
 
 
 def oversample_labelled(rows: Mapping[str, Any], category: str = "c", share: float = 0.25) -> dict[str, np.ndarray]:
-    r"""Returns rows with those that have a label repeated, and weights that leave every sum over rows as it was.
+    r"""Returns rows with labelled ones repeated, and weights that keep every sum over rows.
 
-    A row with a label comes k times with the weight 1/k, or its own over k, and k is the number by which copies are
-    nearest to the share. A batch of 128 of 60,000 rows with a hundred labels holds one in five batches; of the result
-    it holds 32, and the gradient of the same loss has less noise.
+    A labelled row occurs k times with the weight 1/k, or its own over k, where k brings the copies nearest to the
+    share. Of 60,000 rows with a hundred labels, a batch of 128 contains one label in five batches; after oversampling
+    it contains 32, and the gradient of the same loss has less noise.
 
     Args:
-        rows: data, arrays `[N, ...]` by name, with the category, NaN where a row has no label; `weight` may stand
-            beside them.
-        category: its name.
-        share: of the copies among all rows, above 0 and below 1.
+        rows: data, arrays `[N, ...]` by name, including the category, NaN where a row has no label; optionally with
+            `weight`.
+        category: name of the category.
+        share: share of the copies among all rows, above 0 and below 1.
 
     Returns:
-        Arrays `[N + (k - 1) N_l, ...]` by name, with `weight`: first the rows without a label, then the copies. Where
-        labels are as many as the share already, k is one.
+        Arrays `[N + (k - 1) N_l, ...]` by name, with `weight`: first the rows without a label, then the copies. If the
+        labelled share is already as large, k is one.
 
     Raises:
-        ValueError: for a name that the data lack, a share that is not between 0 and 1, or no label at all.
+        ValueError: for a name that is not in the data, a share that is not between 0 and 1, or no label at all.
 
     Examples:
         >>> import numpy as np
@@ -42,11 +42,11 @@ def oversample_labelled(rows: Mapping[str, Any], category: str = "c", share: flo
         raise ValueError(f"share={share!r} is no share of a batch; give one between 0 and 1, for instance 0.25")
     if category not in rows:
         raise ValueError(f"the rows have no category {category!r}; give one of {', '.join(map(repr, rows))}")
-    there = ~np.isnan(np.asarray(rows[category], float))
-    known, others = np.flatnonzero(there), np.flatnonzero(~there)
-    if not len(known):
+    is_labelled = ~np.isnan(np.asarray(rows[category], float))
+    labelled, others = np.flatnonzero(is_labelled), np.flatnonzero(~is_labelled)
+    if not len(labelled):
         raise ValueError(f"no row has a label in {category!r}; give some, NaN where a row has none")
-    copies = max(1, round(share / (1 - share) * len(others) / len(known)))
-    order = np.concatenate([others, np.repeat(known, copies)])
-    weight = np.asarray(rows.get("weight", np.ones(len(there)))) / np.where(there, copies, 1)
+    copies = max(1, round(share / (1 - share) * len(others) / len(labelled)))
+    order = np.concatenate([others, np.repeat(labelled, copies)])
+    weight = np.asarray(rows.get("weight", np.ones(len(is_labelled)))) / np.where(is_labelled, copies, 1)
     return jax.tree.map(lambda part: np.asarray(part)[order], {**rows, "weight": weight.astype(np.float32)})

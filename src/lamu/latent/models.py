@@ -77,21 +77,21 @@ def VAE(
 ) -> Graph:
     r"""Returns a variational autoencoder, \(z \sim N(0, I)\), \(y \mid z \sim p(y \mid f(z))\).
 
-    Data: `{"y": [N, outputs]}`, NaN where missing. Images `[N, height, width]` go to a convolutional encoder as they
-    are; outputs is the number of their pixels.
+    Data: `{"y": [N, outputs]}`, NaN where missing. Images `[N, height, width]` are passed unchanged to a convolutional
+    encoder; outputs is the number of their pixels.
 
     `Gaussian()` learns a noise for each entry of y. Entries that hardly vary, such as the margin of images, then
-    outweigh all others and training is slow; entries of one unit are better served by one noise, which is given,
+    dominate all others and training is slow; for entries in one unit use a single noise, either fixed,
     `Gaussian(scale=...)`, or learned, `PerPosition(Gaussian(), (outputs,))`.
 
     Args:
-        latents: numbers of z.
-        outputs: numbers that the decoder returns, one an entry of y for most likelihoods.
+        latents: dimension of z.
+        outputs: number of the decoder's outputs, one for each entry of y for most likelihoods.
         decoder: f.
         encoder: the network of q(z | y).
-        likelihood: p(y | f), of one entry.
-        family: of q(z | y).
-        bound: what training maximises.
+        likelihood: p(y | f), for one entry.
+        family: family of q(z | y).
+        bound: the bound that training maximises.
         prior: p(z), for instance `MixturePrior(latents, parts=10)`; N(0, I) where None.
 
     Source: Kingma & Welling (2014); Rezende, Mohamed & Wierstra (2014).
@@ -120,12 +120,12 @@ def TableVAE(
     Data: `columns.rows(frame)`, variables by name, NaN where missing.
 
     Args:
-        columns: `latent.Columns.of(frame)`, which says the likelihood of each.
-        latents: numbers of z.
+        columns: `latent.Columns.of(frame)`, with the likelihood of each.
+        latents: dimension of z.
         decoder: f; `Linear()` for factor analysis of mixed columns.
-        encoder: the network of q(z | y), which is told what is missing.
-        family: of q(z | y).
-        bound: what training maximises.
+        encoder: the network of q(z | y), which also reads which entries are missing.
+        family: family of q(z | y).
+        bound: the bound that training maximises.
         prior: p(z); N(0, I) where None.
 
     Source: Nazábal, Olmos, Ghahramani & Valera (2020), section 3.
@@ -158,7 +158,7 @@ def _standard_normal(latents: int | tuple[int, ...]) -> Factor:
 def _decoded(
     prior: Factor, decoder: Network | Any, outputs: int, likelihood: Likelihood, local: Local, latent: str = "z"
 ) -> Graph:
-    """Returns the model of rows that a network makes of one latent of theirs."""
+    """Returns the model of rows that a network decodes from one latent."""
 
     def program(m: Program) -> None:
         decode = m.network("decode", decoder, outputs=outputs)
@@ -182,11 +182,11 @@ def AutoEncoder(
     Data: `{"y": [N, outputs]}`, NaN where missing.
 
     Args:
-        latents: numbers of z.
-        outputs: numbers that the decoder returns.
+        latents: dimension of z.
+        outputs: number of the decoder's outputs.
         decoder: the network of y given z.
         encoder: f.
-        likelihood: p(y | f), of one entry.
+        likelihood: p(y | f), for one entry.
 
     Source: Rumelhart, Hinton & Williams (1986).
 
@@ -207,21 +207,21 @@ def DenoisingAutoEncoder(
     likelihood: Likelihood = _PIXELS,
     corruption: Corruption = _HIDDEN,
 ) -> Graph:
-    r"""Returns an autoencoder that reads corrupted rows and learns to return the clean ones.
+    r"""Returns an autoencoder that learns to reconstruct clean rows from corrupted ones.
 
     \[ \tilde y \sim C(\tilde y \mid y), \qquad z = f(\tilde y), \qquad
        \text{a row counts } \log p(y \mid z) + \log p(z) \]
 
-    Rows are corrupted in training alone; `latent.reconstruct(posterior, rows, key)` is of rows as they are.
+    Rows are corrupted in training only; `latent.reconstruct(posterior, rows, key)` uses clean rows.
 
     Data: `{"y": [N, outputs]}`, NaN where missing.
 
     Args:
-        latents: numbers of z.
-        outputs: numbers that the decoder returns.
+        latents: dimension of z.
+        outputs: number of the decoder's outputs.
         decoder: the network of y given z.
         encoder: f.
-        likelihood: p(y | f), of one entry.
+        likelihood: p(y | f), for one entry.
         corruption: C, `latent.Masking(share)` or `latent.GaussianNoise(scale)`.
 
     Source: Vincent, Larochelle, Bengio & Manzagol (2008).
@@ -245,7 +245,7 @@ def SigmoidBelief(
     likelihood: Likelihood = _PIXELS,
     estimator: ScoreFunction | Relaxed = _SCORES,
 ) -> Graph:
-    r"""Returns a sigmoid belief network: layers of binary latents, each layer's logits made by the layer above.
+    r"""Returns a sigmoid belief network: layers of binary latents, with each layer's logits from the layer above.
 
     \[ b_L \sim \mathrm{Ber}(\sigma(c)), \qquad b_l \mid b_{l+1} \sim \mathrm{Ber}(\sigma(f_l(b_{l+1}))), \qquad
        y \sim p(y \mid f_0(b_1)) \]
@@ -256,13 +256,13 @@ def SigmoidBelief(
 
     Args:
         latents: the numbers of latents of each layer, from the data up.
-        outputs: numbers that the decoder returns.
+        outputs: number of the decoder's outputs.
         hidden: the widths of the hidden layers of every network; none for the linear maps of the classical network.
-        likelihood: p(y | f), of one entry.
-        estimator: of the encoders' gradients; `ScoreFunction(1, latent.Baseline(MLP((100,))))` is NVIL.
+        likelihood: p(y | f), for one entry.
+        estimator: estimator of the encoders' gradients; `ScoreFunction(1, latent.Baseline(MLP((100,))))` is NVIL.
 
     Raises:
-        ValueError: for no layer.
+        ValueError: if there is no layer.
 
     Source: Neal (1992); Mnih & Gregor (2014).
 
@@ -293,7 +293,7 @@ def DARN(
     hidden: tuple[int, ...] = (),
     estimator: ScoreFunction | Relaxed = _SCORES,
 ) -> Graph:
-    r"""Returns a deep autoregressive network: binary layers and rows whose entries depend on those before them, too.
+    r"""Returns a deep autoregressive network: binary layers and rows whose entries also depend on previous ones.
 
     \[ p(b_{l,j} = 1 \mid b_{l,<j}, b_{l+1}) = \sigma\big(f_{l,j}(b_{l+1}) + W_{l,j}\, b_{l,<j} + c_{l,j}\big) \]
 
@@ -306,10 +306,10 @@ def DARN(
         latents: the numbers of latents of each layer, from the data up.
         outputs: the number of entries of y.
         hidden: the widths of the hidden layers of every network; none for linear maps.
-        estimator: of the encoders' gradients.
+        estimator: estimator of the encoders' gradients.
 
     Raises:
-        ValueError: for no layer.
+        ValueError: if there is no layer.
 
     Source: Gregor, Danihelka, Mnih, Blundell & Wierstra (2014).
 
@@ -343,7 +343,7 @@ def _network(hidden: tuple[int, ...]) -> Any:
 
 
 def _upwards(depth: int, hidden: tuple[int, ...], estimator: Any) -> dict[str, AmortisedBernoulli]:
-    """Returns an encoder of every layer, which reads the row and the layer below."""
+    """Returns an encoder for every layer, which reads the row and the layer below."""
     below = lambda n: (f"b{n - 1}",) if n > 1 else ()
     return {f"b{n}": AmortisedBernoulli(_network(hidden), estimator, below(n)) for n in range(1, depth + 1)}
 
@@ -361,21 +361,21 @@ def DeepKalman(
     encoder: Any = _NETWORK,
     precision: Any = 1.0,
 ) -> Graph:
-    r"""Returns a series whose states move linearly and are seen through a network.
+    r"""Returns a series with linear latent dynamics and a network as emission.
 
     \[ x_1 \sim N(0, I/\max Q), \qquad x_{t+1} \mid x_t \sim N(A x_t, Q^{-1}), \qquad y_t \sim p(y \mid f(x_t)) \]
 
-    The encoder sends every state a Gaussian message of \(y_t\), and a Kalman filter joins them: the belief keeps all
-    times together. Where f is linear and the noise Gaussian, the exact messages give the Kalman filter's density. The
-    paper's transitions are networks too; here they are linear and known, as in structured autoencoders.
+    The encoder sends every state a Gaussian message from \(y_t\), and a Kalman filter combines them: the belief is
+    joint over all times. If f is linear and the noise Gaussian, the exact messages give the Kalman filter's density.
+    The paper's transitions are networks too; here they are linear and known, as in structured autoencoders.
 
     Data: `{"y": [N, steps, outputs]}`, one series a row.
 
     Args:
         steps: T.
         transition: A `[d, d]`.
-        outputs: numbers that f returns at a time.
-        likelihood: p(y | f), of one entry, without dispersions to learn, for instance `Gaussian(scale=0.1)`.
+        outputs: number of f's outputs at a time.
+        likelihood: p(y | f), for one entry, without dispersions to learn, for instance `Gaussian(scale=0.1)`.
         emission: f.
         encoder: the network of the message of one time.
         precision: Q, positive numbers or a matrix.
@@ -407,21 +407,21 @@ def DeepMarkov(
     emission: Any = _NETWORK,
     encoder: Smoother = _SMOOTHER,
 ) -> Graph:
-    r"""Returns a deep Kalman filter whose transitions are a network, too: a deep Markov model.
+    r"""Returns a deep Markov model: a deep Kalman filter whose transitions are a network, too.
 
     \[ z_1 \sim N(0, I), \qquad z_{t+1} \mid z_t \sim N\big(m(z_t), \mathrm{diag}(s(z_t)^2)\big), \qquad
        y_t \sim p(y \mid f(z_t)) \]
 
-    The encoder is a recurrent network that reads the series backwards (`latent.Smoother`). Where the transitions are
-    linear and known, `DeepKalman` keeps the belief's times together exactly.
+    The encoder is a recurrent network that reads the series backwards (`latent.Smoother`). If the transitions are
+    linear and known, `DeepKalman` has an exact joint belief over time.
 
     Data: `{"y": [N, steps, outputs]}`, one series a row, NaN where missing.
 
     Args:
         steps: T.
-        latents: numbers of z at one time.
-        outputs: numbers that f returns at a time.
-        likelihood: p(y | f), of one entry, without dispersions to learn, for instance `Gaussian(scale=0.1)`.
+        latents: dimension of z at one time.
+        outputs: number of f's outputs at a time.
+        likelihood: p(y | f), for one entry, without dispersions to learn, for instance `Gaussian(scale=0.1)`.
         transition: the network of m and log s.
         emission: f.
         encoder: the local of z.
@@ -452,18 +452,18 @@ def DRAW(
     write: Glimpse = _WHOLE,
     likelihood: Likelihood = _PIXELS,
 ) -> Graph:
-    r"""Returns a deep recurrent attentive writer: \(z_t \sim N(0, I)\) at T steps, y from a canvas that all write on.
+    r"""Returns a deep recurrent attentive writer: \(z_t \sim N(0, I)\) at T steps, y from a canvas on which all write.
 
-    Data: `{"y": [N, outputs]}`, NaN where missing. `latent.Drawing.canvases` are the pictures on the way.
+    Data: `{"y": [N, outputs]}`, NaN where missing. `latent.Drawing.canvases` returns the intermediate pictures.
 
     Args:
         steps: T.
-        latents: numbers of z at each step.
+        latents: dimension of z at each step.
         outputs: the number of pixels.
         hidden: the widths of encoder and decoder.
-        read: how a step looks at the image and at what is wrong with the canvas, `Whole()` or `Attention(2, (28, 28))`.
+        read: how a step reads the image and the canvas's error, `Whole()` or `Attention(2, (28, 28))`.
         write: how a step writes.
-        likelihood: p(y | f), of one pixel.
+        likelihood: p(y | f), for one pixel.
 
     Raises:
         ValueError: for fewer than one step or latent.
@@ -488,24 +488,24 @@ def DeepLatentGaussian(
     hidden: tuple[int, ...] = (200,),
     likelihood: Likelihood = _PIXELS,
 ) -> Graph:
-    r"""Returns a deep latent Gaussian model: layers of independent latents, each added to what the layer above makes.
+    r"""Returns a deep latent Gaussian model: layers of independent latents, each added to the output from above.
 
     \[ z_l \sim N(0, I), \qquad h_L = z_L, \qquad h_l = \big(T_l(h_{l+1}),\, z_l\big), \qquad y \sim p(y \mid f(h_1)) \]
 
-    The paper adds the two parts, \(h_l = T_l(h_{l+1}) + G_l z_l\); here the first kernel of the next network has both
-    sums. Because the latents are independent, so are their beliefs, \(q(z \mid y) = \prod_l q(z_l \mid y)\), and every
-    divergence has a closed form. Latents are called z1, z2, … from the data up.
+    The paper adds the two parts, \(h_l = T_l(h_{l+1}) + G_l z_l\); here the first kernel of the next network contains
+    both sums. Because the latents are independent, so are their beliefs, \(q(z \mid y) = \prod_l q(z_l \mid y)\), and
+    every divergence has a closed form. Latents are called z1, z2, … from the data up.
 
     Data: `{"y": [N, outputs]}`, NaN where missing.
 
     Args:
         latents: the numbers of latents of each layer, from the data up.
-        outputs: numbers that the decoder returns.
+        outputs: number of the decoder's outputs.
         hidden: the widths of the hidden layers of every network.
-        likelihood: p(y | f), of one entry.
+        likelihood: p(y | f), for one entry.
 
     Raises:
-        ValueError: for no layer.
+        ValueError: if there is no layer.
 
     Source: Rezende, Mohamed & Wierstra (2014), equations 1 to 3.
 
@@ -535,25 +535,25 @@ def LadderVAE(
     hidden: tuple[int, ...] = (200,),
     likelihood: Likelihood = _PIXELS,
 ) -> Graph:
-    r"""Returns a hierarchy of latents with beliefs that join the encoder with the prior from above, a ladder.
+    r"""Returns a ladder: a hierarchy of latents whose beliefs combine the encoder with the prior from above.
 
     \[ z_L \sim N(0, I), \qquad z_l \mid z_{l+1} \sim N\big(m_l(z_{l+1}), \mathrm{diag}(s_l(z_{l+1})^2)\big), \qquad
        y \sim p(y \mid f(z_1)) \]
 
     Beliefs go down from the top, \(q(z_L \mid y) \cdots q(z_1 \mid z_2, y)\) (`latent.Ladder`); in the paper the
-    encoders of the layers share their first layers, here each has a network of its own. Latents are called z1, z2, …
+    layers' encoders share their first layers, here each has its own network. Latents are called z1, z2, …
     from the data up.
 
     Data: `{"y": [N, outputs]}`, NaN where missing.
 
     Args:
         latents: the numbers of latents of each layer, from the data up.
-        outputs: numbers that the decoder returns.
+        outputs: number of the decoder's outputs.
         hidden: the widths of the hidden layers of every network.
-        likelihood: p(y | f), of one entry.
+        likelihood: p(y | f), for one entry.
 
     Raises:
-        ValueError: for no layer.
+        ValueError: if there is no layer.
 
     Source: Sønderby, Raiko, Maaløe, Sønderby & Winther (2016).
 
@@ -586,18 +586,18 @@ _LINEAR, _BITS = Linear(), Bernoulli()
 def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False, encoder: Any = _LINEAR) -> Graph:
     r"""Returns factor analysis with an encoder, \(z \sim N(0, I)\), \(y \mid z \sim N(W z + b, \mathrm{diag}(\psi))\).
 
-    `lamu.graphs.models.FactorAnalysis` is the same model with exact beliefs: take that one where rows fit in memory.
-    This one is a point W, b, ψ, trained on minibatches by any optimiser. Its belief is independent by coordinates, and
-    the posterior is so where \(W^\top \psi^{-1} W\) is diagonal. The density does not see a rotation of W, and the
-    bound prefers the one that is: at its optimum it is the exact log density.
+    `lamu.graphs.models.FactorAnalysis` is the same model with exact beliefs: prefer it if rows fit in memory.
+    This one has points W, b, ψ, trained on minibatches by any optimiser. Its belief has independent coordinates, as
+    the posterior does if \(W^\top \psi^{-1} W\) is diagonal. The density is invariant to rotations of W, and the
+    bound prefers the diagonal one: at its optimum it is the exact log density.
 
     Data: `{"y": [N, dimension]}`, NaN where missing.
 
     Args:
-        factors: numbers of z.
-        dimension: numbers of a row.
-        isotropic: whether all entries have one noise, as in probabilistic principal components.
-        encoder: the network of q(z | y); linear is enough where no entry is missing.
+        factors: dimension of z.
+        dimension: number of columns.
+        isotropic: whether all entries share one noise, as in probabilistic principal components.
+        encoder: the network of q(z | y); linear is enough if no entry is missing.
 
     Source: Tipping & Bishop (1999); Lucas, Tucker, Grosse & Norouzi (2019) for the optimum of the bound.
 
@@ -619,16 +619,16 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False, encode
 
 @sized
 def ExponentialPCA(factors: int, dimension: int, likelihood: Likelihood = _BITS, encoder: Any = _LINEAR) -> Graph:
-    r"""Returns principal components of any likelihood, \(z \sim N(0, I)\), \(y_d \sim p(y_d \mid w_d^\top z + b_d)\).
+    r"""Returns principal components for any likelihood, \(z \sim N(0, I)\), \(y_d \sim p(y_d \mid w_d^\top z + b_d)\).
 
-    `lamu.graphs.models.ExponentialPCA` is that of zeros and ones with a quadratic bound and relevances of the columns.
+    `lamu.graphs.models.ExponentialPCA` is for binary data, with a quadratic bound and relevances of the columns.
 
     Data: `{"y": [N, dimension]}`, NaN where missing.
 
     Args:
-        factors: numbers of z.
-        dimension: numbers of a row.
-        likelihood: of an entry, for instance `Bernoulli()` or `Poisson()`.
+        factors: dimension of z.
+        dimension: number of columns.
+        likelihood: likelihood of an entry, for instance `Bernoulli()` or `Poisson()`.
         encoder: the network of q(z | y).
 
     Source: Collins, Dasgupta & Schapire (2002).
@@ -659,19 +659,19 @@ def SemiSupervised(
     Data: `{"y": [N, outputs], "c": [N]}`, c from zero, NaN where a row has no label; all rows may have one.
     `posterior.local(rows)["c"].mean` are the probabilities of the classes.
 
-    The classifier learns from labels by the last term alone, which must grow as labels become few: give `labelled`.
-    Train it in two runs: on the rows with labels alone, so that the decoder reads the class from c, and from there on
-    all rows, of which `latent.oversample_labelled` puts labels into every batch. From random weights the style takes
-    the class over, and the classes that the decoder finds are not those of the labels.
+    The classifier learns from labels only by the last term, whose weight must grow as labels become few: pass
+    `labelled`. Train it in two runs: on the labelled rows only, so that the decoder reads the class from c, and from
+    there on all rows, with labels in every batch by `latent.oversample_labelled`. From random weights the style encodes
+    the class, and the decoder's classes are not those of the labels.
 
     Args:
         classes: K.
-        latents: numbers of z; few, since a large style holds the class too.
-        outputs: numbers that the decoder returns.
+        latents: dimension of z; small, since a large style encodes the class too.
+        outputs: number of the decoder's outputs.
         hidden: the widths of the hidden layers of every network.
-        weight: α, what the average log probability of a label counts beside the bounds of all rows, a row.
-        likelihood: p(y | f), of one entry.
-        labelled: \(N_l / N\), the share of the rows that have a label.
+        weight: α, the weight per row of the average log probability of a label against the bounds of all rows.
+        likelihood: p(y | f), for one entry.
+        labelled: \(N_l / N\), the share of labelled rows.
 
     Raises:
         ValueError: for a share that is not above 0 and at most 1, or a negative weight.
@@ -717,7 +717,7 @@ def StackedSemiSupervised(
     likelihood: Likelihood = _PIXELS,
     labelled: float = 1.0,
 ) -> Graph:
-    r"""Returns model M1+M2: the class and the style of M2 make the code of M1, and the code makes the row.
+    r"""Returns model M1+M2: the class and the style of M2 generate the code of M1, and the code the row.
 
     \[ c \sim \mathrm{Cat}(1/K), \quad z_2 \sim N(0, I), \quad z_1 \mid c, z_2 \sim N(m(c, z_2), s(c, z_2)^2), \quad
        y \sim p(y \mid f(z_1)) \]
@@ -730,13 +730,13 @@ def StackedSemiSupervised(
 
     Args:
         classes: K.
-        latents: numbers of the style z₂.
-        codes: numbers of the code z₁.
-        outputs: numbers that the decoder returns.
+        latents: dimension of the style z₂.
+        codes: dimension of the code z₁.
+        outputs: number of the decoder's outputs.
         hidden: the widths of the hidden layers of every network.
         weight: α, as in `SemiSupervised`; by default the paper's.
-        likelihood: p(y | f), of one entry.
-        labelled: \(N_l / N\), the share of the rows that have a label.
+        likelihood: p(y | f), for one entry.
+        labelled: \(N_l / N\), the share of labelled rows.
 
     Raises:
         ValueError: for a share that is not above 0 and at most 1, or a negative weight.

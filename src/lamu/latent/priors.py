@@ -1,4 +1,4 @@
-"""Priors of latents with weights of their own."""
+"""Learned priors of latents."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ __all__ = ["AutoregressiveBernoulli", "FlowPrior", "MixturePrior", "TransitionPr
 class AutoregressiveBernoulli(LearnedPrior):
     r"""\(p(b) = \prod_j \mathrm{Ber}\big(b_j;\, \sigma(f_j + c_j + \sum_{k<j} W_{jk}\, b_k)\big)\), W and c learned.
 
-    A fully visible sigmoid belief network: each entry depends on those before it, and on outputs f of a network, where
-    they are given. It is the prior of binary latents, or the density of binary rows given latents.
+    A fully visible sigmoid belief network: each entry depends on the previous ones, and optionally on outputs f of a
+    network. It is the prior of binary latents, or the density of binary rows given latents.
 
     Attributes:
         latents: D, the number of entries.
-        logits: f, `[D]`, for instance what a network makes of the latents above; None for none.
+        logits: f, `[D]`, for instance a network's outputs for the latents above; None for none.
 
     Raises:
-        ValueError: for no latent, or as many logits as there are no entries; for data other than zeros and ones.
+        ValueError: for no latent, or another number of logits than of entries; for data other than zeros and ones.
 
     Source: Frey, Hinton & Dayan (1996); Gregor, Danihelka, Mnih, Blundell & Wierstra (2014), equations 3 and 4.
 
@@ -71,7 +71,7 @@ class AutoregressiveBernoulli(LearnedPrior):
                 )
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
-        """Returns W = 0 and c = 0: independent coins."""
+        """Returns W = 0 and c = 0: independent entries."""
         return {"kernel": jnp.zeros((self.latents, self.latents), dtype), "bias": jnp.zeros(self.latents, dtype)}
 
     def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
@@ -79,21 +79,21 @@ class AutoregressiveBernoulli(LearnedPrior):
         return self.log_prob(at.statistics[self.weights.of.name], x.value, at)
 
     def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
-        """Returns the sum of the log probabilities of the entries given those before them."""
+        """Returns the sum of the log probabilities of the entries given the previous ones."""
         b = jnp.asarray(z, weights["bias"].dtype)
         logits = self._alone(weights, at) + jnp.tril(weights["kernel"], -1) @ b
         return jnp.sum(b * logits - jax.nn.softplus(logits))
 
     def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
-        """Returns a draw, one entry after the other."""
-        alone, kernel = self._alone(weights, at), jnp.tril(weights["kernel"], -1)
-        uniform = jax.random.uniform(key, alone.shape, alone.dtype)
+        """Returns a sample, one entry after the other."""
+        base_logits, kernel = self._alone(weights, at), jnp.tril(weights["kernel"], -1)
+        uniform = jax.random.uniform(key, base_logits.shape, base_logits.dtype)
 
         def step(b: Array, j: Array) -> tuple[Array, None]:
-            chance = jax.nn.sigmoid(alone[j] + kernel[j] @ b)
+            chance = jax.nn.sigmoid(base_logits[j] + kernel[j] @ b)
             return b.at[j].set((uniform[j] < chance).astype(b.dtype)), None
 
-        return jax.lax.scan(step, jnp.zeros_like(alone), jnp.arange(self.latents))[0]
+        return jax.lax.scan(step, jnp.zeros_like(base_logits), jnp.arange(self.latents))[0]
 
     def _alone(self, weights: Params, at: Environment) -> Array:
         """Returns f + c."""
@@ -103,12 +103,12 @@ class AutoregressiveBernoulli(LearnedPrior):
 @record
 @sized
 class FlowPrior(LearnedPrior):
-    r"""The density of a z that flows take to noise, \(g_K \circ \dots \circ g_1(z) \sim N(0, I)\).
+    r"""The density of a z that flows map to noise, \(g_K \circ \dots \circ g_1(z) \sim N(0, I)\).
 
     \[ \log p(z) = \log N(z_K; 0, I) + \sum_k \log \Big| \det \frac{\partial g_k}{\partial z_{k-1}} \Big|,
        \qquad z_0 = z \]
 
-    A density takes one pass through the flows, and a draw their inverses.
+    A density takes one pass through the flows, and a sample their inverses.
 
     Attributes:
         latents: D.
@@ -136,11 +136,11 @@ class FlowPrior(LearnedPrior):
             raise ValueError("FlowPrior without flows is N(0, I); give at least one flow, or graphs.Normal")
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
-        """Returns first parameters of every flow by its number."""
+        """Returns initial parameters of every flow by its number."""
         return init_flows(self.flows, key, self.latents, 0, dtype)
 
     def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
-        """Returns the log density of the noise and the log determinants."""
+        """Returns the log density of the noise plus the log determinants."""
         nothing, total = jnp.zeros(0, z.dtype), jnp.zeros((), z.dtype)
         for number, flow in enumerate(self.flows):
             z, log_det = flow.forward(weights[number], z, nothing)
@@ -148,7 +148,7 @@ class FlowPrior(LearnedPrior):
         return self._noise(z.dtype).log_prob(z) + total
 
     def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
-        """Returns what noise comes from."""
+        """Returns noise mapped by the inverse flows."""
         dtype = jax.tree.leaves(weights)[0].dtype
         z = self._noise(dtype).sample(key)
         for number in reversed(range(len(self.flows))):
@@ -185,7 +185,7 @@ class MixturePrior(LearnedPrior):
     parts: int = static()
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
-        """Returns equal weights, means that are draws of N(0, I), and unit scales."""
+        """Returns equal weights, means sampled from N(0, I), and unit scales."""
         mean = jax.random.normal(key, (self.parts, self.latents), dtype)
         return {"logit": jnp.zeros(self.parts, dtype), "mean": mean, "log_scale": jnp.zeros_like(mean)}
 
@@ -195,7 +195,7 @@ class MixturePrior(LearnedPrior):
         return jax.nn.logsumexp(jax.nn.log_softmax(weights["logit"]) + log_parts(weights["mean"], weights["log_scale"]))
 
     def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
-        """Returns a draw of a part that is drawn by the weights."""
+        """Returns a sample of a randomly chosen part."""
         of_part, of_noise = jax.random.split(key)
         part = jax.random.categorical(of_part, weights["logit"])
         mean, log_scale = weights["mean"][part], weights["log_scale"][part]
@@ -208,14 +208,14 @@ _NETWORK = MLP((50,))
 @record
 @sized
 class TransitionPrior(LearnedPrior):
-    r"""A series of latents, each around what a network makes of the one before.
+    r"""A series of latents with transitions by a network.
 
     \[ z_1 \sim N(0, I), \qquad z_{t+1} \mid z_t \sim N\big(m(z_t), \mathrm{diag}(s(z_t)^2)\big) \]
 
     Attributes:
-        latents: D, numbers of z at one time.
+        latents: D, the dimension of z at one time.
         steps: T.
-        network: of m and log s, which is softly clipped beyond ±15 as that of `MeanField` is.
+        network: network of m and log s, which is softly clipped beyond ±15, as in `MeanField`.
 
     Raises:
         ValueError: for no latent, or fewer than two steps.
@@ -242,7 +242,7 @@ class TransitionPrior(LearnedPrior):
         return (self.steps, self.latents)
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
-        """Returns fresh weights of the network."""
+        """Returns initial weights of the network."""
         return self.network.init(key, jnp.zeros((1, self.latents), dtype), 2 * self.latents)[0]
 
     def moved(self, weights: Params, z: Array) -> Gaussian:
@@ -261,7 +261,7 @@ class TransitionPrior(LearnedPrior):
         return self._start(z).log_prob(z[0]) + jnp.sum(steps)
 
     def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
-        """Returns a draw of the series, `[T, D]`."""
+        """Returns a sample of the series, `[T, D]`."""
         of_first, *keys = jax.random.split(key, self.steps)
         zeros = jnp.zeros((1, self.latents), jax.tree.leaves(weights)[0].dtype)
         series = [self._start(zeros).sample(of_first)]
@@ -277,20 +277,20 @@ class TransitionPrior(LearnedPrior):
 @record
 @sized
 class VampPrior(LearnedPrior):
-    r"""\(p(z) = \frac1K \sum_k q(z \mid u_k)\), the encoder's own beliefs at pseudo-inputs \(u_k\) that are learned.
+    r"""\(p(z) = \frac1K \sum_k q(z \mid u_k)\), the average of the encoder's beliefs at learned pseudo-inputs \(u_k\).
 
     The prior that maximises the bound is the average belief of all rows; this is that average over K inputs. It is
-    multimodal where the beliefs are, and has the encoder's weights in it, which learn from both sides. The paper keeps
-    pseudo-inputs between zero and one; here they are any numbers.
+    multimodal if the beliefs differ, and contains the encoder's weights, which get gradients from both. The paper keeps
+    pseudo-inputs between zero and one; here they are unconstrained.
 
     Attributes:
         latents: D.
-        encoder: the `Amortised` that is the local of the same latent.
-        inputs: the first pseudo-inputs, `[K, ...]` of the shape of a row's data, for instance some rows.
+        encoder: the `Amortised` local of the same latent.
+        inputs: the initial pseudo-inputs, `[K, ...]` in the shape of a row's data, for instance some rows.
 
     Raises:
-        TypeError: for an encoder that is no `Amortised`, or reads other latents; for a graph whose local of the latent
-            has another network or family.
+        TypeError: for an encoder that is not an `Amortised`, or reads other latents; for a graph whose local of the
+            latent has another network or family.
         ValueError: for no latent or no pseudo-input.
 
     Source: Tomczak & Welling (2018), equations 9 and 10.
@@ -332,15 +332,15 @@ class VampPrior(LearnedPrior):
         encoder = local.local if isinstance(local, Refined) else local
         if local is None:
             return
-        own = (self.encoder.network, self.encoder.family)
-        if not isinstance(encoder, Amortised) or not _same((encoder.network, encoder.family), own):
+        required = (self.encoder.network, self.encoder.family)
+        if not isinstance(encoder, Amortised) or not _same((encoder.network, encoder.family), required):
             raise TypeError(
                 f"the prior of {self.name!r} is an average of beliefs of {self.encoder!r}, and its local is "
                 f"{local!r}; give both the same encoder"
             )
 
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
-        """Returns the pseudo-inputs to start from."""
+        """Returns the initial pseudo-inputs."""
         return {"inputs": jnp.asarray(self.inputs, dtype)}
 
     def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
@@ -349,7 +349,7 @@ class VampPrior(LearnedPrior):
         return jax.nn.logsumexp(log_parts) - jnp.log(jnp.asarray(log_parts.size, log_parts.dtype))
 
     def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
-        """Returns a draw of the belief at one pseudo-input."""
+        """Returns a sample of the belief at one pseudo-input."""
         of_input, of_belief = jax.random.split(key)
         outputs = self._encoded(weights, at)
         return self._belief(outputs[jax.random.randint(of_input, (), 0, len(outputs))], at).sample(of_belief)
@@ -363,8 +363,8 @@ class VampPrior(LearnedPrior):
         return self.encoder.family.belief(at.statistics["local"][self.name]["family"], outputs)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two records have one structure and equal arrays."""
-    leaves, structure = jax.tree.flatten(one)
-    others, of_other = jax.tree.flatten(other)
+def _same(first: Any, second: Any) -> bool:
+    """Returns whether two records have the same structure and equal arrays."""
+    leaves, structure = jax.tree.flatten(first)
+    others, of_other = jax.tree.flatten(second)
     return structure == of_other and all(np.array_equal(a, b) for a, b in zip(leaves, others, strict=True))

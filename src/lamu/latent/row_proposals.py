@@ -1,4 +1,4 @@
-"""Importance weights from a proposal that is fitted to every row, where an encoder's belief is none."""
+"""Importance weights from a proposal that is fitted to each row, for rows whose encoder belief is too poor."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _BeliefOfRow:
     key: Any
 
     def sample(self, key: RandomKey) -> dict[str, Any]:
-        """Returns a draw."""
+        """Returns a sample."""
         return drawn_latents(self.local, self.row, self.at, key)[0]
 
     def log_prob(self, z: Mapping[str, Any]) -> Array:
@@ -85,14 +85,14 @@ class _BeliefOfRow:
 def row_joint(posterior: Any, row: Any) -> tuple[Joint, Any]:
     r"""Returns \(p(y, z)\) of one row as a function of its latents by name, and \(q(z \mid y)\) of its locals.
 
-    Together they are what `lamu.scores.annealed_importance` anneals between. θ is at the belief's mean.
+    They are the arguments of `lamu.scores.annealed_importance`. θ is at the belief's mean.
 
     Args:
-        posterior: of a `lamu.Graph` whose latents are numbers.
+        posterior: posterior of a `lamu.Graph` whose latents are numbers.
         row: data of one row, arrays `[1, ...]` by name.
 
     Raises:
-        TypeError: for a model that is no graph, a category among the latents, or a local whose belief has no density.
+        TypeError: for a model that is not a graph, a category among the latents, or a local without a density.
         ValueError: for more than one row.
 
     Examples:
@@ -111,59 +111,63 @@ def row_joint(posterior: Any, row: Any) -> tuple[Joint, Any]:
     statistics = expected_statistics(graph, posterior.belief, 32, jax.random.clone(posterior.key))
     dtype, local = dtype_of(statistics), graph.local or {}
     sites = in_dtype(graph.at_values().in_rows, dtype)
-    one = Row.of(sites, graph.columns, jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], data), 1.0, dtype)
-    for site in one.latent:
+    observed_row = Row.of(sites, graph.columns, jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], data), 1.0, dtype)
+    for site in observed_row.latent:
         if site.kind is Categories:
             raise TypeError(f"the latent {site.name!r} is a category, which no path moves; put it in the data")
         if site.name in local and not local[site.name].has_density:
             raise TypeError(f"the local of {site.name!r} has no density; use Amortised(network)")
     at = Environment(dict(statistics))
-    return _RowOfPosterior(one, at), _BeliefOfRow(local, one, at, jax.random.key(0))
+    return _RowOfPosterior(observed_row, at), _BeliefOfRow(local, observed_row, at, jax.random.key(0))
 
 
 def weighed_rows(graph: Any, belief: Belief, rows: Any, samples: int, key: RandomKey) -> RowLogProb:
-    """Returns the log density of every row; those whose weights may not tell it get a proposal fitted to them."""
-    found = averaged_weights(np.asarray(row_log_weights(graph, belief, rows, samples, jax.random.clone(key)), float))
-    # The shape of one row's weights is off by a quarter where there are 128 of them; the rows of an encoder that is too
-    # narrow tell it together.
-    shape = np.maximum(found.shape, np.median(found.shape))
-    open_rows = np.flatnonzero(found.unreliable | (shape > _NO_VARIANCE))
+    """Returns the log density of every row; rows with unreliable weights get a proposal fitted to them."""
+    weights = averaged_weights(np.asarray(row_log_weights(graph, belief, rows, samples, jax.random.clone(key)), float))
+    # The shape from one row's weights is off by a quarter with 128 of them; if the encoder is too narrow, the rows
+    # together show it.
+    shape = np.maximum(weights.shape, np.median(weights.shape))
+    open_rows = np.flatnonzero(weights.unreliable | (shape > _NO_VARIANCE))
     if open_rows.size and can_propose(graph, rows):
         some = jax.tree.map(lambda leaf: np.asarray(leaf)[open_rows], rows)
-        again = averaged_weights(fitted_log_weights(graph, belief, some, samples, subkey(jax.random.clone(key), 7)))
-        # Both are unbiased for p(y), so that a row of which neither tells is more likely too low than too high.
-        better = ~again.unreliable | ~(again.value <= found.value[open_rows])
-        for ours, theirs in ((found.value, again.value), (found.error, again.error), (found.shape, again.shape)):
-            ours[open_rows[better]] = theirs[better]
-    left = np.flatnonzero(found.unreliable)
-    if left.size:
-        found.error[left] = np.inf
+        refitted = averaged_weights(fitted_log_weights(graph, belief, some, samples, subkey(jax.random.clone(key), 7)))
+        # Both are unbiased for p(y), so that a row with unreliable weights is more likely too low than too high.
+        better = ~refitted.unreliable | ~(refitted.value <= weights.value[open_rows])
+        for current, new in (
+            (weights.value, refitted.value),
+            (weights.error, refitted.error),
+            (weights.shape, refitted.shape),
+        ):
+            current[open_rows[better]] = new[better]
+    unreliable = np.flatnonzero(weights.unreliable)
+    if unreliable.size:
+        weights.error[unreliable] = np.inf
         warnings.warn(
-            f"the importance weights of {left.size} of {len(found.value)} rows leave their log density open (a Pareto "
-            f"k above {LARGEST_SHAPE}, or an error above {LARGEST_ERROR} nats, of {samples} samples): their values are "
+            f"the importance weights of {unreliable.size} of {len(weights.value)} rows leave their log density open (a "
+            f"Pareto k above {LARGEST_SHAPE}, or an error above {LARGEST_ERROR} nats, of {samples} samples): their values are "
             "more likely too low; lamu.scores.row_log_prob(posterior, rows).shape is each row's k, and its error is "
             "infinite for these; ask for more samples, or use "
             "lamu.scores.annealed_importance(*lamu.latent.row_joint(posterior, row), key)",
             UnreliableWeights,
             stacklevel=3,
         )
-    return found
+    return weights
 
 
-# A weight \(p(y, z) / q(z)\) says something of \(p(y)\) where q has mass wherever the posterior has. An encoder is not
-# asked for that on rows unlike those it has learned from. Here q is a multivariate t about the mode of \(\log p(y,
+# A weight \(p(y, z) / q(z)\) is informative about \(p(y)\) if q has mass wherever the posterior has. An encoder is not
+# trained for that on rows unlike its training rows. Here q is a multivariate t at the mode of \(\log p(y,
 # z)\), found by Newton's method, with the curvature there as its precision: exact in shape for linear Gaussian
-# decoders, and with heavier tails than theirs. Every other draw is the encoder's, and weights are those of the mixture,
-# so that neither misses what the other one has (Hesterberg 1995).
+# decoders, with heavier tails. Every other sample is the encoder's, and weights are those of the mixture,
+# so that neither misses mass that the other has (Hesterberg 1995).
 
 
-# The freedom was not measured. Without such proposals the errors stated of strange rows were 20 times too small:
-# -88.5 ± .45 where -79.4 is exact.
-_NO_VARIANCE = 0.5  # the shape from which on weights have none, and the spread of some is no error
+# The degrees of freedom were not tuned. Without such proposals the stated errors of unusual rows were 20 times too
+# small: -88.5 ± .45 where -79.4 is exact.
+_NO_VARIANCE = 0.5  # the shape above which weights have no variance, and their spread is not an error estimate
 _FREEDOM = 5.0  # degrees of freedom of the t distribution
-_STEPS, _AT_ONCE = 60, 128  # Newton steps at most, and rows at a time
-_GAIN = 1e-4  # nats that a step must promise
-_LARGEST = 256  # numbers of all latents of a row, up to which a Hessian of them is taken
+_STEPS, _AT_ONCE = 60, 128  # the most Newton steps, and rows at a time
+_GAIN = 1e-4  # nats that a step must gain
+_LARGEST = 256  # numbers in all latents of a row, up to which their Hessian is computed
 
 
 def can_propose(graph: Graph, rows: Any) -> bool:
@@ -193,7 +197,7 @@ def fitted_log_weights(graph: Graph, belief: Belief, rows: Any, samples: int, ke
 def _fitted_log_weights(
     graph: Graph, statistics: dict[str, Any], theta: Params, y: Data, key: RandomKey, first: Array, samples: int
 ) -> Array:
-    """Returns the same of a block of rows; each row's draws are those of its number."""
+    """Returns `fitted_log_weights` of a block of rows; each row's samples depend on its number."""
     dtype, at = dtype_of(statistics, *jax.tree.leaves(y)), Environment(statistics)
     sites = in_dtype(graph.in_rows, dtype)
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
@@ -219,14 +223,14 @@ def _fitted_log_weights(
             scale = _FREEDOM / (2 * jax.random.gamma(of_scale, _FREEDOM / 2, dtype=dtype))
             noise = jax.random.normal(of_normal, mode.shape, dtype)
             z = mode + vectors @ (noise * jnp.sqrt(scale / precision))
-            here = Environment(graph.values_of(jax.tree.map(lambda leaf: leaf[i % count], theta)))
+            environment = Environment(graph.values_of(jax.tree.map(lambda leaf: leaf[i % count], theta)))
             log_q = lambda z: _log_t(jnp.sum(precision * (vectors.T @ (z - mode)) ** 2), precision)
             if not graph.local:
-                return log_joint(here, data, unravel(z)) - log_q(z)
-            other = tree.ravel(drawn_latents(graph.local, row, here, of_local)[0])[0]
+                return log_joint(environment, data, unravel(z)) - log_q(z)
+            other = tree.ravel(drawn_latents(graph.local, row, environment, of_local)[0])[0]
             z = jnp.where(i % 2 == 1, other, z)
-            log_own = _finite(log_proposal(graph.local, row, here, jax.random.clone(of_local), unravel(z)))
-            return log_joint(here, data, unravel(z)) - jnp.logaddexp(log_q(z), log_own) + math.log(2)
+            log_own = _finite(log_proposal(graph.local, row, environment, jax.random.clone(of_local), unravel(z)))
+            return log_joint(environment, data, unravel(z)) - jnp.logaddexp(log_q(z), log_own) + math.log(2)
 
         return jax.lax.map(draw, jnp.arange(samples))
 
@@ -234,7 +238,7 @@ def _fitted_log_weights(
 
 
 def _mode(log_density: Callable[[Array], Array], start: Array) -> tuple[Array, Array, Array]:
-    """Returns the mode, the eigenvectors of the precision there, and its eigenvalues, none of them near zero."""
+    """Returns the mode, the eigenvectors of the precision there, and its eigenvalues, bounded away from zero."""
     size = start.shape[0]
 
     def curvature(z: Array) -> tuple[Array, Array]:
@@ -247,24 +251,24 @@ def _mode(log_density: Callable[[Array], Array], start: Array) -> tuple[Array, A
         slope = vectors.T @ jax.grad(log_density)(z)
         gain = jnp.sum(slope**2 / (values + damping)) / 2
         new = z + vectors @ (slope / (values + damping))
-        there = _finite(log_density(new))
-        better = there > value
+        new_value = _finite(log_density(new))
+        better = new_value > value
         damping = jnp.where(better, damping / 8, jnp.maximum(8 * damping, 1e-3))
-        return jnp.where(better, new, z), jnp.where(better, there, value), damping, gain, number + 1
+        return jnp.where(better, new, z), jnp.where(better, new_value, value), damping, gain, number + 1
 
     first = (start, _finite(log_density(start)), *jnp.asarray([0.0, jnp.inf], start.dtype), 0)
     z, *_ = jax.lax.while_loop(lambda state: (state[3] > _GAIN) & (state[4] < _STEPS), step, first)
     values, vectors = curvature(z)
-    sound = jnp.isfinite(values)
+    finite = jnp.isfinite(values)
     return (
         z,
         jnp.where(jnp.isfinite(vectors), vectors, jnp.eye(size, dtype=z.dtype)),
-        jnp.where(sound, values, 1.0) + 1e-2,
+        jnp.where(finite, values, 1.0) + 1e-2,
     )
 
 
 def _log_t(squared: Array, precision: Array) -> Array:
-    """Returns the log density of a multivariate t, of which a draw has this squared distance."""
+    """Returns the log density of a multivariate t at a squared distance."""
     v, d = _FREEDOM, precision.size
     constant = math.lgamma((v + d) / 2) - math.lgamma(v / 2) - d / 2 * math.log(v * math.pi)
     return constant + jnp.sum(jnp.log(precision)) / 2 - (v + d) / 2 * jnp.log1p(squared / v)
@@ -278,7 +282,7 @@ def _finite(value: Array) -> Array:
 class UnitDivergences:
     r"""\(E_y\, KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit j of a latent, in nats a row.
 
-    As text it counts the idle units, which carry less than 0.01 nats: the decoder does without them.
+    As text it counts the idle units, which carry less than 0.01 nats: the decoder ignores them.
 
     Attributes:
         nats: `[units]`.
@@ -294,37 +298,37 @@ class UnitDivergences:
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """The numbers of the units below 0.01 nats a row."""
+        """The indices of the units below 0.01 nats a row."""
         return tuple(int(j) for j in np.flatnonzero(np.asarray(self.nats) < IDLE_BELOW))
 
     def __str__(self) -> str:
         idle = self.idle
         which = f": {', '.join(map(str, idle))}" if idle else ""
         verb = "carries" if len(idle) == 1 else "carry"
-        told = f"{len(idle)} of {self.nats.size} units {verb} less than {IDLE_BELOW:g}{which}"
-        return f"{float(jnp.sum(self.nats)):.2f} nats a row; {told}"
+        summary = f"{len(idle)} of {self.nats.size} units {verb} less than {IDLE_BELOW:g}{which}"
+        return f"{float(jnp.sum(self.nats)):.2f} nats a row; {summary}"
 
 
 def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, UnitDivergences]:
-    r"""Returns what every unit of every amortised latent tells of a row, by the name of the latent.
+    r"""Returns the divergences of the units of every amortised latent, by the name of the latent.
 
     \[ \frac1N \sum_i KL\big(q(z_j \mid y_i) \,\|\, p(z_j)\big) \]
 
-    With several layers each term is that of a layer given a draw of the ones above. θ is at the belief's mean.
+    With several layers each term is that of a layer given a sample of the ones above. θ is at the belief's mean.
 
     Args:
-        posterior: of a `lamu.Graph` with encoders.
+        posterior: posterior of a `lamu.Graph` with encoders.
         rows: data, arrays by name.
-        key: for the draws of the layers above.
+        key: for the samples of the layers above.
 
     Returns:
         `UnitDivergences` by the name of every latent with an `Amortised`, `AmortisedBernoulli`, `Ladder`, `Refined` or
-        `Recurrent` local; of the last, whose units are those of every step, at one path a row. Latents whose divergence
-        has no closed form by units are left out: under flows, under a learned prior, and below a layer that is drawn
-        after them.
+        `Recurrent` local; for the last, whose units are those of every step, at one path a row. Latents whose
+        divergence has no closed form by units are left out: under flows, under a learned prior, and below a layer that
+        is sampled after them.
 
     Raises:
-        TypeError: for a model that is no graph, a `Delta` code, or no latent with a closed form.
+        TypeError: for a model that is not a graph, a `Delta` code, or no latent with a closed form.
 
     Source: Burda, Grosse & Salakhutdinov (2016), section 5.2 for the count of active units; Sønderby et al. (2016).
 
@@ -337,20 +341,20 @@ def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Uni
     """
     graph = graph_of(posterior)
     local = graph.local or {}
-    for name, each in local.items():
-        if isinstance(each, Delta):
+    for name, local_choice in local.items():
+        if isinstance(local_choice, Delta):
             raise TypeError(
                 f"the code {name!r} of a Delta local is a point, which has no divergence; use Amortised(network)"
             )
-    telling = [name for name, each in local.items() if each.per_unit_kl]
-    if not telling:
+    with_units = [name for name, local_choice in local.items() if local_choice.per_unit_kl]
+    if not with_units:
         raise TypeError("no latent of the model has an encoder; give the posterior of a lamu.Graph with Amortised")
     of_theta, of_rows = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
-    found = divergences_of_units(graph, statistics, graph.read(rows).y, of_rows)
-    if not found:
+    terms_by_name = divergences_of_units(graph, statistics, graph.read(rows).y, of_rows)
+    if not terms_by_name:
         raise TypeError(
-            f"the divergence of {telling[0]!r} has no closed form by its units; it has one for a MeanField() belief "
+            f"the divergence of {with_units[0]!r} has no closed form by its units; it has one for a MeanField() belief "
             "under a Normal prior, and for bits under a Bernoulli"
         )
-    return {name: UnitDivergences(jnp.mean(terms, axis=0)) for name, terms in found.items()}
+    return {name: UnitDivergences(jnp.mean(terms, axis=0)) for name, terms in terms_by_name.items()}

@@ -1,4 +1,4 @@
-"""Locals with networks: how latents of a row leave by draws of a belief that an encoder makes."""
+"""Amortised locals: eliminate latents of a row by samples of an encoder's belief."""
 
 from lamu.latent.locals.amortised import (
     Amortised,

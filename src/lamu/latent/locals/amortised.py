@@ -1,4 +1,4 @@
-"""An encoder as the local of a latent."""
+"""Encoders as locals of real-valued latents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class BeliefFamily:
-    """How the outputs of an encoder are a belief about a vector z of D numbers; here a mean-field Gaussian.
+    """How an encoder's outputs parameterise a belief about a vector z of D numbers; here a mean-field Gaussian.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -53,7 +53,7 @@ class BeliefFamily:
     """
 
     def outputs(self, size: int) -> int:
-        """Returns how many outputs the encoder has.
+        """Returns the number of the encoder's outputs.
 
         Args:
             size: D.
@@ -61,12 +61,12 @@ class BeliefFamily:
         return 2 * size
 
     def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
-        """Returns first parameters that all rows share beside the encoder's; empty where there are none.
+        """Returns initial parameters that all rows share besides the encoder's; empty if there are none.
 
         Args:
             key: a random key.
             size: D.
-            dtype: of the parameters.
+            dtype: dtype of the parameters.
         """
         return {}
 
@@ -74,8 +74,8 @@ class BeliefFamily:
         """Returns q(z | y).
 
         Args:
-            params: of `init`.
-            outputs: the encoder's, one vector.
+            params: the parameters from `init`.
+            outputs: the encoder's outputs, one vector.
         """
         mean, log_scale = jnp.split(outputs, 2)
         return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
@@ -83,7 +83,7 @@ class BeliefFamily:
 
 @record
 class MeanField(BeliefFamily):
-    r"""\(q(z \mid y) = N(m(y), \mathrm{diag}(s(y)^2))\), the encoder's outputs being m and log s.
+    r"""\(q(z \mid y) = N(m(y), \mathrm{diag}(s(y)^2))\), with m and log s as the encoder's outputs.
 
     Beyond \(\pm 15\) log s grows like the logarithm of its output, so that \(s^2\) and \(s^{-2}\) are finite.
 
@@ -99,11 +99,11 @@ class MeanField(BeliefFamily):
 
 @record
 class Flows(BeliefFamily):
-    """A mean-field Gaussian moved by flows, which read a context of the encoder's.
+    """A mean-field Gaussian transformed by flows, which read a context from the encoder.
 
     Attributes:
         flows: the flows, the first to be applied first.
-        context: how many further outputs of the encoder the flows read.
+        context: number of further outputs of the encoder that the flows read.
 
     Raises:
         ValueError: for no flow, or a negative context.
@@ -126,11 +126,11 @@ class Flows(BeliefFamily):
             raise ValueError(f"context={self.context!r} is negative; give how many outputs the flows read, from 0")
 
     def outputs(self, size: int) -> int:
-        """Returns 2 D and the context's."""
+        """Returns 2 D plus the size of the context."""
         return super().outputs(size) + self.context
 
     def init(self, key: RandomKey, size: int, dtype: DTypeLike) -> Params:
-        """Returns first parameters of every flow by its number."""
+        """Returns initial parameters of every flow by its number."""
         return init_flows(self.flows, key, size, self.context, dtype)
 
     def belief(self, params: Params, outputs: Array) -> Flowed:
@@ -140,31 +140,31 @@ class Flows(BeliefFamily):
         return Flowed(base, self.flows, tuple(params[n] for n in range(len(self.flows))), outputs[2 * size :])
 
 
-_DRAWS = 64  # of a belief whose moments are estimated; not measured
+_DRAWS = 64  # samples of a belief for estimated moments; not tuned
 
 
 @record
 class Amortised(EncoderLocal):
-    r"""A latent with a belief \(q(z \mid y)\) that a network makes of the row, its encoder.
+    r"""A latent with a belief \(q(z \mid y)\) that a network, the encoder, computes from the row.
 
     \[ \log p(y) \ge E_q[\log p(y, z) - \log q(z \mid y)] \]
 
-    or any other of the bounds. The network reads all that the row holds, and the latents in `given`, which other
-    locals draw before. Missing entries count as zero; counts c are read as
-    \(\log(1 + c)\). Its weights stand at
+    or any other of the bounds. The network reads the row's data, and the latents in `given`, which other
+    locals sample first. Missing entries count as zero; counts c are read as
+    \(\log(1 + c)\). Its weights are at
     `params["network"]["local"][name]` and have no prior; train them with an optimiser,
     `blocks({"local/*": adam(1e-3), ...})`, or everything with `adam`.
 
     Attributes:
         network: the encoder; its output width comes from the latent and the family.
-        family: of the belief, `MeanField()` or `Flows(...)`.
-        given: latents that the encoder reads beside the data.
-        bound: one of `lamu.latent.bounds`; a `WarmUp` goes by the training steps.
-        marked: whether the encoder also reads which entries are there, and classes as one-hot vectors, for rows with
-            holes or with categories.
+        family: family of the belief, `MeanField()` or `Flows(...)`.
+        given: latents that the encoder reads in addition to the data.
+        bound: one of `lamu.latent.bounds`; a `WarmUp` follows the training steps.
+        marked: whether the encoder also reads which entries are observed, and classes as one-hot vectors, for rows with
+            missing entries or categories.
 
     Raises:
-        TypeError: for something that is no bound or family; when it is used on a category (`Enumerated`).
+        TypeError: if `bound` or `family` is none; if it is used for a category (`Enumerated`).
 
     Source: Kingma & Welling (2014); Rezende, Mohamed & Wierstra (2014).
 
@@ -201,7 +201,7 @@ class Amortised(EncoderLocal):
             raise TypeError(f"the family is {self.family!r}; give MeanField() or Flows(...)")
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of the encoder, and what the family has beside them."""
+        """Returns initial weights of the encoder, and the family's parameters."""
         site = latent_site(name, row)
         if site.kind not in (Numbers, Vectors):
             raise TypeError(
@@ -220,7 +220,7 @@ class Amortised(EncoderLocal):
         return isinstance(self.bound, WarmUp)
 
     def importance_weighted(self) -> Amortised:
-        """Returns the local with the bound of one draw, the log of an importance weight."""
+        """Returns the local with the bound of one sample, the log of an importance weight."""
         return replace(self, bound=Importance(1))
 
     def belief(self, name: str, own: Params, row: Row, at: Environment) -> Belief:
@@ -230,7 +230,7 @@ class Amortised(EncoderLocal):
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         outputs = encoded(self.network, own["network"], name, self.given, row, at, self.marked)
         return self.family.belief(own["family"], outputs)
@@ -240,26 +240,26 @@ class Amortised(EncoderLocal):
         return proposal_of(self.belief(name, own, row, at), name, row)
 
     def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
-        """Returns the divergence of every unit; None under flows, a learned prior, or one of latents that are open."""
+        """Returns the divergence of every unit; None under flows, a learned prior, or a prior with open latents."""
         return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the bound by draws of the encoder's belief, and λ of all latents: of others at one draw of this."""
+        """Returns the bound by samples of the encoder's belief, and λ of all latents: of others at one sample."""
         return self.at_belief(self.belief(name, own, row, at), name, own, row, at, key, rest)
 
     def at_belief(
         self, belief: Belief, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest
     ) -> Eliminated:
-        """Returns what `marginalise` does, at a belief that may be another one than the encoder's.
+        """Returns `marginalise` at a belief that may differ from the encoder's.
 
         Args:
-            belief: about the vector of the latent's entries.
+            belief: belief about the vector of the latent's entries.
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
             key: a random key of the row.
-            rest: what takes the other latents out.
+            rest: eliminates the other latents.
         """
         joint = RowOfGraph(name, row, at, rest)
         weight = 1.0 if at.step is None else self.bound.weight(at.step).astype(dtype_of(own))
@@ -267,19 +267,19 @@ class Amortised(EncoderLocal):
             return self.bound.of_row(key, joint, belief, weight), {}
         of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
         bound = self.bound.of_row(of_bound, joint, belief, weight)
-        drawn = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
+        with_sample = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
         own_natural = natural(joint.site, *_moments(belief, of_moments))
-        return bound, {**rest(drawn, at, of_rest)[1], name: own_natural}
+        return bound, {**rest(with_sample, at, of_rest)[1], name: own_natural}
 
 
 def proposal_of(belief: Belief, name: str, row: Row) -> Proposal:
-    """Returns a belief about the vector of a latent's entries as one about the latent."""
+    """Returns a belief about the vector of a latent's entries as a belief about the latent."""
     site = latent_site(name, row)
     return ProductProposal({name: Reshaped(belief, shape_of(site))})
 
 
 def _moments(belief: Belief, key: RandomKey) -> tuple[Array, Array]:
-    """Returns mean and precision of every entry: known of a mean-field Gaussian, of another belief by draws."""
+    """Returns mean and precision of every entry: exact for a mean-field Gaussian, otherwise by samples."""
     if isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
         return belief.mean, belief.precision.values
     draws = jax.vmap(belief.sample)(jax.random.split(key, _DRAWS))
@@ -288,7 +288,7 @@ def _moments(belief: Belief, key: RandomKey) -> tuple[Array, Array]:
 
 @record
 class Delta(EncoderLocal):
-    r"""A latent \(z = f(y)\) that a network computes of the row: an autoencoder's code.
+    r"""A latent \(z = f(y)\) that a network computes from the row: an autoencoder's code.
 
     A row counts \(\log p(y \mid z) + \log p(z)\) at that z, the log joint density. It is neither the row's density nor
     a bound of it: a point has no entropy.
@@ -310,7 +310,7 @@ class Delta(EncoderLocal):
     has_density: ClassVar[bool] = False
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of the encoder."""
+        """Returns initial weights of the encoder."""
         site = latent_site(name, row)
         return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
 
@@ -329,20 +329,20 @@ class Delta(EncoderLocal):
             name: the latent.
             own: the local's parameters.
             row: the row that the encoder reads.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         return encoded(self.network, own, name, (), row, at)
 
     def at_code(self, code: Array, name: str, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns what `marginalise` does, at a code.
+        """Returns `marginalise` at a code.
 
         Args:
             code: a vector.
             name: the latent.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
             key: a random key of the row, or None.
-            rest: what takes the other latents out.
+            rest: eliminates the other latents.
         """
         site = latent_site(name, row)
         code = jnp.reshape(code, shape_of(site))
@@ -352,7 +352,7 @@ class Delta(EncoderLocal):
 
 
 class Corruption:
-    """What a denoising autoencoder does to a row before it reads it; here nothing.
+    """The corruption of a row before a denoising autoencoder reads it; the base class does nothing.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -369,14 +369,14 @@ class Corruption:
 
         Args:
             key: a random key.
-            value: of one variable of a row.
+            value: value of one variable of a row.
         """
         return value
 
 
 @record
 class Masking(Corruption):
-    r"""Each entry is zero with probability ν, and stays as it is otherwise.
+    r"""Sets each entry to zero with probability ν.
 
     Attributes:
         share: ν.
@@ -400,13 +400,13 @@ class Masking(Corruption):
             raise ValueError(f"share={self.share!r} is no share of entries to hide; give a number in [0, 1)")
 
     def apply(self, key: RandomKey, value: Array) -> Array:
-        """Returns the values, some of them zero."""
+        """Returns the values, some of them set to zero."""
         return jnp.where(jax.random.bernoulli(key, self.share, value.shape), jnp.zeros_like(value), value)
 
 
 @record
 class GaussianNoise(Corruption):
-    r"""A draw of \(N(0, s^2)\) is added to each entry.
+    r"""Adds a sample of \(N(0, s^2)\) to each entry.
 
     Attributes:
         scale: s, in the unit of the data.
@@ -436,17 +436,17 @@ class GaussianNoise(Corruption):
 
 @record
 class Denoising(Delta):
-    r"""A latent \(z = f(\tilde y)\) that a network computes of a corrupted row \(\tilde y \sim C(\tilde y \mid y)\).
+    r"""A latent \(z = f(\tilde y)\) that a network computes from a corrupted row \(\tilde y \sim C(\tilde y \mid y)\).
 
-    A row counts \(\log p(y \mid z) + \log p(z)\), y being the clean row. The rows are corrupted in training alone, anew
-    at every step; codes, and what is evaluated, are of rows as they are. As with `Delta` there is no density of a row.
+    A row counts \(\log p(y \mid z) + \log p(z)\), y being the clean row. The rows are corrupted only in training, anew
+    at every step; codes and evaluations use clean rows. As with `Delta`, a row has no density.
 
     Attributes:
         network: the encoder f.
-        corruption: C, `Masking(share)`, `GaussianNoise(scale)`, or one of your own, which inherits from `Corruption`.
+        corruption: C, `Masking(share)`, `GaussianNoise(scale)`, or a custom subclass of `Corruption`.
 
     Raises:
-        TypeError: for something that is no corruption.
+        TypeError: if `corruption` is not a corruption.
 
     Source: Vincent, Larochelle, Bengio & Manzagol (2008).
 
@@ -460,7 +460,7 @@ class Denoising(Delta):
     corruption: Corruption | Any = Masking()
 
     random: ClassVar[bool] = True
-    counts = True  # a step there is in training alone
+    counts = True  # training steps are counted, since only training has a step
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -476,7 +476,7 @@ class Denoising(Delta):
         return self.at_code(code, name, row, at, of_rest, rest)
 
     def _corrupted(self, key: RandomKey, row: Row) -> Row:
-        """Returns the row as the encoder sees it."""
+        """Returns the row as the encoder reads it."""
         data = {
             name: self.corruption.apply(jax.random.fold_in(key, number), jnp.asarray(value, jnp.result_type(float)))
             for number, (name, value) in enumerate(row.data.items())
@@ -492,20 +492,20 @@ class Refined(Local):
     \[ \lambda \leftarrow (1 - \rho)\, \lambda + \rho\, \nabla_\mu E_{q_\lambda}[\log p(y, z)], \qquad
        \lambda_0 = \lambda_\mathrm{encoder}(y) \]
 
-    with expectations over the same few draws in every step, pairs ±ε of unit second moments, and the retraction that
+    with expectations over the same few samples in every step, pairs ±ε of unit second moments, and the retraction that
     keeps precisions positive; exact where \(\log p\) is a sum of quadratic functions of the entries of z. Gradients of
-    the bound pass through the steps to the encoder. A step takes one gradient of the decoder a draw. As the local of a
-    graph that an encoder has trained it tells how far the encoder is from the best belief of its family
+    the bound pass through the steps to the encoder. A step takes one gradient of the decoder a sample. As the local of
+    a graph with a trained encoder it measures the encoder's distance from the best belief of its family
     (`lamu.scores.amortisation_gap`).
 
     Attributes:
         local: the encoder, an `Amortised` with a mean-field belief.
-        steps: how many steps.
+        steps: number of steps.
         rate: ρ.
-        pairs: how many pairs of draws.
+        pairs: number of pairs of samples.
 
     Raises:
-        TypeError: for a local that is no `Amortised`, or has flows.
+        TypeError: for a local that is not an `Amortised`, or has flows.
         ValueError: for fewer than one step or pair, or a rate outside (0, 1].
 
     Source: Khan & Rue (2021), equation 3; Lin, Schmidt & Khan (2020); Kim, Wiseman, Miller, Sontag & Rush (2018).
@@ -545,14 +545,14 @@ class Refined(Local):
         return self.local.init(key, name, row, at)
 
     def importance_weighted(self) -> Refined:
-        """Returns the local with the bound of one draw of the refined belief."""
+        """Returns the local with the bound of one sample of the refined belief."""
         return Refined(self.local.importance_weighted(), self.steps, self.rate, self.pairs)
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         return proposal_of(self.belief(name, own, row, at, key, rest), name, row)
 
     def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
-        """Returns the divergence of every unit of the refined belief; None where the encoder has none."""
+        """Returns the divergence of every unit of the refined belief; None if the encoder has none."""
         return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at, key, rest))
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:

@@ -1,4 +1,4 @@
-"""A recognition network whose outputs are conjugate messages to a latent."""
+"""Recognition networks whose outputs are conjugate messages to a latent."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = ["Conjugate", "Ladder"]
 
 @record
 class Conjugate(EncoderLocal):
-    r"""A latent x below a network, to which a second network of the row sends a Gaussian message.
+    r"""A latent x below a network, with a Gaussian message from a recognition network of the row.
 
     \[ q(x, z) \propto p(x, z)\, e^{\langle\lambda(y), T(x)\rangle}, \qquad
        \log p(y) \ge \log Z(\lambda) + E_q\big[\log p(y \mid x) - \langle\lambda, T(x)\rangle\big], \qquad
        Z = \sum_z \int p(x, z)\, e^{\langle\lambda, T(x)\rangle}\, dx \]
 
-    The message takes the place of the likelihood of a decoder, and all else stays as it is without one: categories z
-    that x depends on are summed out, x given z has the exact Gaussian under the message, and the messages to what all
-    rows share are those of the conjugate model. The expectation of \(\log p(y \mid x)\) takes one draw of x a value of
-    z. Its gradient moves the networks and holds q fixed in what all rows share, so that beliefs about these stay
-    proper: the natural gradient of the paper without its second term.
+    The message replaces the likelihood of a decoder, and all else is as in the conjugate model: categories z
+    on which x depends are summed out, x given z has the exact Gaussian under the message, and the messages to shared
+    variables are those of the conjugate model. The expectation of \(\log p(y \mid x)\) takes one sample of x for each
+    value of z. Its gradient trains the networks and treats q as fixed in the shared variables, so that beliefs about
+    these stay proper: the natural gradient of the paper without its second term.
 
     The outputs of the network are the means of the message, a Gaussian in x, and, through a softplus, its precisions;
     for a series (`graphs.GaussianChain`) those of each step (`EachStep`).
@@ -49,7 +49,7 @@ class Conjugate(EncoderLocal):
         network: the recognition network.
 
     Raises:
-        TypeError: for a latent that is no Gaussian, or that meets another one that is no category.
+        TypeError: for a latent that is not Gaussian, or that meets another one that is not a category.
 
     Source: Johnson, Duvenaud, Wiltschko, Datta & Adams (2016), section 4; Lin, Hubacher & Khan (2018) for the messages.
 
@@ -79,7 +79,7 @@ class Conjugate(EncoderLocal):
     random: ClassVar[bool] = True
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of the recognition network."""
+        """Returns initial weights of the recognition network."""
         site = latent_site(name, row)
         if not issubclass(site.kind, Numbers | Vectors | Series):
             raise TypeError(
@@ -89,7 +89,7 @@ class Conjugate(EncoderLocal):
         return first_encoder(self.network, key, name, (), row, 2 * math.prod(shape_of(site)))
 
     def importance_weighted(self) -> Conjugate:
-        """Returns the local of one draw of z and x, whose value is the log of an importance weight."""
+        """Returns the local with one sample of z and x, whose value is the log of an importance weight."""
         return _WeighedMessage(self.network)
 
     def message(self, name: str, own: Params, row: Row, at: Environment) -> Any:
@@ -99,14 +99,14 @@ class Conjugate(EncoderLocal):
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         site = latent_site(name, row)
         outputs = encoded(self.network, own, name, (), row, at)
-        # Of a series every step has its means and precisions beside each other.
+        # For a series the means and precisions of each step are adjacent.
         steps = shape_of(site)[0] if issubclass(site.kind, Series) else 1
         mean, precision = (jnp.ravel(part) for part in jnp.split(jnp.reshape(outputs, (steps, -1)), 2, axis=1))
-        # Not an exponential: a precision of 1e8 at the first weights would leave no digits to differences of λ.
+        # Not an exponential: a precision of 1e8 at the initial weights would leave no digits for differences of λ.
         return natural(site, mean, jax.nn.softplus(precision))
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
@@ -115,11 +115,11 @@ class Conjugate(EncoderLocal):
         return _Mixed(under, *under.log_normalisers(at))
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the bound, and λ of all latents: of x and of others at the likeliest z."""
+        """Returns the bound, and λ of all latents: of x and of others at the most likely z."""
         under = _UnderMessage(name, self.message(name, own, row, at), row)
-        held = jax.lax.stop_gradient(at)
+        fixed = jax.lax.stop_gradient(at)
         log_Z = under.log_normalisers(at)[0]
-        log_parts, beliefs = under.log_normalisers(held)
+        log_parts, beliefs = under.log_normalisers(fixed)
         log_q = jax.nn.log_softmax(log_parts)
         of_draws, of_rest = (jax.random.split(k, log_q.size) for k in jax.random.split(key))
         draws = jax.vmap(lambda belief, k: belief.belief().sample(k))(beliefs, of_draws)
@@ -132,10 +132,10 @@ class Conjugate(EncoderLocal):
 
 @record
 class _WeighedMessage(Conjugate):
-    """One draw of z and x of q, and the log of its importance weight."""
+    """One sample of z and x from q, and the log of its importance weight."""
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        # Returns the log weight, and λ of all latents at the draw of z.
+        # Returns the log weight, and λ of all latents at the sample of z.
         under = _UnderMessage(name, self.message(name, own, row, at), row)
         log_parts, beliefs = under.log_normalisers(at)
         of_z, of_x, of_rest = jax.random.split(key, 3)
@@ -147,12 +147,12 @@ class _WeighedMessage(Conjugate):
 
 
 class _UnderMessage:
-    r"""\(p(x, z)\, e^{\langle\lambda, T(x)\rangle}\) of a row, one value of z after another and what x leaves open."""
+    r"""\(p(x, z)\, e^{\langle\lambda, T(x)\rangle}\) of a row by values of z, and the row's other factors."""
 
     def __init__(self, name: str, message: Any, row: Row) -> None:
         self.site, self.message, self.row = latent_site(name, row), message, row
         closed, self.categories = _closed(name, row)
-        evidence = {known: part for known, part in row.evidence.items() if known in self._names}
+        evidence = {latent: part for latent, part in row.evidence.items() if latent in self._names}
         self.closed = replace(row, sites=closed, evidence={**evidence, name: message})
         names = {site.name for site in closed}
         self.open = tuple(site for site in row.sites if site.name not in names)
@@ -173,7 +173,7 @@ class _UnderMessage:
         return jax.vmap(of_value)(jnp.arange(math.prod(self._sizes)))
 
     def gain(self, number: Array, x: Array, at: Environment, key: RandomKey, rest: Rest) -> Eliminated:
-        """Returns what the row's other factors say of x more than the message did, and λ of the latents there."""
+        """Returns the other factors of the row at x minus the message, and λ of the latents there."""
         row = self._given(self.row, number).given(self.site.name, x)
         evidence = {name: part for name, part in row.evidence.items() if name not in self._names}
         value, others = rest(replace(row, sites=self.open, evidence=evidence), at, key)
@@ -189,7 +189,7 @@ class _UnderMessage:
         }
 
     def values_of(self, number: Array, dtype: DTypeLike) -> dict[str, Array]:
-        """Returns the value of z with a number as one-hot vectors by name."""
+        """Returns the value of z at an index, as one-hot vectors by name."""
         indices = jnp.unravel_index(number, self._sizes)
         return {
             site.name: jax.nn.one_hot(index, shape_of(site)[-1], dtype=dtype)
@@ -197,7 +197,7 @@ class _UnderMessage:
         }
 
     def number_of(self, values: Mapping[str, Any]) -> Array:
-        """Returns the number of a value of z."""
+        """Returns the index of a value of z."""
         number = jnp.zeros((), jnp.int32)
         for site, size in zip(self.categories, self._sizes, strict=True):
             number = number * size + jnp.argmax(values[site.name])
@@ -208,7 +208,7 @@ class _UnderMessage:
         return tuple(shape_of(site)[-1] for site in self.categories)
 
     def _given(self, row: Row, number: Array) -> Row:
-        """Returns the row in which z has the value with a number."""
+        """Returns the row with the value of z at an index."""
         for name, value in self.values_of(number, dtype_of(self.message)).items():
             row = row.given(name, value)
         return row
@@ -241,7 +241,7 @@ class _Mixed(Proposal):
 
 
 def _closed(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite, ...]]:
-    """Returns the sites that have x in closed form, with those of the categories they meet, and these categories."""
+    """Returns the sites with closed forms in x, including those of the categories they meet, and these categories."""
     latents = {site.name: site for site in row.latent}
     meeting = lambda site: latents.keys() & {site.name, *site.factor.names}
     candidates = [site for site in row.sites if not _open_to(name, site)]
@@ -261,7 +261,7 @@ def _closed(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite
 
 
 def _open_to(name: str, site: GraphSite) -> bool:
-    """Whether a site sees a latent through a network or a likelihood."""
+    """Returns whether a latent enters a site through a network or a likelihood."""
     called = frozenset().union(*(call.names for call in applications(site.factor)))
     return name in (called if site.factor.exact else site.factor.names)
 
@@ -272,15 +272,15 @@ def _nothing_left(row: Row, at: Environment, key: Any) -> Eliminated:
 
 @record
 class Ladder(Amortised):
-    r"""A layer of a hierarchy whose belief joins what comes up from the data with the prior that comes down.
+    r"""A layer of a hierarchy whose belief combines the encoder's message with the prior from above.
 
     \[ q(z_l \mid z_{l+1}, y) = N\Big( \frac{\hat s^{-2} \hat m + s_p^{-2} m_p}{\hat s^{-2} + s_p^{-2}},\;
        \frac{1}{\hat s^{-2} + s_p^{-2}} \Big) \]
 
-    with \(\hat m, \hat s\) the encoder's, which reads the row alone, and \(m_p, s_p\) those of the prior
-    \(p(z_l \mid z_{l+1})\) at the draw of the latents above. The encoder learns a likelihood, and the prior's networks
-    are in the belief too: deep layers stay in use where independent encoders let them collapse. It is exact where the
-    layer has a Gaussian likelihood with independent coordinates.
+    with \(\hat m, \hat s\) the encoder's, which reads only the row, and \(m_p, s_p\) those of the prior
+    \(p(z_l \mid z_{l+1})\) at the sample of the latents above. The encoder learns a likelihood, and the prior's
+    networks are part of the belief too: deep layers stay in use where independent encoders let them collapse. It is
+    exact if the layer has a Gaussian likelihood with independent coordinates.
 
     Attributes:
         network: the encoder, of \(\hat m\) and \(\log \hat s\).
@@ -289,8 +289,8 @@ class Ladder(Amortised):
         bound: one of `lamu.latent.bounds`.
 
     Raises:
-        TypeError: for another family, or a prior that is no Normal.
-        ValueError: when the prior depends on a latent that is not given.
+        TypeError: for another family, or a prior that is not a Normal.
+        ValueError: if the prior depends on a latent that is not given.
 
     Source: Sønderby, Raiko, Maaløe, Sønderby & Winther (2016), equations 17 to 19.
 
@@ -307,7 +307,7 @@ class Ladder(Amortised):
             raise TypeError(f"a Ladder joins Gaussians, and the family is {self.family!r}; leave it out")
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of the encoder, which reads the row alone."""
+        """Returns initial weights of the encoder, which reads only the row."""
         site = latent_site(name, row)
         if site.kind is not Numbers or not site.factor.conjugate:
             raise TypeError(

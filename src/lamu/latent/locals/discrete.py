@@ -1,4 +1,4 @@
-"""Encoders of discrete latents: zeros and ones by draws with a learned baseline, categories by enumeration."""
+"""Encoders of discrete latents: binary ones by sampling with a learned baseline, categories by enumeration."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = ["AmortisedBernoulli", "Baseline", "Enumerated", "SummedOut"]
 
 @record
 class Baseline(Control):
-    r"""A control variate that a regression learns beside the encoder of an `AmortisedBernoulli` local.
+    r"""A control variate that is learned by regression together with the encoder of an `AmortisedBernoulli` local.
 
     \[ b(y) = D_y\,\big(c + C(y)\big), \qquad
        \text{by minimising } \tfrac12 \Big( \frac{\ell}{D_y} - c - C(y) \Big)^2 \]
 
-    of the learning signals \(\ell\) of rows with \(D_y\) observed entries. The number c follows the average signal as a
-    moving average does whose rate is that of the optimiser; the network C, where there is one, makes the baseline
-    depend on the row. A baseline does not see the draw that it serves, so that the gradient stays unbiased.
+    for the learning signals \(\ell\) of rows with \(D_y\) observed entries. The number c follows the average signal
+    like a moving average at the optimiser's rate; the network C, if any, makes the baseline
+    depend on the row. A baseline does not depend on its sample, so that the gradient stays unbiased.
 
     Attributes:
-        network: C, which reads what the encoder reads; None for c alone.
+        network: C, which reads the encoder's inputs; None for c alone.
 
     Source: Mnih & Gregor (2014), section 2.3.
 
@@ -57,18 +57,18 @@ class Baseline(Control):
             object.__setattr__(self, "network", adapted(self.network))
 
     def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
-        """Raises a TypeError: without a row there is nothing that a baseline could read."""
+        """Raises a TypeError: a baseline needs a row."""
         raise TypeError(
             "a Baseline is learned beside the encoder of a row; give it to AmortisedBernoulli, or take LeaveOneOut()"
         )
 
     def init(self, key: RandomKey, name: str, given: tuple[str, ...], row: Row) -> Params:
-        """Returns c = 0, and fresh weights of C.
+        """Returns c = 0, and initial weights of C.
 
         Args:
             key: a random key.
             name: the latent.
-            given: the latents that the encoder reads beside the data.
+            given: the latents that the encoder reads in addition to the data.
             row: a row, for shapes.
         """
         offset = {"offset": jnp.zeros((), dtype_of(row.known))}
@@ -82,14 +82,14 @@ class Baseline(Control):
         )
 
     def an_entry(self, name: str, own: Params, given: tuple[str, ...], row: Row, at: Environment) -> Array:
-        """Returns c + C(y), nats an observed entry.
+        """Returns c + C(y), in nats per observed entry.
 
         Args:
             name: the latent.
-            own: of `init`.
-            given: the latents that the encoder reads beside the data.
+            own: the parameters from `init`.
+            given: the latents that the encoder reads in addition to the data.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         if self.network is None:
             return own["offset"]
@@ -111,32 +111,32 @@ class Baseline(Control):
 
 @record
 class AmortisedBernoulli(EncoderLocal):
-    r"""Zeros and ones with a belief \(q(b \mid y) = \prod_j \mathrm{Ber}(b_j; \sigma(\lambda_j(y)))\) of an encoder.
+    r"""Binary latents with an encoder's belief \(q(b \mid y) = \prod_j \mathrm{Ber}(b_j; \sigma(\lambda_j(y)))\).
 
     \[ \log p(y) \ge E_q[\ell(b)], \qquad \ell(b) = \log p(y, b) - \log q(b \mid y) \]
 
-    A draw of b has no derivative in λ. Two estimators of the gradient, both of `lamu.expectations`:
+    A sample of b has no derivative in λ. Two estimators of the gradient, both of `lamu.expectations`:
 
     - `ScoreFunction(draws, control)`, unbiased:
       \(\nabla_\lambda \approx \frac1S \sum_s (\ell(b_s) - \mathrm{control})\, \nabla_\lambda \log q(b_s \mid y)\),
       with the controls `ConstantBaseline`, `LeaveOneOut`, `Regression`, and `Baseline`, which is learned (NVIL). The
       model's parameters get the average gradient of \(\log p(y, b_s)\).
     - `Relaxed(temperature, draws)`, **biased**: the gradient, in all parameters, of
-      \(E[\log p(y, w_\tau)] + H(q)\) at relaxed draws \(w = \sigma((\lambda + \epsilon)/\tau)\) between zero and one.
+      \(E[\log p(y, w_\tau)] + H(q)\) at relaxed samples \(w = \sigma((\lambda + \epsilon)/\tau)\) between zero and one.
       The value is still \(\ell\) at the corners, \(b = 1[w > \tfrac12]\), a bound.
 
-    The encoder reads all that the row holds, and the latents in `given`. Its parameters stand at
+    The encoder reads the row's data, and the latents in `given`. Its parameters are at
     `params["network"]["local"][name]`, below `encoder` and `baseline`, and have no prior.
 
     Attributes:
         network: the encoder, of the logits λ.
-        estimator: of the gradient.
-        given: latents that the encoder reads beside the data.
+        estimator: estimator of the gradient.
+        given: latents that the encoder reads in addition to the data.
 
     Raises:
-        TypeError: for another estimator, a `MovingAverageBaseline`, whose state rows cannot hold, or a latent that
-            is not zeros and ones.
-        ValueError: for a `Relaxed` with a floor, which is one for gradients in the probabilities.
+        TypeError: for another estimator, a `MovingAverageBaseline`, whose state rows cannot store, or a latent that
+            is not binary.
+        ValueError: for a `Relaxed` with a floor, which is for gradients in the probabilities.
 
     Source: Mnih & Gregor (2014), equations 3 to 7; Kool, van Hoof & Welling (2019) for `LeaveOneOut`; Maddison, Mnih &
         Teh (2017), and Jang, Gu & Poole (2017) for `Relaxed`.
@@ -183,7 +183,7 @@ class AmortisedBernoulli(EncoderLocal):
             )
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of the encoder, and of a learned baseline."""
+        """Returns initial weights of the encoder, and of a learned baseline."""
         site = latent_site(name, row)
         if site.kind is not Bits:
             raise TypeError(
@@ -197,7 +197,7 @@ class AmortisedBernoulli(EncoderLocal):
         return {"encoder": encoder, **learned}
 
     def importance_weighted(self) -> AmortisedBernoulli:
-        """Returns the local with one draw, whose value is the log of an importance weight."""
+        """Returns the local with one sample, whose value is the log of an importance weight."""
         return replace(self, estimator=ScoreFunction(1))
 
     def belief(self, name: str, own: Params, row: Row, at: Environment) -> Bernoulli:
@@ -207,23 +207,23 @@ class AmortisedBernoulli(EncoderLocal):
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         return Bernoulli(encoded(self.network, own["encoder"], name, self.given, row, at))
 
     def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
-        """Returns the divergence of every bit; None under a learned prior, or one of latents that are open."""
+        """Returns the divergence of every bit; None under a learned prior, or a prior with open latents."""
         return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the average of ℓ with the estimator's gradient, and λ of all latents: of others at one draw."""
+        """Returns the average of ℓ with the estimator's gradient, and λ of all latents: of others at one sample."""
         shape = shape_of(latent_site(name, row))
         belief = self.belief(name, own, row, at)
         of_draws, of_rest = jax.random.split(key)
         keys = jax.random.split(of_rest, self.estimator.samples)
 
         def at_draws(draws: Array) -> Eliminated:
-            # The same keys at corners and at relaxed draws, since both are of the same row.
+            # The same keys at corners and at relaxed samples, since both belong to the same row.
             own = jax.random.clone(keys)
             return jax.vmap(lambda b, k: rest(row.given(name, jnp.reshape(b, shape)), at, k))(draws, own)
 
@@ -237,23 +237,23 @@ class AmortisedBernoulli(EncoderLocal):
     def _scored(
         self, key: Any, belief: Bernoulli, at_draws: Any, name: str, own: Params, row: Row, at: Environment
     ) -> Eliminated:
-        """Returns the average of ℓ whose gradient in the encoder is that of the score function, and λ of the others."""
+        """Returns the average of ℓ with the score-function gradient in the encoder, and λ of the others."""
         estimator: Any = self.estimator
-        held = jax.lax.stop_gradient
+        fixed = jax.lax.stop_gradient
         count = estimator.samples
-        draws = jax.vmap(lambda i: estimator.sampler.draw(key, held(belief), i, count))(jnp.arange(count))
+        draws = jax.vmap(lambda i: estimator.sampler.draw(key, fixed(belief), i, count))(jnp.arange(count))
         log_joint, others = at_draws(draws)
         log_q = jax.vmap(belief.log_prob)(draws)
-        signals, control, fit = held(log_joint - log_q), estimator.control, jnp.zeros((), log_q.dtype)
+        signals, control, fit = fixed(log_joint - log_q), estimator.control, jnp.zeros((), log_q.dtype)
         if _learned(control):
             entries = control.entries(row)
             expected = control.an_entry(name, own["baseline"], self.given, row, at)
             fit = -jnp.mean((signals / entries - expected) ** 2) / 2
-            weights = (signals - held(expected) * entries) / count
+            weights = (signals - fixed(expected) * entries) / count
         else:
-            weights = control.weights(signals, lambda: _kernel(held(belief.mean), draws))
-        moving = jnp.sum(held(weights) * log_q) + fit
-        return jnp.mean(log_joint - held(log_q)) + (moving - held(moving)), others
+            weights = control.weights(signals, lambda: _kernel(fixed(belief.mean), draws))
+        differentiable = jnp.sum(fixed(weights) * log_q) + fit
+        return jnp.mean(log_joint - fixed(log_q)) + (differentiable - fixed(differentiable)), others
 
 
 def _learned(control: Any) -> bool:
@@ -261,41 +261,41 @@ def _learned(control: Any) -> bool:
 
 
 def _kernel(mean: Array, draws: Array) -> Array:
-    r"""Returns \(s_i^\top F^{-1} s_j\) of the scores of logits, of which those that are certain have none."""
+    r"""Returns \(s_i^\top F^{-1} s_j\) of the scores of logits; logits that are certain have none."""
     scores = draws - mean[None]
     information = jnp.maximum(mean * (1 - mean), jnp.finfo(mean.dtype).eps)
     return (scores / information[None]) @ scores.T
 
 
 def _relaxed(estimator: Relaxed, key: Any, belief: Bernoulli, at_draws: Any) -> Eliminated:
-    """Returns the average of ℓ at corners with the gradient at relaxed draws, and λ of the others at corners."""
-    held, count = jax.lax.stop_gradient, estimator.samples
+    """Returns the average of ℓ at corners with the gradient at relaxed samples, and λ of the others at corners."""
+    fixed, count = jax.lax.stop_gradient, estimator.samples
     soft = jax.vmap(lambda i: estimator.point(own_key(key, i, count), belief)[0])(jnp.arange(count))
-    corners = held(jnp.asarray(soft > 0.5, soft.dtype))
+    corners = fixed(jnp.asarray(soft > 0.5, soft.dtype))
     log_joint, others = at_draws(corners)
-    value = held(jnp.mean(log_joint - jax.vmap(belief.log_prob)(corners)))
-    moving = jnp.mean(at_draws(soft)[0]) + belief.entropy()
-    return value + (moving - held(moving)), others
+    value = fixed(jnp.mean(log_joint - jax.vmap(belief.log_prob)(corners)))
+    differentiable = jnp.mean(at_draws(soft)[0]) + belief.entropy()
+    return value + (differentiable - fixed(differentiable)), others
 
 
 @record
 class Enumerated(EncoderLocal):
-    r"""A category with a belief \(q(c \mid y)\) that a network makes of the row, and the exact sum over its values.
+    r"""A category with a network's belief \(q(c \mid y)\), and the exact sum over its values.
 
     \[ \log p(y) \ge \sum_c q(c \mid y) \big( \mathcal L(y, c) - \log q(c \mid y) \big) \]
 
-    with \(\mathcal L(y, c)\) the bound of what is left at c. In a row that has its label, q is that label: the row's
+    with \(\mathcal L(y, c)\) the bound of the remaining row at c. In a labelled row, q is the label: the row's
     bound is \(\mathcal L(y, c)\), to which \(\alpha \log q(c \mid y)\) of the network is added so that it learns from
-    labels. That term is negative, so that the sum is a bound still.
+    labels. That term is negative, so that the sum is still a bound.
 
     Attributes:
         network: the classifier.
-        weight: α, of a labelled row.
-        given: latents that the network reads beside the data.
+        weight: α, for a labelled row.
+        given: latents that the network reads in addition to the data.
 
     Raises:
         ValueError: for a negative α.
-        TypeError: when it is used on a latent that is no category.
+        TypeError: if it is used for a latent that is not a category.
 
     Source: Kingma, Rezende, Mohamed & Welling (2014), equations 6 to 9.
 
@@ -321,7 +321,7 @@ class Enumerated(EncoderLocal):
             )
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of the classifier."""
+        """Returns initial weights of the classifier."""
         site = latent_site(name, row)
         if site.kind is not Categories or len(shape_of(site)) != 1:
             raise TypeError(
@@ -334,12 +334,12 @@ class Enumerated(EncoderLocal):
         return SummedOut()
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
-        """Returns the classifier's belief, or the label where the row has one."""
+        """Returns the classifier's belief, or the label if the row has one."""
         logits, tie = self._logits(name, own, row, at)
         return ProductProposal({name: Categorical(jax.nn.log_softmax(logits + tie))})
 
     def _logits(self, name: str, own: Params, row: Row, at: Environment) -> tuple[Array, Array]:
-        """Returns log q(c | y) of the network, and what the row's label adds to it."""
+        """Returns log q(c | y) of the network, and the evidence of the row's label."""
         logits = jax.nn.log_softmax(encoded(self.network, own, name, self.given, row, at))
         label = (
             row.evidence[name].probabilities.astype(logits.dtype) if name in row.evidence else jnp.zeros_like(logits)
@@ -347,12 +347,12 @@ class Enumerated(EncoderLocal):
         return logits, label
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the weighted sum of the bounds at every value, and λ of all latents: of others at the likeliest."""
+        """Returns the weighted sum of the bounds at every value, and λ of all latents: of others at the most likely."""
         logits, tie = self._logits(name, own, row, at)
         log_q = jax.nn.log_softmax(logits + tie)
         values = jnp.eye(log_q.size, dtype=log_q.dtype)
         keys = jax.random.split(key, log_q.size)
-        if name in row.labelled:  # all rows have their labels: one pass of the rest of the row, not one a value
+        if name in row.labelled:  # all rows are labelled: one pass of the remaining row, not one for each value
             label = jnp.argmax(tie)
             bound, others = rest(row.given(name, values[label]), at, keys[label])
             return bound + self.weight * logits[label], {**others, name: Categories(log_q)}
@@ -368,9 +368,9 @@ class Enumerated(EncoderLocal):
 
 @record
 class SummedOut(Local):
-    r"""A category that is summed out at draws of the other latents, \(\log \sum_c e^{\mathcal L(y, c)}\).
+    r"""A category that is summed out at samples of the other latents, \(\log \sum_c e^{\mathcal L(y, c)}\).
 
-    where L(y, c) is the log density, or the bound, of what is left at c: one pass of the rest of the row a value.
+    where L(y, c) is the log density, or the bound, of the remaining row at c: one pass of it for each value.
 
     Examples:
         >>> from lamu.latent import SummedOut
@@ -381,7 +381,7 @@ class SummedOut(Local):
     random: ClassVar[bool] = True
 
     def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
-        """Returns the log of the sum, and λ of all latents: of others at the likeliest value."""
+        """Returns the log of the sum, and λ of all latents: of others at the most likely value."""
         site = latent_site(name, row)
         values = jnp.eye(shape_of(site)[-1], dtype=dtype_of(at, row.known))
         keys = jax.random.split(key, len(values))

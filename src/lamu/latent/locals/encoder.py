@@ -1,4 +1,4 @@
-"""A network that reads what a row holds, beside latents that have been drawn."""
+"""Encoder networks that read a row's data, and latents that have been sampled."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def latent_site(name: str, row: Row) -> GraphSite:
 
 
 class EncoderLocal(Local):
-    """Base class of locals with a network that reads the row, and the latents that have values before theirs."""
+    """Base class of locals with a network that reads the row, and the latents that are sampled before theirs."""
 
     network: Network | Any
-    marked = False  # whether the network is told which entries are observed
+    marked = False  # whether the network reads which entries are observed
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
@@ -47,7 +47,7 @@ def first_encoder(
     outputs: int,
     marked: bool = False,
 ) -> Params:
-    """Returns fresh weights of an encoder."""
+    """Returns initial weights of an encoder."""
     latents = {site.name: site for site in row.latent}
     for other in given:
         if (other not in latents and other not in row.known) or other == name:
@@ -74,10 +74,10 @@ def encoded(
     at: Environment,
     marked: bool = False,
 ) -> Array:
-    """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero, counts c as log(1 + c)."""
-    # Of a marked encoder classes are one-hot vectors, and behind every variable stands which of its entries are there.
-    # A network that can be applied to the data first (`Network.partially_applied`) is, once a row: `jax.vmap` over
-    # values or draws of the given latents then repeats what reads those alone.
+    """Returns an encoder's outputs for a row, `[outputs]`. Missing entries count as zero, counts c as log(1 + c)."""
+    # A marked encoder reads classes as one-hot vectors, and after every variable which of its entries are observed.
+    # A network that can be applied to the data first (`Network.partially_applied`) is applied once a row: `jax.vmap`
+    # over values or samples of the given latents then repeats only the part that reads those.
     dtype = dtype_of(weights)
     data, latents = _data(given, row, dtype, marked), _latents(given, row)
     if data and latents:
@@ -89,34 +89,34 @@ def encoded(
 
 
 def _data(given: tuple[str, ...], row: Row, dtype: DTypeLike, marked: bool) -> tuple[Expression, ...]:
-    """Returns what the row holds, but for the given variables, zero where it is missing."""
+    """Returns the row's data without the given variables, zero where missing."""
     data: list[Expression] = []
     for site in row.sites:
-        # A label that is there in some rows only is a latent, and one that is given comes below.
+        # A label that is observed in some rows only is a latent, and given ones come below.
         if site.name in row.data and site.name not in row.evidence and site.name not in given:
             value = jnp.asarray(row.data[site.name], dtype)
-            if _counts(site.factor):  # of any size, and a network reads numbers of order one
+            if _counts(site.factor):  # of any size, but a network needs inputs of order one
                 value = jnp.log1p(jnp.maximum(value, 0))
             observed = row.observed.get(site.name)
             if marked:
-                there = jnp.ones(value.shape, bool) if observed is None else observed
-                value, there = _in_columns(site.factor, value), there.astype(dtype)
-                shown = there if there.shape == value.shape else there[..., None]
-                data += [KnownValue(jnp.where(shown > 0, value, jnp.zeros_like(value))), KnownValue(there)]
+                is_observed = jnp.ones(value.shape, bool) if observed is None else observed
+                value, is_observed = _in_columns(site.factor, value), is_observed.astype(dtype)
+                shown = is_observed if is_observed.shape == value.shape else is_observed[..., None]
+                data += [KnownValue(jnp.where(shown > 0, value, jnp.zeros_like(value))), KnownValue(is_observed)]
                 continue
             data.append(KnownValue(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))
     return tuple(data)
 
 
 def _counts(factor: Any) -> bool:
-    """Whether what is observed are counts."""
+    """Returns whether the observations of a factor are counts."""
     if isinstance(factor, PoissonFactor):
         return True
     return isinstance(factor, Potential) and isinstance(factor.likelihood.support, Counts)
 
 
 def _in_columns(factor: Any, value: Array) -> Array:
-    """Returns labels as one-hot vectors, and anything else as it is."""
+    """Returns labels as one-hot vectors, and anything else unchanged."""
     support = factor.likelihood.support if isinstance(factor, Potential) else None
     if not isinstance(support, Classes):
         return value
@@ -130,5 +130,5 @@ def _latents(given: tuple[str, ...], row: Row) -> tuple[Expression, ...]:
 
 
 def _side_by_side(inputs: tuple[Expression, ...], row: Row, at: Environment, dtype: DTypeLike) -> Array:
-    """Returns the values of some expressions: one as it is, several as one vector."""
+    """Returns the values of expressions: one unchanged, several as one vector."""
     return arguments(inputs, row.environment(at, {})).astype(dtype)

@@ -25,10 +25,10 @@ __all__ = ["RowOfGraph", "moments", "natural"]
 
 
 class RowOfGraph(Joint):
-    r"""\(\log p(x, z)/T\) of a row and one of its latents, the others gone by `rest`."""
+    r"""\(\log p(x, z)/T\) of a row and one of its latents, with the others eliminated by `rest`."""
 
-    # The prior of the latent is its factor where that depends on no latent without a value; else the factor is a part
-    # of what is left, and the prior is flat.
+    # The prior of the latent is its factor if that does not depend on a latent without a value; otherwise the factor
+    # belongs to the rest, and the prior is flat.
 
     def __init__(self, name: str, row: Row, at: Environment, rest: Rest) -> None:
         self.site: GraphSite = latent_site(name, row)
@@ -36,19 +36,19 @@ class RowOfGraph(Joint):
         self.known_prior = not self.site.factor.names & {site.name for site in row.latent}
 
     def log_likelihood(self, z: Array, key: RandomKey | None) -> Array:
-        # Returns what the rest of the row makes of z, less the prior, over T.
-        given = self.row.given(self.site.name, jnp.reshape(z, self.site.shape or ()))
-        return self.rest(given, replace(self.at, values_only=True), key)[0] - self.log_prior(z)
+        # Returns the rest of the row at z, without the prior, over T.
+        conditioned = self.row.given(self.site.name, jnp.reshape(z, self.site.shape or ()))
+        return self.rest(conditioned, replace(self.at, values_only=True), key)[0] - self.log_prior(z)
 
     def log_prior(self, z: Array) -> Array:
-        # Returns log p(z)/T, or zero where the prior waits for other latents.
+        # Returns log p(z)/T, or zero if the prior depends on other latents.
         with lenient():
             return self._expected(self.site.kind.of(jnp.reshape(z, self.site.shape or ())))
 
     def divergences(self, belief: Belief) -> Array | None:
         # Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian.
         #
-        # None of another belief, or under a prior that is not affine in the statistics of z.
+        # None for another belief, or under a prior that is not affine in the statistics of z.
         if not self._has_divergence(belief):
             return None
         if self.site.kind is not Numbers or not self.known_prior:
@@ -59,18 +59,18 @@ class RowOfGraph(Joint):
         return -(_entropies(precision) + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
 
     def divergence(self, belief: Belief) -> Array | None:
-        # Returns the sum of `divergences` by one evaluation of the prior, where those take one a coordinate.
+        # Returns the sum of `divergences` by one evaluation of the prior, where those need one for each coordinate.
         if not self._has_divergence(belief):
             return None
         mean, precision = belief.mean, belief.precision.values
         return -(jnp.sum(_entropies(precision)) + self._expected(moments(self.site, mean, precision)))
 
     def _has_divergence(self, belief: Belief) -> bool:
-        known = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
-        return known and self.site.factor.conjugate
+        is_mean_field = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
+        return is_mean_field and self.site.factor.conjugate
 
     def unit_divergences(self, belief: Belief) -> Array | None:
-        """Returns the divergences of the units, of a belief about bits too; None where the prior has no such form."""
+        """Returns the divergences of the units, also for binary latents; None if the prior has no such form."""
         if not self.known_prior or isinstance(self.site.factor, LearnedPrior):
             return None
         return self._of_bits(belief) if isinstance(belief, Bernoulli) else self.divergences(belief)
@@ -87,9 +87,9 @@ class RowOfGraph(Joint):
         """Returns the prior's F at statistics of z, over T."""
         if not self.known_prior:
             return jnp.zeros((), jax.tree.leaves(statistics)[0].dtype)
-        here = self.row.environment(self.at, {self.site.name: statistics})
+        environment = self.row.environment(self.at, {self.site.name: statistics})
         mask = {} if observed is None else {self.site.name: observed}
-        return log_joint((self.site,), here, mask) / self.row.temperature
+        return log_joint((self.site,), environment, mask) / self.row.temperature
 
 
 def _entropies(precision: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Encoders of series: one that reads backwards, and one that looks again at every step of a decoder."""
+"""Encoders of series: one that reads backwards, and one that reads the image at every step of a decoder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Recurrent", "Smoother"]
 @record
 @sized
 class Recurrent(Local):
-    r"""Latents of T steps, of which each step's belief sees what the decoder has drawn before it.
+    r"""Latents of T steps, with each step's belief conditioned on the decoder's previous canvas.
 
     \[ \hat y_t = y - E[y \mid c_{t-1}], \quad
        h_t = \mathrm{LSTM}(h_{t-1}, [\mathrm{read}(y, \hat y_t), h^{dec}_{t-1}]), \quad
@@ -41,14 +41,14 @@ class Recurrent(Local):
     \[ \mathcal L = E_q\Big[\log p(y \mid c_T) - \sum_t KL\big(q(z_t \mid z_{<t}, y) \,\|\, p(z_t)\big)\Big] \]
 
     by one path of z, with the divergences in closed form. The latent is `[T, latents]` with a Normal prior, and the
-    likelihood's outputs are a `Drawing` of it, which has the way of reading. Missing entries count as zero.
+    likelihood's outputs are a `Drawing` of it, which defines the reading. Missing entries count as zero.
 
     Attributes:
         hidden: the width of h.
 
     Raises:
-        TypeError: when no `Drawing` is called with the latent.
-        ValueError: for a width that is no positive number.
+        TypeError: if no `Drawing` is called with the latent.
+        ValueError: for a width that is not a positive number.
 
     Source: Gregor, Danihelka, Graves, Rezende & Wierstra (2015), equations 3 to 6, and 12.
 
@@ -66,7 +66,7 @@ class Recurrent(Local):
     per_unit_kl: ClassVar[bool] = True
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of the cell and of the beliefs."""
+        """Returns initial weights of the cell and of the beliefs."""
         site, drawing = _drawn(name, row)
         y = _image(site, row, dtype_of(row.known))
         latents = shape_of(latent_site(name, row))[-1]
@@ -78,7 +78,7 @@ class Recurrent(Local):
         return _WeighedPath(self.hidden)
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
-        """Returns the belief about the whole path, each step at the steps before it."""
+        """Returns the belief about the whole path, each step given the steps before it."""
         shape = shape_of(latent_site(name, row))
         return ProductProposal({name: _PathBelief(self, name, own, row, at, shape)})
 
@@ -89,7 +89,7 @@ class Recurrent(Local):
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
             key: a random key.
         """
         shape = shape_of(latent_site(name, row))
@@ -100,7 +100,7 @@ class Recurrent(Local):
     def along(
         self, inputs: Array, step_of: Any, name: str, own: Params, row: Row, at: Environment
     ) -> tuple[Array, Array, Array]:
-        """Returns the same for a path whose steps are a function of mean, log deviation and an input of each step.
+        """Returns `path` with steps as a function of mean, log deviation and an input of each step.
 
         Args:
             inputs: `[T, latents]`.
@@ -108,19 +108,19 @@ class Recurrent(Local):
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of what all rows share.
+            at: the statistics of shared variables.
         """
         site, drawing = _drawn(name, row)
         decoder, likelihood = at.statistics[_call(name, site).of.name], site.factor.likelihood
         dispersions = at.statistics.get("likelihood", {}).get(site.name, {})
         y, cell = _image(site, row, dtype_of(own)), LSTM((self.hidden,))
-        there = jnp.reshape(row.observed.get(site.name, jnp.ones(y.shape, bool)), y.shape)
+        is_observed = jnp.reshape(row.observed.get(site.name, jnp.ones(y.shape, bool)), y.shape)
 
         def step(carry: Any, given: Array) -> tuple[Any, Any]:
             h, (memory, canvas) = carry
             mean = jnp.reshape(likelihood.mean(dispersions, canvas.reshape(y.size, -1)), y.shape)
             where = drawing.where_to_read(decoder, memory)
-            seen = [drawing.read.read(where, part) for part in (y, jnp.where(there, y - mean, 0.0))]
+            seen = [drawing.read.read(where, part) for part in (y, jnp.where(is_observed, y - mean, 0.0))]
             h = advanced(cell, own, h, jnp.concatenate([*seen, memory[0]]))
             layer = own["layers"][0]
             centre, log_scale = jnp.split(h[0] @ layer["kernel"] + layer["bias"], 2)
@@ -145,8 +145,8 @@ class Recurrent(Local):
         bound = joint.log_likelihood(z, of_rest) - divergence
         if at.values_only:
             return bound, {}
-        drawn = row.given(name, jnp.reshape(z, joint.site.shape or ()))
-        others = rest(drawn, at, of_others)[1]
+        with_path = row.given(name, jnp.reshape(z, joint.site.shape or ()))
+        others = rest(with_path, at, of_others)[1]
         return bound, {**others, name: natural(joint.site, mean, precision)}
 
     def divergence(self, z: Array, belief: Gaussian, joint: RowOfGraph) -> Array:
@@ -162,7 +162,7 @@ class Recurrent(Local):
 
 
 class _PathBelief:
-    """The belief about a path as one with draws and a density."""
+    """The belief about a path, with samples and a density."""
 
     def __init__(self, *parts: Any) -> None:
         self.local, self.name, self.own, self.row, self.at, self.shape = parts
@@ -172,14 +172,14 @@ class _PathBelief:
         return jnp.reshape(z, self.shape), Gaussian(mean, Diagonal(precision)).log_prob(z)
 
     def log_prob(self, value: Array) -> Array:
-        taken = lambda centre, log_scale, z: z
-        z, mean, precision = self.local.along(value, taken, self.name, self.own, self.row, self.at)
+        keep_value = lambda centre, log_scale, z: z
+        z, mean, precision = self.local.along(value, keep_value, self.name, self.own, self.row, self.at)
         return Gaussian(mean, Diagonal(precision)).log_prob(z)
 
 
 @record
 class _WeighedPath(Recurrent):
-    """The log importance weight of a path in the place of its bound."""
+    """The log importance weight of a path instead of its bound."""
 
     def divergence(self, z: Array, belief: Gaussian, joint: RowOfGraph) -> Array:
         # Returns log q(z | y) − log p(z).
@@ -203,7 +203,7 @@ def _drawn(name: str, row: Row) -> tuple[Any, Drawing]:
 
 
 def _image(site: Any, row: Row, dtype: DTypeLike) -> Array:
-    """Returns y as a vector, missing entries as zero."""
+    """Returns y as a vector, with missing entries as zero."""
     value = jnp.asarray(row.data[site.name], dtype)
     observed = row.observed.get(site.name)
     return jnp.reshape(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value)), -1)
@@ -215,23 +215,23 @@ _BACKWARD, _COMBINER = GRU((50,), EveryStep()), MLP((50,))
 @record
 @sized
 class Smoother(Local):
-    r"""A series of latents \(z_1, \dots, z_T\) with the belief that the posterior of a Markov chain has.
+    r"""A series of latents \(z_1, \dots, z_T\) with the dependence structure of a Markov chain's posterior.
 
     \[ q(z \mid y) = \prod_t q(z_t \mid z_{t-1}, h_t), \qquad h_T, \dots, h_1 = \mathrm{RNN}(y_T, \dots, y_1) \]
 
-    since given \(z_{t-1}\) the posterior of \(z_t\) depends on \(y_t, \dots, y_T\) alone. The mean and the log scale
-    are what the combiner makes of \(z_{t-1}\) (zero at first) and \(h_t\). The value of a row is
+    since given \(z_{t-1}\) the posterior of \(z_t\) depends only on \(y_t, \dots, y_T\). The mean and the log scale
+    are the combiner's outputs for \(z_{t-1}\) (zero at first) and \(h_t\). The value of a row is
     \(\log p(y, z) - \log q(z \mid y)\) at one path. The row observes series `[T, ...]`, missing entries as zero.
 
     Attributes:
-        backward: the network of h, which is given the series from its end to its start and returns `width` numbers for
-            every step, side by side: `GRU` or `LSTM` with `EveryStep()`.
+        backward: the network of h, which reads the series from its end to its start and returns `width` numbers for
+            every step, concatenated: `GRU` or `LSTM` with `EveryStep()`.
         combiner: the network of mean and log scale.
-        width: numbers of \(h_t\).
+        width: dimension of \(h_t\).
 
     Raises:
-        TypeError: for a latent that is no series of numbers `[T, D]`.
-        ValueError: for data that are not series of T steps, or a width that is no positive number.
+        TypeError: for a latent that is not a series of numbers `[T, D]`.
+        ValueError: for data that are not series of T steps, or a width that is not a positive number.
 
     Source: Krishnan, Shalit & Sontag (2017), equations 7 and 8, the deep Kalman smoother.
 
@@ -252,7 +252,7 @@ class Smoother(Local):
             object.__setattr__(self, name, adapted(getattr(self, name)))
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        """Returns fresh weights of both networks."""
+        """Returns initial weights of both networks."""
         site = latent_site(name, row)
         if site.kind is not Numbers or len(shape_of(site)) != 2:
             raise TypeError(f"the latent {name!r} is no series of numbers [T, D], which a Smoother draws step by step")
@@ -290,7 +290,7 @@ class Smoother(Local):
 
 
 def _series(name: str, row: Row, steps: int, dtype: DTypeLike) -> Array:
-    """Returns what the row observes, features side by side, from the end to the start, `[T, features]`."""
+    """Returns the row's observations, features concatenated, from the end to the start, `[T, features]`."""
     parts = []
     for site in row.sites:
         if site.name not in row.data or site.name in row.evidence:
