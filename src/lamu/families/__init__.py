@@ -1,4 +1,4 @@
-"""Beliefs: the families q(θ), one file a kind of variable."""
+"""Beliefs: the families q(θ), one file for each kind of variable."""
 
 from typing import TYPE_CHECKING
 

@@ -55,18 +55,18 @@ def _lengths_of(values: Statistics, given: Params) -> Params:
 
 
 def checked_lengths(length: Params, series: Params, name: str) -> Params:
-    """Returns given lengths as a tree of whole numbers."""
+    """Returns given lengths as a tree of integers."""
     single = jax.tree.structure(0) == jax.tree.structure(length)
     trees = jax.tree.map(lambda _: length, series) if single else length
 
     def leaf(count: Numeric, array: Array) -> Array:
         T = array.shape[-1]
         if not isinstance(count, Tracer):
-            known = np.asarray(count)
-            sound = (known >= 1) & (known <= T) & (known == np.floor(known))
-            if not np.all(sound):
+            counts = np.asarray(count)
+            valid = (counts >= 1) & (counts <= T) & (counts == np.floor(counts))
+            if not np.all(valid):
                 raise ValueError(
-                    f"{name}: the length {known[~sound].flat[0]:g} is no whole number from 1 to {T}, the number of "
+                    f"{name}: the length {counts[~valid].flat[0]:g} is no whole number from 1 to {T}, the number of "
                     "times with padding; give the number of times that each series has"
                 )
         return jnp.broadcast_to(jnp.asarray(count, jnp.int32), array.shape[:-1])
@@ -77,26 +77,25 @@ def checked_lengths(length: Params, series: Params, name: str) -> Params:
 # | on paper | in code |
 # |---|---|
 # | \(x_1 \sim N(b_1, Q_1^{-1}),\; x_{t+1} \mid x_t \sim N(A_t x_t + b_{t+1}, Q_{t+1}^{-1})\) | `GaussianChain(b, A, Q)`
-# |
-# | \(T(x) = (x_t,\; x_t x_t^\top,\; x_t x_{t+1}^\top)\) | `q.statistics(x)` |
+# | | \(T(x) = (x_t,\; x_t x_t^\top,\; x_t x_{t+1}^\top)\) | `q.statistics(x)` |
 # | \(\lambda = (h_t,\; -\tfrac12 P_{t,t},\; -P_{t,t+1})\), P the precision of the whole series | `q.natural().values` |
 # | \(A(\lambda)\): eliminates one time after the other | `q.log_partition()` |
 # | \(\mu = \nabla A(\lambda)\): the smoother | `q.expectation().values` |
 #
-# What is known about \(x_t\) adds to λ at t: an observation \(y_t \sim N(C x_t, R)\) adds \(C^\top R^{-1} y_t\) to
-# \(h_t\) and \(-\tfrac12 C^\top R^{-1} C\) to the block beside it, and a missing one adds nothing.
+# Information about \(x_t\) adds to λ at t: an observation \(y_t \sim N(C x_t, R)\) adds \(C^\top R^{-1} y_t\) to
+# \(h_t\) and \(-\tfrac12 C^\top R^{-1} C\) to the block next to it, and a missing one adds nothing.
 #
 # **The recursion.** It integrates \(x_T\) out, then \(x_{T-1}\), and so on to the first, which leaves the precision and
-# the linear term of \(x_t\) given the time before,
+# the linear term of \(x_t\) given the previous time,
 #
 # \[ Q_t = P_{t,t} - P_{t,t+1} Q_{t+1}^{-1} P_{t+1,t}, \qquad g_t = h_t - P_{t,t+1} Q_{t+1}^{-1} g_{t+1}, \qquad
 #    A = \sum_t \tfrac12 g_t^\top Q_t^{-1} g_t - \tfrac12 \log\det Q_t + \tfrac d2 \log 2\pi \]
 #
-# and so the textbook parameters too. A is differentiated automatically: the pass back is the smoother's other half.
+# and so the textbook parameters too. A is differentiated automatically: the backward pass is the smoother's other half.
 
 
 class SeriesFamily(ExponentialFamily):
-    """Base of families of series with padding, whose lengths λ and μ take as known."""
+    """Base of families of padded series, with lengths as known arguments of λ and μ."""
 
     length: Params
 
@@ -125,15 +124,15 @@ class GaussianChain(SeriesFamily):
 
     \[ x_1 \sim N(b_1, Q_1^{-1}), \qquad x_{t+1} \mid x_t \sim N(A_t x_t + b_{t+1},\; Q_{t+1}^{-1}) \]
 
-    The precision of the whole series is block tridiagonal, and every such Gaussian is one. T steps of d × d matrices,
-    one after the other; `ParallelGaussianChain` takes log₂ T rounds.
+    The precision of the whole series is block tridiagonal, and every such Gaussian is one. It takes T sequential steps
+    of d × d matrices; `ParallelGaussianChain` takes log₂ T rounds.
 
     Attributes:
         offset: b `[..., T, d]`, or a tree of such arrays.
         transition: A `[..., T − 1, d, d]`.
         precision: Q `[..., T, d, d]`, symmetric positive definite.
-        length: how many of the T times each series has, `[...]`, or None for all. The times after it are padding: they
-            count for nothing in densities, entropies and divergences, and their statistics are zero.
+        length: number of the T times of each series, `[...]`, or None for all. The times after it are padding: they
+            do not count in densities, entropies and divergences, and their statistics are zero.
 
     Raises:
         ValueError: for a precision that is not positive definite, shapes of different T or d, or a length beyond T.
@@ -173,10 +172,10 @@ class GaussianChain(SeriesFamily):
 
         Args:
             steps: T.
-            mean: that of the first vector `[..., d]`.
-            precision: that of the first vector `[..., d, d]`.
+            mean: mean of the first vector `[..., d]`.
+            precision: precision of the first vector `[..., d, d]`.
             transition: the matrix A `[..., d, d]` of every step.
-            step_precision: the precision `[..., d, d]` of a vector given the one before.
+            step_precision: the precision `[..., d, d]` of a vector given the previous one.
         """
         mean, precision = jnp.asarray(mean), jnp.asarray(precision)
         later = jnp.zeros((*mean.shape[:-1], steps - 1, mean.shape[-1]), mean.dtype)
@@ -191,7 +190,7 @@ class GaussianChain(SeriesFamily):
         super().__post_init__()
         if self.length is None:
             return
-        # Padding is independent standard normal numbers.
+        # Padding consists of independent standard normal numbers.
         fields = apart(_padded, 3, self.offset, self.transition, self.precision, self.length)
         for name, value in zip(("offset", "transition", "precision"), fields, strict=True):
             object.__setattr__(self, name, value)
@@ -207,7 +206,7 @@ class GaussianChain(SeriesFamily):
         super()._validate()
 
     def to_natural(self) -> Statistics:
-        """Returns the linear terms, and the blocks of −P/2 on the diagonal and of −P beside it."""
+        """Returns the linear terms, the diagonal blocks of −P/2 and the off-diagonal blocks of −P."""
 
         def leaf(b: Array, A: Array, Q: Array, length: Array) -> tuple[Array, Array, Array]:
             coupling = transpose(A) @ Q[..., 1:, :, :]
@@ -230,7 +229,7 @@ class GaussianChain(SeriesFamily):
 
     @classmethod
     def from_expectation(cls, values: Statistics, given: Params) -> Belief:
-        """Returns the belief with these moments, by the regression of each vector on the one before."""
+        """Returns the belief with these moments, by the regression of each vector on the previous one."""
 
         def leaf(m: Array, second: Array, cross: Array, length: Array) -> tuple[Array, Array, Array]:
             padding = ~times(length, m.shape[-2])
@@ -247,7 +246,7 @@ class GaussianChain(SeriesFamily):
 
     @classmethod
     def partition(cls, values: Statistics, given: Params) -> Array:
-        r"""Returns A, the sum of the log-partitions of every \(x_t\) given the time before."""
+        r"""Returns A, the sum of the log-partitions of every \(x_t\) given the previous time."""
 
         def leaf(linear: Array, diagonal: Array, coupling: Array, length: Array) -> Array:
             padding = jnp.sum(~times(length, linear.shape[-2])) * linear.shape[-1]
@@ -264,7 +263,7 @@ class GaussianChain(SeriesFamily):
 
     @staticmethod
     def eliminate(linear: Array, diagonal: Array, coupling: Array) -> tuple[Array, Array]:
-        r"""Returns the linear terms g and precisions Q of every vector given the one before.
+        r"""Returns the linear terms g and precisions Q of every vector given the previous one.
 
         Args:
             linear: h `[..., T, d]`.
@@ -402,7 +401,7 @@ def _identities(like: Array) -> Array:
 
 
 def _above_rounding(remaining: Array, whole: Array) -> Array:
-    """Returns a precision whose diagonal is at least what the difference that made it can resolve."""
+    """Returns a precision whose diagonal is at least the rounding error of the difference."""
     # A diffuse start under a series without observations is the difference of two precisions that agree in all digits.
     least = 4 * jnp.finfo(whole.dtype).eps * jnp.diagonal(whole)
     return remaining + jnp.diag(jax.lax.stop_gradient(jnp.maximum(least - jnp.diagonal(remaining), 0.0)))
@@ -416,12 +415,12 @@ def _solution(matrix: Array, vector: Array) -> Array:
 # |---|---|
 # | \(p(z_1 = k) = \pi_k,\; p(z_{t+1} = k \mid z_t = j) = P_t(j, k)\) | `MarkovChain(log π, log P)` |
 # | \(T(z) = (z_{tj},\; z_{tj} z_{t+1,k}),\; j, k < K\) | `q.statistics(z)` |
-# | \(A(\lambda)\): sums one time after the other out | `q.log_partition()` |
+# | \(A(\lambda)\): sums out one time after the other | `q.log_partition()` |
 # | \(\mu = \nabla A(\lambda)\): forward–backward | `q.expectation().values` |
 #
-# A category is a one-hot vector. As `Categorical`, the family is minimal: λ and μ leave the last category out, of every
-# \(z_t\) and of both sides of every pair. The evidence of an observation, \(\log p(y_t \mid z_t = k)\), adds to λ at t
-# its difference from the last category's, and the last category's is a constant of the bound.
+# A category is a one-hot vector. Like `Categorical`, the family is minimal: λ and μ leave the last category out, of
+# every \(z_t\) and of both sides of every pair. The evidence of an observation, \(\log p(y_t \mid z_t = k)\), adds to
+# λ at t its difference from the last category's, which is a constant of the bound.
 
 
 @record
@@ -433,15 +432,15 @@ class MarkovChain(SeriesFamily):
     \[ \beta_T = 0, \qquad \beta_t(j) = \log \sum_k \exp\big( \lambda_{t+1,k} + \lambda_{tjk} + \beta_{t+1}(k) \big),
        \qquad A = \log \sum_j \exp\big( \lambda_{1j} + \beta_1(j) \big) \]
 
-    with \(\lambda = 0\) wherever j or k is the last category. Every λ is a belief. T steps of K × K
-    numbers, one after the other; `ParallelMarkovChain` takes log₂ T rounds.
+    with \(\lambda = 0\) wherever j or k is the last category. Every λ is a belief. It takes T sequential steps of K × K
+    numbers; `ParallelMarkovChain` takes log₂ T rounds.
 
     Attributes:
         initial: log probabilities of the first category `[..., K]` up to a constant, or a tree of such arrays.
-        transition: log probabilities of the next category given the one before `[..., T − 1, K, K]`, rows up to a
+        transition: log probabilities of the next category given the previous one `[..., T − 1, K, K]`, rows up to a
             constant.
-        length: how many of the T times each series has, `[...]`, or None for all. The times after it are padding: they
-            count for nothing in densities, entropies and divergences, and their statistics are zero.
+        length: number of the T times of each series, `[...]`, or None for all. The times after it are padding: they
+            do not count in densities, entropies and divergences, and their statistics are zero.
 
     Raises:
         ValueError: for logits that are not finite, shapes of different K, or a length beyond T.
@@ -474,7 +473,7 @@ class MarkovChain(SeriesFamily):
         Args:
             steps: T.
             initial: the probabilities of the first category `[..., K]`.
-            transition: those of the next category given the one before `[..., K, K]`.
+            transition: those of the next category given the previous one `[..., K, K]`.
 
         Raises:
             ValueError: if a probability is not positive, or if they do not sum to one.
@@ -494,11 +493,11 @@ class MarkovChain(SeriesFamily):
         super()._validate()
 
     def to_natural(self) -> Statistics:
-        """Returns the log probabilities less those of the last category, of every time and of every pair."""
+        """Returns the log probabilities minus those of the last category, of every time and of every pair."""
 
         def leaf(first: Array, matrix: Array, length: Array) -> tuple[Array, Array]:
             matrix = jnp.where(_pairs(length, matrix), jax.nn.log_softmax(matrix, axis=-1), 0.0)
-            # The difference that the category before makes, and the one after, each beside the last.
+            # The differences due to the category before and the one after, each relative to the last.
             before, after = matrix[..., -1], matrix[..., -1, :]
             single = jnp.zeros((*matrix.shape[:-3], matrix.shape[-3] + 1, matrix.shape[-1]), matrix.dtype)
             single = single.at[..., 0, :].add(first).at[..., :-1, :].add(before).at[..., 1:, :].add(after)
@@ -569,7 +568,7 @@ class MarkovChain(SeriesFamily):
 
         Args:
             first: the probabilities of the first category `[..., K]`.
-            transition: those of the next given the one before `[..., T − 1, K, K]`.
+            transition: those of the next given the previous one `[..., T − 1, K, K]`.
         """
 
         def series(first: Array, transition: Array) -> Array:
@@ -583,11 +582,11 @@ class MarkovChain(SeriesFamily):
 
     @staticmethod
     def follow(start: Array, maps: Array) -> Array:
-        """Returns the numbers of the categories `[..., T]` that maps lead to, one after the other.
+        """Returns the indices of the categories `[..., T]` that result from maps, one after the other.
 
         Args:
-            start: the number of the first category `[...]`.
-            maps: the next category for each one before `[..., T − 1, K]`.
+            start: the index of the first category `[...]`.
+            maps: the next category for each previous one `[..., T − 1, K]`.
         """
 
         def series(start: Array, maps: Array) -> Array:
@@ -626,7 +625,7 @@ class MarkovChain(SeriesFamily):
 
         def draw(k: RandomKey, first: Array, matrix: Array, length: Array) -> Array:
             steps, K = matrix.shape[-3] + 1, first.shape[-1]
-            # The largest logit with Gumbel noise is a draw of the category.
+            # The largest logit with Gumbel noise is a sample of the category.
             noise = jax.random.gumbel(k, (*first.shape[:-1], steps, K), first.dtype)
             start = jnp.argmax(noise[..., 0, :] + first, axis=-1)
             path = self.follow(start, jnp.argmax(noise[..., 1:, None, :] + matrix, axis=-1))
@@ -658,7 +657,7 @@ def _complete(single: Array, pair: Array, length: Array) -> tuple[Array, Array]:
 class ParallelGaussianChain(GaussianChain):
     r"""A `GaussianChain` whose recursions are associative scans: log₂ T rounds instead of T steps.
 
-    The element of a stretch of times \(i, \ldots, k\) is what is left of its terms when those between are integrated
+    The element of times \(i, \ldots, k\) contains its terms with the times between integrated
     out, a quadratic in \((x_i, x_k)\); two neighbours combine by integrating over the vector that they share. It does
     several times the work of the sequential recursion, and is for accelerators.
 
@@ -675,7 +674,7 @@ class ParallelGaussianChain(GaussianChain):
 
     @staticmethod
     def eliminate(linear: Array, diagonal: Array, coupling: Array) -> tuple[Array, Array]:
-        """Returns the linear terms and precisions of every vector given the one before, by an associative scan."""
+        """Returns the linear terms and precisions of every vector given the previous one, by an associative scan."""
         none = jnp.zeros_like(diagonal)
         C = none.at[..., :-1, :, :].set(coupling)
         stretches = (linear, jnp.zeros_like(linear), diagonal, C, none)
@@ -695,7 +694,7 @@ class ParallelGaussianChain(GaussianChain):
 class ParallelMarkovChain(MarkovChain):
     r"""A `MarkovChain` whose recursions are associative scans: log₂ T rounds instead of T steps.
 
-    Products of K × K matrices in the place of products with vectors, K times the work, for accelerators.
+    Products of K × K matrices instead of products with vectors, K times the work, for accelerators.
 
     Source: Hassan, Särkkä & García-Fernández (2021), "Temporal parallelization of inference in hidden Markov models".
 
@@ -729,7 +728,7 @@ class ParallelMarkovChain(MarkovChain):
 
     @staticmethod
     def follow(start: Array, maps: Array) -> Array:
-        """Returns the numbers of the categories `[..., T]` that maps lead to, one after the other."""
+        """Returns the indices of the categories `[..., T]` that result from maps, one after the other."""
         if maps.shape[-2] == 0:
             return start[..., None]
         composed = jax.lax.associative_scan(
@@ -741,14 +740,14 @@ class ParallelMarkovChain(MarkovChain):
 
 
 def _joined(late: tuple[Array, ...], early: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Returns the stretch of two neighbours, the vector that they share integrated out."""
+    """Returns the element of two neighbours, with their shared vector integrated out."""
     (h_first, h_middle, P_first, C_first, P_middle), (g_middle, g_last, Q_middle, C_last, P_last) = early, late
     middle = jnp.concatenate([transpose(C_first), C_last, (h_middle + g_middle)[..., None]], axis=-1)
     solved, d = jnp.linalg.solve(P_middle + Q_middle, middle), h_first.shape[-1]
-    to_first, to_last, at = solved[..., :d], solved[..., d : 2 * d], solved[..., -1]
+    to_first, to_last, offset = solved[..., :d], solved[..., d : 2 * d], solved[..., -1]
     return (
-        h_first + product(C_first, at),
-        g_last + product(transpose(C_last), at),
+        h_first + product(C_first, offset),
+        g_last + product(transpose(C_last), offset),
         P_first - C_first @ to_first,
         C_first @ to_last,
         P_last - transpose(C_last) @ to_last,

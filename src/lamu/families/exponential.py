@@ -1,4 +1,4 @@
-"""Exponential families: the mathematics that is the same for all of them."""
+"""Exponential families: the mathematics common to all of them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Domain(abc.ABC):
-    """The set that holds one textbook parameter."""
+    """The domain of one textbook parameter."""
 
-    # How many trailing axes of the parameter belong to one member of the family; the others are batch axes.
+    # The number of trailing axes of the parameter that belong to one member of the family; the others are batch axes.
     event: int = 0
 
     def fault(self, value: Params, belief: Belief) -> str | None:
-        """Returns what is wrong with a concrete value, as the end of a sentence; None for a sound or a traced one."""
+        """Returns the fault of a concrete value, as the end of a sentence; None for a valid or a traced one."""
         if isinstance(value, Tracer):
             return None
         return self._fault(np.asarray(value), belief)
@@ -58,7 +58,7 @@ class Domain(abc.ABC):
 
 @dataclass(frozen=True)
 class Finite(Domain):
-    """Every finite number."""
+    """All finite numbers."""
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:
         # Returns the straight step.
@@ -70,14 +70,14 @@ class Finite(Domain):
 
 @dataclass(frozen=True)
 class Positive(Domain):
-    """Numbers above a floor, zero unless the belief says otherwise."""
+    """Numbers above a floor, by default zero."""
 
     # With s the distance from the floor, the step is \(s + \rho d + \rho^2 d^2 / (2 s)\) and so never below \(s/2\).
 
     above: Callable[[Belief], float] | None = None
 
     def floor(self, belief: Belief) -> float:
-        """Returns the number that the parameter must exceed."""
+        """Returns the lower bound of the parameter."""
         return 0.0 if self.above is None else self.above(belief)
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:
@@ -87,8 +87,8 @@ class Positive(Domain):
 
     def _fault(self, value: np.ndarray, belief: Belief) -> str | None:
         floor = self.floor(belief)
-        sound = np.isfinite(value) & (value > floor)
-        return _first(value, sound, "is not positive and finite" if floor == 0.0 else f"is not above {floor:g}")
+        valid = np.isfinite(value) & (value > floor)
+        return _first(value, valid, "is not positive and finite" if floor == 0.0 else f"is not above {floor:g}")
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class PositiveDefinite(Domain):
         size = np.max(np.abs(value))
         away = np.abs(value - np.swapaxes(value, -1, -2))
         if np.max(away) > 1e3 * np.finfo(value.dtype).eps * size:
-            at = np.unravel_index(np.argmax(away), away.shape)
-            other = (*at[:-2], at[-1], at[-2])
-            return f"is not symmetric: {value[at]:.6g} at {_place(at)}, {value[other]:.6g} at {_place(other)}"
+            index = np.unravel_index(np.argmax(away), away.shape)
+            other = (*index[:-2], index[-1], index[-2])
+            return f"is not symmetric: {value[index]:.6g} at {_place(index)}, {value[other]:.6g} at {_place(other)}"
         try:
             np.linalg.cholesky(value.astype(np.float64))
         except np.linalg.LinAlgError:
@@ -122,12 +122,12 @@ class PositiveDefinite(Domain):
         return None
 
 
-def _first(value: np.ndarray, sound: np.ndarray | np.bool_, fault: str) -> str | None:
-    """Returns the sentence about the first unsound entry."""
-    if np.all(sound):
+def _first(value: np.ndarray, valid: np.ndarray | np.bool_, fault: str) -> str | None:
+    """Returns the sentence about the first invalid entry."""
+    if np.all(valid):
         return None
-    at = tuple(np.argwhere(np.logical_not(sound))[0])
-    where = f"has {value[at]:.6g} at {_place(at)}, which" if at else f"{value[()]:.6g}"
+    index = tuple(np.argwhere(np.logical_not(valid))[0])
+    where = f"has {value[index]:.6g} at {_place(index)}, which" if index else f"{value[()]:.6g}"
     return f"{where} {fault}"
 
 
@@ -135,15 +135,15 @@ def _place(index: Sequence[int | np.intp]) -> str:
     return f"[{', '.join(str(i) for i in index)}]"
 
 
-# The step is \(\lambda + F^{-1}(\mu - \nabla A(\lambda))\), taken by the family's retraction, which cannot leave the
+# The step is \(\lambda + F^{-1}(\mu - \nabla A(\lambda))\), by the family's retraction, which cannot leave the
 # domain, and halved until the objective falls. The result is differentiated by the implicit function theorem.
 
 
-STEPS = 200  # at most, before the search gives up
+STEPS = 200  # steps, before the search gives up
 
 
 class _Search(NamedTuple):
-    """Where the search is: at λ, with the objective's value there, Newton's direction and its slope, and the rate."""
+    """State of the search: λ, the objective's value there, Newton's direction and its slope, and the rate."""
 
     taken: Array
     natural: Array
@@ -154,7 +154,7 @@ class _Search(NamedTuple):
 
 
 def natural_from_expectation(family: type[ExponentialFamily], values: Statistics) -> Statistics:
-    r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN where there is none."""
+    r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN if there is none."""
     solved = apart(lambda *leaves: _leaf(family, leaves), len(family.events), *components(family, values))
     return solved if len(family.events) > 1 else solved[0]
 
@@ -206,8 +206,8 @@ def _member(family: type[ExponentialFamily], components: tuple[Array, ...]) -> t
 
     start = jax.lax.stop_gradient(ravel_pytree(family.guess(packed).to_natural())[0])
     natural = jax.lax.custom_root(lambda natural: gradient(natural) - mu, start, search, _solve)
-    made = unravel(natural)
-    return made if len(family.events) > 1 else (made,)
+    solution = unravel(natural)
+    return solution if len(family.events) > 1 else (solution,)
 
 
 def _solve(linear: Callable[[Array], Array], target: Array) -> Array:
@@ -215,8 +215,8 @@ def _solve(linear: Callable[[Array], Array], target: Array) -> Array:
 
 
 def increasing_root(function: Callable[[Array], Array], target: Array, low: float, high: float) -> Array:
-    """Returns the t in [low, high] at which an elementwise increasing function is `target`, by bisection."""
-    # Of a target that is NaN nothing is sought: it is where a shape is known without a search.
+    """Returns the t in [low, high] at which an elementwise increasing function equals `target`, by bisection."""
+    # A NaN target is skipped: it marks a shape that is known without a search.
 
     def search(excess: Callable[[Array], Array], start: Array) -> Array:
         end = lambda at: jnp.where(jnp.isnan(start), jnp.zeros_like(start), jnp.full_like(start, at))
@@ -242,20 +242,19 @@ def increasing_root(function: Callable[[Array], Array], target: Array, low: floa
 # | \(\nabla_\mu E_q[\ell]\) | `jax.grad(lambda mu: expected_loss(mu.family()))(q.expectation())` |
 #
 # **Batches.** A parameter is an array, or a tree of arrays, of independent members; trailing axes belong to one member
-# where the family is about vectors or matrices. Densities, entropies and divergences are sums over the members, in
+# if the family is about vectors or matrices. Densities, entropies and divergences are sums over the members, in
 # nats.
 #
-# **Matrices.** The statistic of a symmetric matrix is the full matrix, paired by the trace, off-diagonal entries
-# counted
-# twice as they stand. **The simplex.** A Categorical belief is minimal: λ and μ leave the last category out.
+# **Matrices.** The statistic of a symmetric matrix is the full matrix, paired by the trace, with off-diagonal
+# entries counted twice. **The simplex.** A Categorical belief is minimal: λ and μ leave the last category out.
 
 
 class ExponentialFamily(IndependentDraws, abc.ABC):
-    r"""What every exponential family is; a new one is a record with the formulas that are abstract here.
+    r"""Base class of exponential families; a new one is a record with the abstract formulas below.
 
     Attributes:
-        domains: where each textbook parameter may lie, by field.
-        events: how many trailing axes of each component of λ belong to one member of the family.
+        domains: the domain of each textbook parameter, by field.
+        events: number of trailing axes of each component of λ that belong to one member of the family.
         unbounded: whether every λ is a belief, so that no step can leave the domain.
         mean: E_q[θ], a property or a field.
     """
@@ -278,12 +277,12 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
 
     @abc.abstractmethod
     def to_natural(self) -> Statistics:
-        """Returns the values of λ: a tree, or a tuple of one tree a statistic."""
+        """Returns the values of λ: a tree, or a tuple of trees, one for each statistic."""
 
     @classmethod
     @abc.abstractmethod
     def from_natural(cls, values: Statistics, given: Params) -> Belief:
-        """Returns the belief with natural parameters of these values, and what the family takes as given."""
+        """Returns the belief with natural parameters of these values, and the family's known arguments."""
 
     @classmethod
     @abc.abstractmethod
@@ -300,12 +299,12 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
 
     @classmethod
     def from_expectation(cls, values: Statistics, given: Params) -> Belief:
-        """Returns the belief with expectation parameters of these values; by Newton's method where not overridden."""
+        """Returns the belief with expectation parameters of these values; by default by Newton's method."""
         return cls.from_natural(natural_from_expectation(cls, values), given)
 
     @classmethod
     def guess(cls, values: Statistics) -> Belief:
-        """Returns a belief at which Newton's method starts, for one member and its μ."""
+        """Returns an initial belief for Newton's method, for one member and its μ."""
         raise NotImplementedError(f"{cls.__name__} has neither an inverse of μ nor a guess at which to search for it")
 
     def log_base_measure(self, theta: Params) -> Array:
@@ -316,7 +315,7 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         """Returns E_q[log h(θ)], which entropies and evidences need.
 
         Raises:
-            NotImplementedError: for a family that defines `log_base_measure` and leaves this out.
+            NotImplementedError: for a family that defines `log_base_measure` but not this method.
         """
         if type(self).log_base_measure is not ExponentialFamily.log_base_measure:
             raise NotImplementedError(
@@ -327,10 +326,10 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
 
     @property
     def given(self) -> Params:
-        """What the family takes as known, beside λ; nothing for most."""
+        """Known arguments of the family, besides λ; none by default."""
         return ()
 
-    # The mathematics that follows from them.
+    # The mathematics that follows from the formulas.
 
     def with_natural(self, values: Statistics) -> Belief:
         """Returns the belief of this family with natural parameters of other values.
@@ -388,7 +387,7 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         return theirs.log_partition() - ours.log_partition() - inner
 
     def fisher_product(self, direction: Statistics) -> Statistics:
-        r"""Returns \(F v = \nabla^2 A(\lambda)\, v\): how μ moves as λ moves along v.
+        r"""Returns \(F v = \nabla^2 A(\lambda)\, v\): the derivative of μ along the direction v of λ.
 
         Args:
             direction: v, a tree like the values of λ, or natural parameters.
@@ -398,9 +397,9 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         return jax.jvp(gradient, (natural.values,), (values_of(direction),))[1]
 
     def retract(self, direction: Statistics, rate: Number) -> Belief:
-        r"""Returns the belief after the step \(\lambda + \rho d\), bent so that it cannot leave the domain.
+        r"""Returns the belief after the step \(\lambda + \rho d\), retracted so that it cannot leave the domain.
 
-        The step is straight where every λ is a belief. Otherwise it is taken in the textbook parameters, along the
+        The step is straight if every λ is a belief. Otherwise it is taken in the textbook parameters, along the
         tangent that d has there; a positive number s moves to \(s + \rho d_s + \rho^2 d_s^2/(2s)\), and a positive
         definite matrix likewise. It agrees with the straight step to O(ρ²).
 
@@ -440,7 +439,7 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
 
 @dataclass(frozen=True)
 class Formulas:
-    """The formulas of a law for one array of members; several components, and several parameters, are tuples."""
+    """Formulas of a distribution for one array of members; several components or parameters are tuples."""
 
     natural: Callable[..., PyTree]  # the textbook parameters → λ
     textbook: Callable[..., PyTree]  # λ → the textbook parameters
@@ -449,11 +448,11 @@ class Formulas:
     mean: Callable[..., Array]  # the textbook parameters → E[θ]
     draw: Callable[..., Array]  # a key and the textbook parameters → θ
     of_moments: Callable[..., PyTree] | None = None  # μ → the textbook parameters; None for Newton's method
-    variance: Callable[..., Array] | None = None  # the textbook parameters → Var[θ]; None for that of draws
+    variance: Callable[..., Array] | None = None  # the textbook parameters → Var[θ]; None for that of samples
 
 
 class TextbookFamily(ExponentialFamily):
-    """A family whose parameters are all in its domains, by its formulas, leaf by leaf."""
+    """A family given by its formulas, leaf by leaf, whose parameters are all in its domains."""
 
     formulas: ClassVar[Formulas]
 
@@ -501,7 +500,7 @@ class NaturalParameters:
 
     Attributes:
         values: λ, a tree like T(θ).
-        given: what the family takes as known beside λ.
+        given: known arguments of the family besides λ.
         of: the family.
 
     Examples:
@@ -528,7 +527,7 @@ class NaturalParameters:
         """Returns the same belief by its textbook parameters.
 
         Raises:
-            ValueError: if λ is outside the domain, as after too long a step of the plain rule.
+            ValueError: if λ is outside the domain, for instance after too long a step of the plain rule.
         """
         try:
             return self.of.from_natural(self.values, self.given)
@@ -545,7 +544,7 @@ class ExpectationParameters:
 
     Attributes:
         values: μ, a tree like T(θ).
-        given: what the family takes as known beside μ.
+        given: known arguments of the family besides μ.
         of: the family.
 
     Examples:
@@ -578,7 +577,7 @@ class ExpectationParameters:
 
 
 def values_of(parameters: Statistics) -> Statistics:
-    """Returns the values of natural or expectation parameters, or of a tree of them; other trees as they are."""
+    """Returns the values of natural or expectation parameters, or of a tree of them; other trees unchanged."""
     return jax.tree.map(lambda node: node.values if _known(node) else node, parameters, is_leaf=_known)
 
 
@@ -604,7 +603,7 @@ def symmetric(matrix: Array) -> Array:
 
 
 def sample_leaves(key: RandomKey, draw: Callable[..., PyTree], *trees: Params) -> Params:
-    """Returns the tree of `draw(key, *leaves)`, with a key of its own for every leaf."""
+    """Returns the tree of `draw(key, *leaves)`, with a separate key for every leaf."""
     return jax.tree.map(draw, tree.keys_like(key, trees[0]), *trees)
 
 
@@ -614,15 +613,15 @@ def components(family: type[ExponentialFamily], values: Statistics) -> tuple[Par
 
 
 def leafwise(function: Callable[..., PyTree], count: int, *trees: Params) -> Params:
-    """Maps a function over leaves; one that returns a tuple of `count` numbers makes a tuple of trees."""
+    """Maps a function over leaves; one that returns a tuple of `count` numbers gives a tuple of trees."""
     return apart(function, count, *trees) if count > 1 else jax.tree.map(function, *trees)
 
 
 def apart(leaf: Callable[..., PyTree], count: int, *trees: Params) -> tuple[Params, ...]:
     """Maps a function that returns a tuple over leaves, and returns the tuple of trees."""
     structure = jax.tree.structure(trees[0])
-    made = [leaf(*leaves) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]
-    return tuple(jax.tree.unflatten(structure, [parts[i] for parts in made]) for i in range(count))
+    results = [leaf(*leaves) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]
+    return tuple(jax.tree.unflatten(structure, [parts[i] for parts in results]) for i in range(count))
 
 
 def _fields(belief: Belief) -> dict[str, Params]:
@@ -630,7 +629,7 @@ def _fields(belief: Belief) -> dict[str, Params]:
 
 
 def _numbers(node: object) -> bool:
-    """Whether a list is a vector or a matrix written out, and no tree of arrays."""
+    """Returns whether a list is an explicit vector or matrix rather than a tree of arrays."""
     return isinstance(node, list) and all(isinstance(leaf, float | int) for leaf in jax.tree.leaves(node))
 
 
@@ -640,7 +639,7 @@ def _floating(leaf: Params) -> Array:
 
 
 def _alike(trees: list[Params]) -> list[Params]:
-    """Returns the trees, a single number beside a tree repeated in its structure."""
+    """Returns the trees, with a single number repeated in the structure of the others."""
     single = jax.tree.structure(0)
     structure = next((s for s in map(jax.tree.structure, trees) if s != single), single)
     return [
@@ -650,7 +649,7 @@ def _alike(trees: list[Params]) -> list[Params]:
 
 
 def _spread(leaves: tuple[Array, ...], events: list[int]) -> tuple[Array, ...]:
-    """Returns the leaves with the same batch axes, and of the same dtype."""
+    """Returns the leaves with the same batch axes and dtype."""
     dtype = jnp.result_type(*leaves)
     batches = [leaf.shape[: leaf.ndim - event] for leaf, event in zip(leaves, events, strict=True)]
     batch = np.broadcast_shapes(*batches)

@@ -1,4 +1,4 @@
-r"""The Gaussian \(N(m, S^{-1})\) over any operator: an exponential family where the operator is a `Structure`."""
+r"""The Gaussian \(N(m, S^{-1})\) over any operator: an exponential family if the operator is a `Structure`."""
 
 # | on paper | in code |
 # |---|---|
@@ -9,8 +9,7 @@ r"""The Gaussian \(N(m, S^{-1})\) over any operator: an exponential family where
 # | \(A(\lambda) = \tfrac12 m^\top S m - \tfrac12 \log\det S\) | `q.log_partition()` |
 #
 # **One convention for matrices.** The statistic of a dense Gaussian is the full symmetric matrix \(\theta\theta^\top\),
-# paired with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand, and so leaf by leaf for a matrix
-# a
+# paired with \(-S/2\) by the trace, with off-diagonal entries counted twice, and so leaf by leaf for a matrix per
 # leaf; the diagonal Gaussian's is \(\theta^2\) coordinate by coordinate; the scalar Gaussian's is
 # \(\lVert\theta\rVert^2\), one number. The base measure is \((2\pi)^{-D/2}\), a constant, so that
 # \(\nabla_\mu H(q) = -\lambda\) exactly.
@@ -108,7 +107,7 @@ class Gaussian(ExponentialFamily):
         return (tree.dot(first, precision.solve(first)) - precision.logdet(first)) / 2
 
     def statistics(self, theta: Params) -> tuple[Params, Structure]:
-        r"""Returns θ and θθᵀ, its diagonal or ‖θ‖², whichever pairs with the structure."""
+        r"""Returns θ and θθᵀ, its diagonal or ‖θ‖², depending on the structure."""
         return theta, self._structure.statistic(theta)
 
     def expectation(self) -> ExpectationParameters:
@@ -131,7 +130,7 @@ class Gaussian(ExponentialFamily):
             raise TypeError(f"no statistic is defined for the structure {type(self.precision).__name__}")
         return self.precision
 
-    # What is known in closed form, for any operator.
+    # Closed forms, for any operator.
 
     def sample(self, key: RandomKey) -> Params:
         return tree.add(self.mean, self.precision.sample(key, self.mean))
@@ -162,7 +161,7 @@ class Gaussian(ExponentialFamily):
         return (trace + quadratic - tree.dimension(self.mean) + determinants) / 2
 
     def moved(self, precision: Operator, gradient: Params, rate: Number) -> Gaussian:
-        r"""Returns the belief with a precision that has moved, and the mean \(m - \rho\, S^{-1} g\) by that one.
+        r"""Returns the belief with a new precision, and the mean \(m - \rho\, S^{-1} g\) with that precision.
 
         Args:
             precision: S after the step.
@@ -172,7 +171,7 @@ class Gaussian(ExponentialFamily):
         return Gaussian(tree.add(self.mean, precision.solve(gradient), -rate), precision)
 
     def retract(self, direction: Statistics, rate: Number) -> Gaussian:
-        r"""Returns the belief after the step \(\lambda + \rho d\), bent so that the precision stays positive.
+        r"""Returns the belief after the step \(\lambda + \rho d\), retracted so that the precision stays positive.
 
         \[ S' = S + \rho\Delta + \tfrac12\rho^2 \Delta S^{-1} \Delta, \qquad
            m' = m + \rho\, S'^{-1} (d_1 + 2 d_2 m), \qquad \Delta = -2 d_2 \]

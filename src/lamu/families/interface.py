@@ -1,4 +1,4 @@
-"""What a belief must offer."""
+"""Interface of beliefs."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Family(Protocol):
 
     Attributes:
         kind: "minimal exponential", "degenerate" (a point), "joint" (draws, mixtures) or "product".
-        mean: E_q[θ]. A belief with several modes raises an AttributeError that says what to use instead.
+        mean: E_q[θ]. A belief with several modes raises an AttributeError that names an alternative.
     """
 
     @property
     def kind(self) -> str:
-        """What sort of belief it is, which decides its laws."""
+        """The kind of belief, which determines its laws."""
         ...
 
-    if TYPE_CHECKING:  # at run time isinstance would read the property, which a belief with several modes refuses
+    if TYPE_CHECKING:  # at run time isinstance would read the property, which raises for several modes
 
         @property
         def mean(self) -> Params:
@@ -41,20 +41,20 @@ class Family(Protocol):
             ...
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ."""
+        """Returns one sample of θ."""
         ...
 
     def draws(self, key: RandomKey, count: int) -> Params:
         """Returns points that represent the belief, along a new leading axis of about `count`.
 
-        Draw i depends on the key and on i alone. A point returns one draw, since more would repeat it; a belief that is
-        made of draws returns an even selection of them.
+        Sample i depends only on the key and i. A point returns one sample, since more would repeat it; a belief that
+        consists of samples returns an even selection of them.
         """
         ...
 
 
 def told(belief: Any, name: str) -> Any:
-    """Returns what a belief tells of each number of θ; an AttributeError for beliefs with several modes."""
+    """Returns a belief's attribute for each number of θ; an AttributeError for beliefs with several modes."""
     if inspect.getattr_static(belief, name, None) is None:
         raise AttributeError(
             f"a {type(belief).__name__} may have several modes, and has no {name}; use predict or .draws(key, n)"
@@ -63,27 +63,27 @@ def told(belief: Any, name: str) -> Any:
 
 
 class _Derived:
-    """A property whose name a family of one's own may give to a field."""
+    """A property that a custom family may shadow by a field."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function, self.__doc__ = function, function.__doc__
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:  # as which a dataclass would take it for the field's default
+        if instance is None:  # a dataclass would take the returned value for the field's default
             raise AttributeError(self.function.__name__)
         return self.function(instance)
 
 
-_DRAWS = 4096  # of moments and quantiles without a closed form
+_DRAWS = 4096  # for moments and quantiles without a closed form
 
 
 class IndependentDraws:
-    """Base of beliefs that are represented by independent draws."""
+    """Base of beliefs that are represented by independent samples."""
 
-    is_normal: ClassVar[bool] = False  # whether each number of θ is normal by itself
+    is_normal: ClassVar[bool] = False  # whether the marginals of θ are normal
 
     def marginal_variance(self: Any) -> Params:
-        """Returns the variance of each number of θ; that of 4,096 draws where it has no closed form."""
+        """Returns the variance of each number of θ; from 4,096 samples if it has no closed form."""
         return jax.tree.map(lambda leaf: jnp.var(leaf, axis=0), self.draws(jax.random.key(0), _DRAWS))
 
     @_Derived
@@ -92,7 +92,7 @@ class IndependentDraws:
         return jax.tree.map(jnp.sqrt, self.marginal_variance())
 
     def interval(self: Any, level: float = 0.9) -> tuple[Params, Params]:
-        """Returns the ends of the central interval of each number of θ; by 4,096 draws unless it is normal.
+        """Returns the ends of the central interval of each number of θ; from 4,096 samples unless it is normal.
 
         Args:
             level: the probability inside, between 0 and 1.
@@ -111,20 +111,20 @@ class IndependentDraws:
         return low, high
 
     def draws(self: Any, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
+        """Returns `count` independent samples along a leading axis; sample i depends only on the key and i."""
         return independent_draws(self, key, count)
 
 
-# One program of all beliefs of a shape: outside of one, a loop is compiled anew at every call.
+# One program for all beliefs of a shape: outside jit, a loop is compiled again at every call.
 @compiled_lightly(static_argnums=2)
 def independent_draws(belief: Any, key: RandomKey, count: int) -> Params:
-    """Returns samples of a belief along a leading axis; sample i depends on the key and i alone."""
+    """Returns samples of a belief along a leading axis; sample i depends only on the key and i."""
     return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))
 
 
 def finite_draws(draws: Params) -> Params:
-    """Returns the draws that hold neither NaN nor infinity, of which a warning counts the others; all if none is so."""
-    # What diverged is no draw of q, and one of them makes every average NaN.
+    """Returns the finite samples, with a warning that counts the others; all if none is finite."""
+    # Diverged samples do not represent q, and one of them makes every average NaN.
     numbers = [leaf for leaf in jax.tree.leaves(draws) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     if not numbers or is_traced():
         return draws

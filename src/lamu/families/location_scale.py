@@ -41,7 +41,7 @@ __all__ = [
 class BaseDistribution(Protocol):
     """A base distribution: the distribution of z, with density p(z)."""
 
-    symmetric: bool | Any = True  # whether a sign may be changed at any coordinate without a change of the law
+    symmetric: bool | Any = True  # whether the distribution is invariant to a change of sign of any coordinate
 
     @abstractmethod
     def draw(self, key: RandomKey, like: Params) -> Params:
@@ -56,7 +56,7 @@ class BaseDistribution(Protocol):
         """Returns the entropy of z in the space of `like`, in nats."""
 
     def centre(self, like: Params) -> Params:
-        """Returns E z; zero, unless overridden."""
+        """Returns E z; zero by default."""
         return tree.zeros_like(like)
 
 
@@ -90,7 +90,7 @@ class StandardLogistic(BaseDistribution):
         return total(lambda a: -jnp.abs(a) - 2 * jnp.log1p(jnp.exp(-jnp.abs(a))), z)
 
     def entropy(self, like: Params) -> Array:
-        """Returns two nats a coordinate."""
+        """Returns two nats for each coordinate."""
         return jnp.asarray(2.0 * tree.dimension(like))
 
 
@@ -107,13 +107,13 @@ class StandardLaplace(BaseDistribution):
         return total(lambda a: -jnp.abs(a) - math.log(2.0), z)
 
     def entropy(self, like: Params) -> Array:
-        """Returns 1 + log 2 nats a coordinate."""
+        """Returns 1 + log 2 nats for each coordinate."""
         return jnp.asarray((1 + math.log(2.0)) * tree.dimension(like))
 
 
 @record
 class Quantile(BaseDistribution):
-    r"""Any law of independent coordinates, by its inverse distribution function: \(z = F^{-1}(u)\), u uniform."""
+    r"""Any distribution of independent coordinates, by its quantile function: \(z = F^{-1}(u)\), u uniform."""
 
     # Density and entropy follow from it, with \(Q = F^{-1}\):
     #
@@ -121,8 +121,8 @@ class Quantile(BaseDistribution):
     #
     # the first with F by bisection, the second by quadrature.
 
-    # Q, increasing, elementwise on arrays of numbers in (0, 1), by JAX. A belief that is to be saved needs a record
-    # with `__call__` here, since functions are not written to disk.
+    # Q, increasing, elementwise on arrays of numbers in (0, 1), in JAX. A belief that is to be saved needs a record
+    # with `__call__` here, since functions cannot be saved.
     function: Callable[[Array], Array] = static()
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ class Quantile(BaseDistribution):
 
     @property
     def symmetric(self) -> bool:
-        """Whether Q(u) = −Q(1 − u), as far as can be seen on a grid."""
+        """Whether Q(u) = −Q(1 − u), checked on a grid."""
         with jax.ensure_compile_time_eval():
             grid = jnp.linspace(0.01, 0.5, 50)
             gap = np.asarray(self.function(grid) + self.function(1 - grid))
@@ -180,7 +180,7 @@ class Radial(BaseDistribution):
     r"""\(z = \frac{e}{\lVert e \rVert}\, r\) for each leaf, e standard normal, r a standard normal number."""
 
     # A Gaussian in D dimensions has its mass in a shell of radius \(\sqrt D\), away from its mean; here the distance
-    # from the mean is of order one, whatever D is, and draws do not lose what the mean knows. With n coordinates in a
+    # from the mean is of order one for any D, so that samples stay close to the mean. With n coordinates in a
     # leaf and \(R = \lVert z \rVert\):
     #
     # \[ \log p(z) = \log \Gamma(\tfrac n2) - \tfrac n2 \log \pi - \tfrac12 \log 2\pi - \tfrac12 R^2 - (n - 1) \log R \]
@@ -219,7 +219,7 @@ def _from_centred(key: RandomKey, like: Params, function: Callable[[Array], Arra
 
 
 def _centred(key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """Uniform numbers in (−1, 1), symmetric and never an end."""
+    """Returns uniform numbers in (−1, 1), symmetric and excluding the ends."""
     words = fast_random.bits(key, math.prod(shape)).view(jnp.int32)
     if jnp.dtype(dtype) == jnp.float64:
         return ((words.astype(jnp.float64) + 0.5) * 2.0**-31).reshape(shape)
@@ -227,7 +227,7 @@ def _centred(key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
 
 
 def _reach(dtype: DTypeLike) -> float:
-    """The largest logit whose probability still differs from one in the dtype."""
+    """Returns the largest logit whose probability differs from one in the dtype."""
     return 30.0 if jnp.dtype(dtype) == jnp.float64 else 12.0
 
 
@@ -237,7 +237,7 @@ def _norm(a: Array) -> Array:
 
 @record
 class LocationScale(IndependentDraws):
-    r"""The belief of \(\theta = m + s z\) for z of a given base distribution."""
+    r"""The belief of \(\theta = m + s z\) for z from a given base distribution."""
 
     # \[ \log q(\theta) = \log p\Big(\frac{\theta - m}{s}\Big) - \sum_j \log s_j, \qquad H(q) = H(z) + \sum_j \log s_j
     # \]
@@ -264,7 +264,7 @@ class LocationScale(IndependentDraws):
         return jax.tree.map(lambda m, s, e: m + s * e, self.location, self.scale, z)
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ, differentiable in m and s."""
+        """Returns one sample of θ, differentiable in m and s."""
         return self.at(self.base_distribution.draw(key, self.location))
 
     def log_prob(self, theta: Params) -> Array:
@@ -278,7 +278,7 @@ class LocationScale(IndependentDraws):
         return jnp.asarray(self.base_distribution.entropy(self.location)).astype(log_scale.dtype) + log_scale
 
     def gaussian(self) -> Gaussian | None:
-        """Returns the same belief as a Gaussian with a diagonal precision; None where it is none."""
+        """Returns the same belief as a Gaussian with a diagonal precision, or None for another base distribution."""
         if not isinstance(self.base_distribution, StandardNormal):
             return None
         return Gaussian(self.location, Diagonal(jax.tree.map(lambda s: s**-2, self.scale)))
@@ -289,7 +289,7 @@ class LocationScale(IndependentDraws):
 
 
 def transformed(belief: Belief, constraints: Constraints) -> Belief:
-    """Returns the belief about θ = g(u) of one about u, which stands at `network`; draws become draws."""
+    """Returns the belief about θ = g(u) from one about u, at `network`; draws become draws."""
     if isinstance(belief, Draws):
         return replace(belief, samples=_constrained(constraints, belief.samples))
     if isinstance(belief, Product):

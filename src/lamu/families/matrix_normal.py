@@ -1,4 +1,4 @@
-"""Beliefs about a matrix whose rows and whose columns have a precision each."""
+"""Beliefs about matrices with row and column precisions, and about linear layers with their noise."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class MatrixNormal(ExponentialFamily):
     \[ \log q = \tfrac c2\log\det U + \tfrac r2\log\det V - \tfrac{rc}2\log 2\pi
        - \tfrac12\operatorname{tr}\big(U (X - M) V (X - M)^\top\big) \]
 
-    Over M, U and V together it is curved: products of U and V fill no straight space. Given V it is a minimal
-    exponential family in (M, U), and so are its λ and μ here:
+    Over M, U and V together it is curved: products of U and V do not form a linear space. Given V it is a minimal
+    exponential family in (M, U), to which its λ and μ refer:
 
     \[ T = (X,\; X V X^\top), \qquad \lambda = (U M V,\; -\tfrac12 U), \qquad \mu = (M,\; M V M^\top + c\,U^{-1}) \]
 
-    To move V, transpose: `belief.transposed` is the belief about Xᵀ, given U.
+    To update V, transpose: `belief.transposed` is the belief about Xᵀ, given U.
 
     Attributes:
         mean: M `[..., r, c]`.
@@ -72,7 +72,7 @@ class MatrixNormal(ExponentialFamily):
 
     @property
     def given(self) -> Params:
-        """V, which λ and μ take as known."""
+        """V, the known argument of λ and μ."""
         return self.column_precision
 
     @property
@@ -150,29 +150,29 @@ def _mean(first: Array, U: Array, V: Array) -> Array:
 class NoiseScale(IndependentDraws):
     r"""A belief about the log of a noise deviation whose precision is Gamma: \(\log\sigma = -\tfrac12 \log\gamma\)."""
 
-    # Its mean is the one whose σ² is \(E[1/\gamma] = b / (a - 1)\), since that is the noise that a prediction has, or
-    # the mode about which it was made.
+    # Its mean has \(\sigma^2 = E[1/\gamma] = b / (a - 1)\), since that is the noise of a prediction, or is the mode at
+    # which it was computed.
 
     precision: Gamma  # the Gamma of γ, one number an output
-    mode: Params | None = None  # log σ of the mode that Laplace's method has found; None where there is none
+    mode: Params | None = None  # log σ of the mode from Laplace's method; None if there is none
 
     kind = "transformed"
 
     @property
     def mean(self) -> Params:
-        r"""\(\tfrac12 \log b / (a - 1)\), or the mode, under the name that the likelihood reads."""
+        r"""\(\tfrac12 \log b / (a - 1)\), or the mode, under the likelihood's name for it."""
         if self.mode is not None:
             return {"log_scale": self.mode}
         shape: Params = self.precision.shape
         return {"log_scale": jnp.log(self.precision.rate / (shape - 1.0)) / 2.0}
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw."""
+        """Returns one sample."""
         drawn: Params = self.precision.sample(key)
         return {"log_scale": -jnp.log(drawn) / 2.0}
 
     def log_prob(self, theta: Params) -> Array:
-        """Returns the log density of log σ in nats, the change of variables included."""
+        """Returns the log density of log σ in nats, including the change of variables."""
         precision = jnp.exp(-2.0 * theta["log_scale"])
         return self.precision.log_prob(precision) + jnp.sum(math.log(2.0) + jnp.log(precision))
 
@@ -185,19 +185,19 @@ class NoiseScale(IndependentDraws):
 
 @record
 class LinearNormalGamma(IndependentDraws):
-    r"""Each output of a linear layer with its noise, \(p(w_k, \tau_k)\)."""
+    r"""Joint beliefs about the weights and the noise of each output of a linear layer, \(p(w_k, \tau_k)\)."""
 
     # \[ \tau_k \sim \mathrm{Gamma}(a_k, b_k), \qquad w_k \mid \tau_k \sim N\big(m_k, (\tau_k \Lambda_k)^{-1}\big) \]
     #
     # Conjugate to \(y_k = w_k^\top \phi(x) + \varepsilon_k\) with \(\varepsilon_k \sim N(0, 1/\tau_k)\). θ is a
     # model's: the weights under "network", and under "likelihood" the logarithms of the deviations, \(-\tfrac12 \log
-    # \tau_k\), as `lamu.likelihoods.Gaussian()` has them.
+    # \tau_k\), as in `lamu.likelihoods.Gaussian()`.
     #
     # Source: Bishop (2006), exercise 3.12; Gelman et al. (2013), section 14.2.
 
     location: Params  # m, the layer's weights, leaves with the outputs for their last axis
     # The lower triangular root of Λ, `[outputs, in, in]`, in units of the noise; the bias is the first of the inputs.
-    # Of a root single precision holds what it would lose of Λ.
+    # In single precision, the root keeps digits that Λ would lose.
     root: Array
     shape: Array  # a, `[outputs]`, positive
     rate: Array  # b, `[outputs]`, positive
@@ -206,7 +206,7 @@ class LinearNormalGamma(IndependentDraws):
 
     @classmethod
     def of(cls, location: Params, precision: Array, shape: Array, rate: Array) -> LinearNormalGamma:
-        """Returns the belief of a precision Λ, `[outputs, in, in]`."""
+        """Returns the belief with a precision Λ, `[outputs, in, in]`."""
         root = jnp.linalg.cholesky((precision + jnp.swapaxes(precision, 1, 2)) / 2)
         return cls(location, root, shape, rate)
 
@@ -221,7 +221,7 @@ class LinearNormalGamma(IndependentDraws):
         return {"network": self.location, "likelihood": {"log_scale": (jnp.log(self.rate) - digamma(self.shape)) / 2}}
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ: precisions of the noise, and weights given those."""
+        """Returns one sample of θ: precisions of the noise, and weights given those."""
         noise_key, weights_key = jax.random.split(key)
         tau = jax.random.gamma(noise_key, self.shape, dtype=self.shape.dtype) / self.rate
         mean, unravel = self._matrix(self.location)
@@ -240,7 +240,7 @@ class LinearNormalGamma(IndependentDraws):
         return jnp.sum(each) - self.log_normaliser() - self.root.shape[0] * size / 2 * math.log(2 * math.pi)
 
     def log_normaliser(self) -> Array:
-        r"""Returns \(\sum_k \log\Gamma(a_k) - a_k \log b_k - \tfrac12 \log\det\Lambda_k\); the powers of 2π apart."""
+        r"""Returns \(\sum_k \log\Gamma(a_k) - a_k \log b_k - \tfrac12 \log\det\Lambda_k\), without the powers of 2π."""
         determinants = 2 * jnp.sum(jnp.log(jnp.diagonal(self.root, axis1=1, axis2=2)), axis=1)
         return jnp.sum(gammaln(self.shape) - self.shape * jnp.log(self.rate) - determinants / 2)
 
@@ -250,8 +250,8 @@ class LinearNormalGamma(IndependentDraws):
         return jnp.sum(white**2, axis=1).T
 
     def after(self, gram: Array, cross: Array, squares: Array, weight: Array, around: Params) -> LinearNormalGamma:
-        r"""Returns the belief after rows, \(\lambda + \sum_i w_i t(x_i, y_i)\) in coordinates that lose no digits."""
-        # With \(v = m - u\) for weights u near the answer and residuals \(r_i = y_i - u^\top \phi_i\),
+        r"""Returns the belief after rows, \(\lambda + \sum_i w_i t(x_i, y_i)\), in coordinates that keep all digits."""
+        # With \(v = m - u\) for weights u near the solution and residuals \(r_i = y_i - u^\top \phi_i\),
         #
         # \[ \Lambda \leftarrow \Lambda + \sum_i w_i \phi_i \phi_i^\top, \quad
         #    \Lambda v \leftarrow \Lambda v + \sum_i w_i r_i \phi_i, \quad a \leftarrow a + \tfrac12 \sum_i w_i, \quad

@@ -1,18 +1,16 @@
-"""A mixture of Gaussians: the minimal conditional exponential family of Lin, Khan & Schmidt (2019)."""
+"""Mixtures of Gaussians: the minimal conditional exponential family of Lin, Khan & Schmidt (2019)."""
 
 # With z the component, \(q(z, \theta) = \pi_z N(\theta \mid m_z, S_z^{-1})\), two minimal exponential families, one for
-# z and one for θ given z, make
+# z and one for θ given z, give
 #
 # | on paper | in code |
 # |---|---|
 # | \(\lambda_z = \log \pi_k / \pi_K\), \(\lambda_k = (S_k m_k, -\tfrac12 S_k)\) | `NaturalMixture(weights, components)`
-# |
-# | \(\mu_z = \pi_k\), \(\mu_k = E_q[1_{z=k} T(\theta)] = \pi_k (m_k, \Sigma_k + m_k m_k^\top)\) | `ExpectationMixture`
-# |
+# | | \(\mu_z = \pi_k\), \(\mu_k = E[1_{z=k} T(\theta)] = \pi_k (m_k, \Sigma_k + m_k m_k^\top)\) | `ExpectationMixture`
 #
 # The Fisher matrix of q(z, θ) is block diagonal in these λ, and \(F^{-1}\nabla_\lambda = \nabla_\mu\) block by block,
-# where each block of μ moves alone and the λ of the others are held (\(\mu_k\) has \(\pi_k\) in it too): the rule moves
-# the weights and every component as if each were by itself, with gradients in the expectations of the joint.
+# where one block of μ varies and the λ of the others are fixed (\(\mu_k\) contains \(\pi_k\) too): the rule updates
+# the weights and every component separately, with gradients in the expectations of the joint.
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ class Mixture:
 
     @property
     def mean(self) -> Params:
-        """Not defined: the average of several modes may be a place of no probability."""
+        """Not defined: the average of several modes may have no probability."""
         raise AttributeError("a mixture has several modes, whose average is no estimate; use predict or .components")
 
     @property
@@ -81,7 +79,7 @@ class Mixture:
         return jax.nn.softmax(self.weights_logits)
 
     def component(self, index: int | Array) -> Gaussian:
-        """Returns one component."""
+        """Returns the component at an index."""
         return jax.tree.map(lambda leaf: leaf[index], self.components)
 
     def log_joint(self, theta: Params) -> Array:
@@ -98,12 +96,12 @@ class Mixture:
         return jax.nn.softmax(self.log_joint(theta))
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns a draw from a component that is drawn first."""
+        """Returns a sample from a randomly chosen component."""
         component_key, draw_key = jax.random.split(key)
         return self.component(jax.random.categorical(component_key, self.weights_logits)).sample(draw_key)
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
+        """Returns `count` independent samples along a leading axis; sample i depends only on the key and i."""
         belief = Mixture(
             self.weights_logits,
             Gaussian(self.components.mean, jax.vmap(lambda p: p.factored())(self.components.precision)),

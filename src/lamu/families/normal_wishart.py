@@ -43,8 +43,8 @@ class MultivariateNormal(ExponentialFamily):
        \mu = (m,\; \Lambda^{-1} + m m^\top) \]
     \[ A = \tfrac12 m^\top \Lambda m - \tfrac12 \log\det\Lambda + \tfrac d2 \log 2\pi \]
 
-    `Gaussian` is one vector over a tree with any structure of precision; this family is many small vectors, batched in
-    the leading axes, with a matrix each.
+    `Gaussian` is one vector over a tree with any structure of precision; this family is a batch of many small vectors
+    along the leading axes, each with its own matrix.
 
     Attributes:
         mean: m `[..., d]`, or a tree of such arrays.
@@ -116,7 +116,7 @@ class MultivariateNormal(ExponentialFamily):
         return theta, jax.tree.map(outer, theta)
 
     def retract(self, direction: Statistics, rate: Number) -> MultivariateNormal:
-        r"""Returns the belief after the step \(\lambda + \rho d\), bent so that every precision stays positive.
+        r"""Returns the belief after the step \(\lambda + \rho d\), retracted so that every precision stays positive.
 
         \[ \Lambda' = \Lambda + \rho\Delta + \tfrac12\rho^2 \Delta \Lambda^{-1} \Delta, \qquad
            m' = m + \rho\, \Lambda'^{-1} (d_1 + 2 d_2 m), \qquad \Delta = -2 d_2 \]
@@ -133,7 +133,7 @@ class MultivariateNormal(ExponentialFamily):
         return MultivariateNormal(jax.tree.map(moved, self.mean, precision, first, second), precision)
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns a vector a member; differentiable in the parameters."""
+        """Returns a vector for each member; differentiable in the parameters."""
 
         def draw(k: RandomKey, m: Array, S: Array) -> Array:
             noise = jax.random.normal(k, (*m.shape, 1), m.dtype)
@@ -154,7 +154,7 @@ class MultivariateNormal(ExponentialFamily):
 
         return total(leaf, self.mean, self.precision)
 
-    # In closed form, where A less an inner product would cancel digits of means far from zero.
+    # Closed forms, since A minus an inner product would cancel digits of means far from zero.
 
     def log_prob(self, theta: Params) -> Array:
         """Returns log q(x) in nats, a sum over the members."""
@@ -200,12 +200,12 @@ def _solution(matrix: Array, vector: Array) -> Array:
     return product(_inverse(matrix), vector)
 
 
-# Batches of small matrices are swept, by one loop without a call of LAPACK. On a CPU each such call deals its batch
-# to the threads that it runs on, and two that do not wait for each other, such as those of the rows' latents and of a
-# plate of loadings, may hold all of these and wait for ever (jaxlib 0.10.2).
+# Batches of small matrices use the sweep operator in one loop without calls of LAPACK. On a CPU each such call
+# distributes its batch over the threads on which it runs, and two independent ones, such as those of the rows' latents
+# and of a plate of loadings, may occupy all of these and deadlock (jaxlib 0.10.2).
 
 _SWEPT = 32  # entries, above which a matrix is factored by LAPACK
-_WRITTEN_OUT = 4  # entries, up to which the loop is written out: twice as fast, and longer to compile
+_WRITTEN_OUT = 4  # entries, up to which the loop is unrolled: twice as fast, and longer to compile
 
 
 def _inverse(matrix: Array) -> Array:
@@ -218,8 +218,8 @@ def _logdet(matrix: Array) -> Array:
 
 @jax.custom_jvp
 def swept(P: Array, which: Array | None = None) -> tuple[Array, Array]:
-    """Returns −P_mm⁻¹, P_mm⁻¹ P_mo and P_oo − P_om P_mm⁻¹ P_mo, each in its place, and log det P_mm."""
-    # Of symmetric positive definite matrices; NaN where they are not. `which` says what m is, `[..., d]`: all where
+    """Returns −P_mm⁻¹, P_mm⁻¹ P_mo and P_oo − P_om P_mm⁻¹ P_mo, each in its block, and log det P_mm."""
+    # For symmetric positive definite matrices; otherwise NaN. `which` marks m, `[..., d]`: all where
     # None.
     size = P.shape[-1]
     if which is not None:
@@ -233,14 +233,14 @@ def swept(P: Array, which: Array | None = None) -> tuple[Array, Array]:
         column, here = jnp.take(before, k, axis=-1), places == k
         pivot = jnp.take(column, k, axis=-1)[..., None]
         scaled = column / pivot
-        rest = before - column[..., :, None] * scaled[..., None, :]
-        rest = jnp.where(here[:, None], scaled[..., None, :], rest)
-        rest = jnp.where(here[None, :], jnp.where(here, -1.0 / pivot, scaled)[..., :, None], rest)
+        pivoted = before - column[..., :, None] * scaled[..., None, :]
+        pivoted = jnp.where(here[:, None], scaled[..., None, :], pivoted)
+        pivoted = jnp.where(here[None, :], jnp.where(here, -1.0 / pivot, scaled)[..., :, None], pivoted)
         log_pivot = jnp.log(pivot[..., 0])
         if which is None:
-            return rest, log_pivots + log_pivot
-        taken = jnp.take(which, k, axis=-1)
-        return jnp.where(taken[..., None, None], rest, before), log_pivots + jnp.where(taken, log_pivot, 0.0)
+            return pivoted, log_pivots + log_pivot
+        chosen = jnp.take(which, k, axis=-1)
+        return jnp.where(chosen[..., None, None], pivoted, before), log_pivots + jnp.where(chosen, log_pivot, 0.0)
 
     start = P, jnp.zeros_like(P[..., 0, 0])
     if size <= _WRITTEN_OUT and which is None:
@@ -260,7 +260,7 @@ def _swept_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple
 
 
 def _factored(P: Array, which: Array) -> tuple[Array, Array]:
-    """Returns the same by LAPACK."""
+    """Returns `swept` by LAPACK."""
     eye, rows, columns = jnp.eye(P.shape[-1], dtype=P.dtype), which[..., :, None], which[..., None, :]
     root = jnp.linalg.cholesky(jnp.where(rows & columns, P, eye))
     inverse_root = solve_triangular(root, jnp.broadcast_to(eye, root.shape), lower=True)
@@ -368,7 +368,7 @@ class NormalGamma(ExponentialFamily):
 
 
 def _rank_less_one(belief: Belief) -> float:
-    """Returns p − 1, which the degrees of freedom must exceed."""
+    """Returns p − 1, the lower bound of the degrees of freedom."""
     return float(jax.tree.leaves(belief.scale_inverse)[0].shape[-1] - 1)
 
 
@@ -381,7 +381,7 @@ class Wishart(TextbookFamily):
 
     Attributes:
         degrees: ν, above p − 1.
-        scale_inverse: \(V^{-1}\) `[..., p, p]`, symmetric positive definite: from conjugate data, the scatter added up.
+        scale_inverse: \(V^{-1}\) `[..., p, p]`, symmetric positive definite: for conjugate data, the sum of scatters.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -479,7 +479,7 @@ class NormalWishart(ExponentialFamily):
 
     @classmethod
     def partition(cls, values: Statistics, given: Params) -> Array:
-        """Returns the Wishart's, and p/2 log 2π/κ."""
+        """Returns the Wishart's A plus p/2 log 2π/κ."""
 
         def leaf(log: Array, half: Array, first: Array, second: Array) -> Array:
             kappa, p = -2.0 * second, first.shape[-1]
@@ -516,7 +516,7 @@ class NormalWishart(ExponentialFamily):
 
 
 def logdet(matrix: Array) -> Array:
-    """Returns log det of symmetric positive definite matrices; NaN where they are not."""
+    """Returns log det of symmetric positive definite matrices; otherwise NaN."""
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix), axis1=-2, axis2=-1)), axis=-1)
 
 
@@ -541,12 +541,12 @@ def _wishart_draw(key: RandomKey, nu: Array, S: Array) -> Array:
     below = jnp.tril(jax.random.normal(normal_key, S.shape, S.dtype), -1)
     eye = jnp.eye(p, dtype=S.dtype).reshape((1,) * nu.ndim + (p, p))
     B = below + chi[..., None] * eye
-    # For V⁻¹ = R Rᵀ any L with L Lᵀ = V will do, here R⁻ᵀ.
+    # For V⁻¹ = R Rᵀ any L with L Lᵀ = V is valid, here R⁻ᵀ.
     L = jnp.linalg.inv(jnp.swapaxes(jnp.linalg.cholesky(S), -1, -2))
     root = L @ B
     matrix = root @ jnp.swapaxes(root, -1, -2)
     # With few degrees of freedom the least chi may be so small that rounding makes the product singular: one of 3,000
-    # draws of four in single precision. Its diagonal is raised by some units of rounding.
+    # samples of size four in single precision. Some units of rounding are added to its diagonal.
     diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
     unit = p * jnp.finfo(matrix.dtype).eps * jnp.sum(diagonal, axis=-1)
     pivots = jnp.diagonal(jnp.linalg.cholesky(matrix), axis1=-2, axis2=-1)

@@ -1,4 +1,4 @@
-"""Beliefs known by points: a single point, the draws of a sampler, and ensembles of beliefs."""
+"""Beliefs represented by points: a single point, a sampler's draws, and ensembles of beliefs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Draws", "Ensemble", "Point"]
 
 @record
 class Point:
-    r"""All mass at one place, \(q(\theta) = \delta(\theta - m)\).
+    r"""A point mass, \(q(\theta) = \delta(\theta - m)\).
 
     Attributes:
         mean: m.
@@ -40,7 +40,7 @@ class Point:
         return jax.tree.map(jnp.zeros_like, self.mean)
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
-        """Returns the point twice."""
+        """Returns the point as both ends."""
         return self.mean, self.mean
 
     def sample(self, key: RandomKey) -> Params:
@@ -48,7 +48,7 @@ class Point:
         return self.mean
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns the point once, along a leading axis of one."""
+        """Returns the point along a leading axis of one."""
         return jax.tree.map(lambda leaf: leaf[None], self.mean)
 
 
@@ -58,8 +58,8 @@ class Draws:
 
     Attributes:
         samples: the points, leaves `[chains, draws, ...]`.
-        statistics: what the sampler said of each transition, arrays `[chains, draws]` by name; None where it said
-            nothing.
+        statistics: the sampler's statistics of each transition, arrays `[chains, draws]` by name; None if there
+            are none.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -76,7 +76,7 @@ class Draws:
 
     @property
     def mean(self) -> Params:
-        """Not defined: the average of draws from several modes may be a place of no probability."""
+        """Not defined: the average of draws from several modes may have no probability."""
         raise AttributeError("draws may lie in several modes, whose average is no estimate; use predict or .samples")
 
     @property
@@ -99,7 +99,7 @@ class Draws:
 
 
 def _picked(leaf: Rows, index: jax.Array) -> jax.Array:
-    """Returns some points; of an array of NumPy's (it may be mapped from disk) nothing else is read."""
+    """Returns some points; from a NumPy array (it may be memory-mapped) nothing else is read."""
     if not isinstance(leaf, np.ndarray):
         return leaf.reshape(-1, *leaf.shape[2:])[index]
 
@@ -115,7 +115,7 @@ def _picked(leaf: Rows, index: jax.Array) -> jax.Array:
 
 @record
 class Ensemble:
-    r"""A mixture of beliefs, \(q(\theta) = \sum_k w_k q_k(\theta)\), with \(w_k = 1/M\) where no weights are given.
+    r"""A mixture of beliefs, \(q(\theta) = \sum_k w_k q_k(\theta)\), with \(w_k = 1/M\) by default.
 
     Attributes:
         stacked: the members as one belief whose leaves have a leading axis of members.
@@ -136,7 +136,7 @@ class Ensemble:
 
     @property
     def mean(self) -> Params:
-        """Not defined: members may lie in different modes, whose average may be a place of no probability."""
+        """Not defined: members may lie in different modes, whose average may have no probability."""
         raise AttributeError("an ensemble has several modes, whose average is no estimate; use predict or .members")
 
     @property
@@ -154,16 +154,16 @@ class Ensemble:
         return jax.tree.map(lambda leaf: leaf[index], self.stacked)
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns a draw from a member that is drawn first, by its weight."""
+        """Returns a sample from a member chosen by weight."""
         member_key, draw_key = jax.random.split(key)
         if self.log_weights is None:
             return self.member(jax.random.randint(member_key, (), 0, self.count)).sample(draw_key)
         return self.member(jax.random.categorical(member_key, self.log_weights)).sample(draw_key)
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns draws of every member, member after member; at least one of each, about `count` in all.
+        """Returns samples of every member, member after member; at least one of each, about `count` in total.
 
-        Where there are weights, `count` draws of members that are chosen by systematic resampling.
+        With weights, `count` samples of members that are chosen by systematic resampling.
         """
         if self.log_weights is not None:
             return self._resampled(key, count)

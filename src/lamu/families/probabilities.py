@@ -20,7 +20,7 @@ __all__ = ["Bernoulli", "Beta", "Binary", "Categorical", "Dirichlet"]
 
 @record
 class Bernoulli(TextbookFamily):
-    r"""Coins, \(\theta \in \{0, 1\}\): \(T = \theta\), \(A = \log(1 + e^\lambda)\), \(\mu = \sigma(\lambda)\).
+    r"""Binary θ, \(\theta \in \{0, 1\}\): \(T = \theta\), \(A = \log(1 + e^\lambda)\), \(\mu = \sigma(\lambda)\).
 
     λ is the logit.
 
@@ -97,7 +97,7 @@ class Categorical(TextbookFamily):
     \[ \lambda_k = \log \pi_k / \pi_K, \qquad A = \log\Big(1 + \sum_{k<K} e^{\lambda_k}\Big), \qquad \mu_k = \pi_k \]
 
     Attributes:
-        logits: log probabilities `[..., K]` up to a constant a vector, or a tree of them.
+        logits: log probabilities `[..., K]` up to a constant for each vector, or a tree of them.
 
     Examples:
         >>> from lamu.families import Categorical
@@ -157,8 +157,8 @@ class Beta(TextbookFamily):
     \[ A = \log B(\alpha, \beta), \qquad \mu = (\psi(\alpha), \psi(\beta)) - \psi(\alpha + \beta) \]
 
     Attributes:
-        alpha: α, positive: one more than the successes seen, from a flat start.
-        beta: β, positive: one more than the failures.
+        alpha: α, positive: one more than the number of successes, from a flat start.
+        beta: β, positive: one more than the number of failures.
 
     Examples:
         >>> from lamu.families import Beta
@@ -183,7 +183,7 @@ class Beta(TextbookFamily):
 
     @classmethod
     def guess(cls, values: Statistics) -> Beta:
-        """Returns a belief nearby."""
+        """Returns an initial belief near the solution."""
         a, b = _guess(jnp.stack(values))
         return cls(a, b)
 
@@ -200,7 +200,7 @@ def _inside(share: Array) -> Array:
 
 @record
 class Dirichlet(TextbookFamily):
-    r"""Probabilities of K things: \(T = \log\theta\), \(\lambda = \alpha - 1\).
+    r"""K probabilities that sum to one: \(T = \log\theta\), \(\lambda = \alpha - 1\).
 
     \[ A = \sum_k \log\Gamma(\alpha_k) - \log\Gamma\Big(\sum_k \alpha_k\Big), \qquad
        \mu_k = \psi(\alpha_k) - \psi\Big(\sum_j \alpha_j\Big) \]
@@ -231,13 +231,13 @@ class Dirichlet(TextbookFamily):
 
     @classmethod
     def guess(cls, values: Statistics) -> Dirichlet:
-        """Returns a belief nearby."""
+        """Returns an initial belief near the solution."""
         return cls(_guess(values))
 
 
 def _guess(mu: Array) -> Array:
     r"""Returns α near the one with \(\psi(\alpha_k) - \psi(\sum_j \alpha_j) = \mu_k\)."""
-    # The sum is what it is where all α are large, and ψ is inverted roughly.
+    # The sum is that of the limit in which all α are large, and ψ is inverted approximately.
     #
     # Source: Minka (2000), "Estimating a Dirichlet distribution", appendix C.
     room = jnp.maximum(1.0 - jnp.sum(jnp.exp(mu)), jnp.finfo(mu.dtype).eps)

@@ -1,4 +1,4 @@
-"""Products: independent beliefs about the parts of the parameters."""
+"""Products of independent beliefs about parts of the parameters."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Product:
 
         Raises:
             ValueError: if the names differ.
-            TypeError: if a factor has no divergence; a point has none from anything.
+            TypeError: if a factor has no divergence; a point has none.
         """
         if set(self.factors) != set(other.factors):
             raise ValueError(f"the products have factors {sorted(self.factors)} and {sorted(other.factors)}")
@@ -122,19 +122,19 @@ class Product:
         return {name: getattr(factor, method) for name, factor in self.factors.items()}
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of every factor."""
+        """Returns one sample of every factor."""
         keys = jax.random.split(key, len(self.factors))
         return {name: factor.sample(k) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns draws of every factor; one with fewer than the others (a point, few draws) repeats them evenly."""
+        """Returns samples of every factor; one with fewer than the others (a point, few draws) repeats them evenly."""
         keys = jax.random.split(key, len(self.factors))
         drawn = {name: factor.draws(k, count) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
         return _evenly(drawn)
 
 
 def _evenly(drawn: Params) -> Params:
-    """Returns draws along a leading axis of the longest part's, each part repeated evenly."""
+    """Returns samples along the leading axis of the longest part, with each part repeated evenly."""
     longest = max((leaf.shape[0] for leaf in jax.tree.leaves(drawn)), default=1)
     return jax.tree.map(lambda leaf: leaf[jnp.arange(longest) * leaf.shape[0] // longest], drawn)
 
@@ -145,9 +145,9 @@ def _sum(terms: list[Array]) -> Array:
 
 @record
 class Parts:
-    r"""\(q(\theta) = \prod_k q_k(\theta_k)\) with θ one tree, of which each belief has some leaves and None elsewhere.
+    r"""\(q(\theta) = \prod_k q_k(\theta_k)\) for θ in one tree, with None in each belief for the others' leaves.
 
-    A part that is a `Product` by name has the branches of these names, and lacks the others.
+    A part that is a `Product` by name has the branches of these names, and no others.
 
     Attributes:
         parts: the beliefs.
@@ -182,22 +182,22 @@ class Parts:
         return united([low for low, _ in ends]), united([high for _, high in ends])
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ."""
+        """Returns one sample of θ."""
         keys = jax.random.split(key, len(self.parts))
         return united([part.sample(k) for part, k in zip(self.parts, keys, strict=True)])
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns draws along a leading axis; a part with fewer (a point) repeats its own evenly."""
+        """Returns samples along a leading axis; a part with fewer (a point) repeats its own evenly."""
         keys = jax.random.split(key, len(self.parts))
         return united(_evenly([part.draws(k, count) for part, k in zip(self.parts, keys, strict=True)]))
 
 
 def united(trees: list[Params]) -> Params:
-    """Returns one tree of several that have None, or no branch, where another one has leaves."""
-    whole = trees[0]
+    """Returns one tree from several with None, or no branch, where another one has leaves."""
+    union = trees[0]
     for other in trees[1:]:
-        whole = _joined(whole, other)
-    return whole
+        union = _joined(union, other)
+    return union
 
 
 def _joined(a: Params, b: Params) -> Params:
@@ -211,11 +211,11 @@ def _joined(a: Params, b: Params) -> Params:
 
 @record
 class PartialBelief:
-    """A belief about some of the weights, beside a point for the others.
+    """A belief about some of the weights, with a point for the others.
 
     Attributes:
         belief: q, with None at the leaves of the point.
-        point: the others, with None at the leaves of q.
+        point: the other weights, with None at the leaves of q.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -236,11 +236,11 @@ class PartialBelief:
         return tree.merged(self.belief.mean, self.point)
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ."""
+        """Returns one sample of θ."""
         return tree.merged(self.belief.sample(key), self.point)
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns draws along a leading axis; the point is the same in all of them."""
+        """Returns samples along a leading axis; the point is the same in all of them."""
         drawn = self.belief.draws(key, count)
         size = jax.tree.leaves(drawn)[0].shape[0]
         return tree.merged(drawn, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), self.point))

@@ -17,7 +17,7 @@ from lamu.typing import Array, Params, RandomKey
 __all__ = ["Exponential", "Gamma", "InverseGamma", "Poisson"]
 
 
-# From μ back to λ there is no formula: the shape is the root of an increasing function of one variable, \(\psi(a) -
+# The inverse from μ to λ has no formula: the shape is the root of an increasing function of one variable, \(\psi(a) -
 # \log a = E\log\theta - \log E\theta\), found by bisection.
 
 
@@ -89,7 +89,7 @@ class InverseGamma(TextbookFamily):
 
 @record
 class Exponential(TextbookFamily):
-    r"""A wait: \(T = \theta > 0\), \(\lambda = -r\), \(A = -\log r\), \(\mu = 1/r\).
+    r"""A waiting time: \(T = \theta > 0\), \(\lambda = -r\), \(A = -\log r\), \(\mu = 1/r\).
 
     Attributes:
         rate: r, positive.
@@ -115,21 +115,21 @@ class Exponential(TextbookFamily):
 
 
 def _with_ratio(shape: Array, ratio: Array) -> tuple[Array, Array]:
-    """Returns a, and the b at which a/b is the given ratio."""
+    """Returns a, and the b for a given ratio a/b."""
     return shape, shape / ratio
 
 
 def by_halves(a: Array, dimension: int) -> Array:
     """Returns a − j/2 for j < p along a last axis, the arguments of gamma functions of matrices."""
-    # One array of all: by terms their number in a program grows with p, and each takes long to compile.
+    # One array for all: the program of separate terms grows with p, and each takes long to compile.
     steps = jnp.arange(dimension, dtype=a.dtype).reshape((1,) * a.ndim + (dimension,)) / 2.0
     return a[..., None] - steps
 
 
 def gamma_shape(gap: Array, dimension: int = 1) -> Array:
     r"""Returns the a at which \(\sum_{j<p} \psi(a - j/2) - p \log a\) is the given gap, for p dimensions."""
-    # It is \(E\log\theta - \log E\theta\) of Gamma, and its matrix counterpart of Wishart; NaN where it is not
-    # negative.
+    # The gap is \(E\log\theta - \log E\theta\) of the Gamma, and its matrix counterpart of the Wishart; NaN if it is
+    # not negative.
     least, p = (dimension - 1) / 2.0, float(dimension)
 
     def function(t: Array) -> Array:
@@ -141,12 +141,12 @@ def gamma_shape(gap: Array, dimension: int = 1) -> Array:
 
 
 def gamma_draw(key: RandomKey, shape: Array) -> Array:
-    """Returns a draw of Gamma(shape, 1), never so small that it is zero."""
+    """Returns a sample of Gamma(shape, 1), bounded away from zero."""
     return jnp.maximum(jax.random.gamma(key, shape, dtype=shape.dtype), jnp.finfo(shape.dtype).tiny)
 
 
-# The one family here whose base measure, \(h(\theta) = 1/\theta!\), is not constant: \(\nabla_\mu H = -\lambda\) does
-# not hold, and the rule has to be read in its first form, with the gradient of the entropy.
+# The only family here with a base measure, \(h(\theta) = 1/\theta!\), that is not constant: \(\nabla_\mu H = -\lambda\)
+# does not hold, and the rule applies in its first form, with the gradient of the entropy.
 
 
 @record
@@ -181,7 +181,7 @@ class Poisson(TextbookFamily):
         return total(lambda count: -gammaln(count + 1.0), theta)
 
     def expected_log_base_measure(self) -> Array:
-        """Returns −E log θ!, by the entropy."""
+        """Returns −E log θ!, from the entropy."""
         leaf = lambda log_rate: jnp.exp(log_rate) * (1.0 - log_rate) - entropy_of_count(jnp.exp(log_rate))
         return total(leaf, self.log_rate)
 

@@ -1,4 +1,4 @@
-"""Special functions of distributions: both tails in logarithms, factorials, and incomplete gamma and beta functions."""
+"""Special functions of distributions: log tails, factorials, and incomplete gamma and beta functions."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 
-# JAX's `log_ndtr` has the value, but its derivative is a difference of large numbers, wrong by factors at x = −10⁴ in
-# float32. Here everything below −5 follows from one continued fraction of positive terms, and its derivatives are
-# finite and right out there.
+# JAX's `log_ndtr` has the right value, but its derivative is a difference of large numbers, wrong by factors at
+# x = −10⁴ in float32. Here one continued fraction of positive terms covers everything below −5, with
+# derivatives that are finite and right.
 
 
-_TAIL, _DEPTH = 5.0, 12  # from where on the fraction is taken, and how many of its terms: below 1e-16 there
+_TAIL, _DEPTH = 5.0, 12  # where the fraction begins, and its number of terms: the error is below 1e-16
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 
 
@@ -54,7 +54,7 @@ def log_normal_pdf(x: Array) -> Array:
 
 def log_normal_cdf(x: Array) -> Array:
     r"""Returns \(\log \Phi(x)\), with derivatives that are finite and right in float32 from −10⁴ to 10⁴."""
-    # Selections, and not minima and maxima: those halve the derivative where both are the same, as at x = 0.
+    # Selections instead of minima and maxima, which halve the derivative at ties, as at x = 0.
     far, right = x < -_TAIL, x > 0
     tail = log_normal_pdf(x) - jnp.log(_hazard(jnp.where(far, x, -_TAIL)))
     left = jnp.log(ndtr(jnp.where(far | right, 0.0, x)))
@@ -63,11 +63,11 @@ def log_normal_cdf(x: Array) -> Array:
 
 def log_normal_interval(a: Array, b: Array) -> Array:
     r"""Returns \(\log(\Phi(b) - \Phi(a))\) for a < b."""
-    # Both ends are reflected to the side on which the smaller probabilities are, and their ratio is taken as the
-    # exponential of \((b - a)(a + b)/2\), which has the digits that a difference of two squares loses.
+    # Both ends are reflected to the side with the smaller probabilities, and their ratio is computed as the
+    # exponential of \((b - a)(a + b)/2\), which keeps the digits that a difference of two squares loses.
     reflect = a + b > 0
     a, b = jnp.where(reflect, -b, a), jnp.where(reflect, -a, b)
-    # Where b is in the tail a is too, and Φ(a)/Φ(b) has a form without the squares; elsewhere the logarithms do.
+    # If b is in the tail a is too, and Φ(a)/Φ(b) has a form without the squares; otherwise the logarithms suffice.
     deep = b < -_TAIL
     in_tail = 0.5 * (b - a) * (a + b) + jnp.log(_hazard(jnp.where(deep, b, -_TAIL)))
     in_tail = in_tail - jnp.log(_hazard(jnp.where(deep, a, -_TAIL)))
@@ -76,7 +76,7 @@ def log_normal_interval(a: Array, b: Array) -> Array:
 
 
 def log1mexp(x: Array) -> Array:
-    r"""Returns \(\log(1 - e^x)\) for x < 0; an x that rounds to zero counts as one of that rounding."""
+    r"""Returns \(\log(1 - e^x)\) for x < 0; an x that rounds to zero is replaced by one unit of rounding."""
     x = jnp.minimum(x, -(jnp.finfo(x.dtype).eps ** 2))
     small = x > -math.log(2)
     return jnp.where(
@@ -92,11 +92,11 @@ def _hazard(x: Array) -> Array:
     return fraction
 
 
-# The log density of a count of 10⁶ is of order −8, and log 10⁶! is 10⁷, where neighbouring numbers of float32 are one
-# apart.
+# The log density of a count of 10⁶ is of order −8, and log 10⁶! is 10⁷, where neighbouring float32 numbers differ by
+# one.
 
 
-_LARGE = 20.0  # from where on three terms of the series have an error below 1e-12
+_LARGE = 20.0  # above which three terms of the series have an error below 1e-12
 
 
 def stirling(y: Array) -> Array:
@@ -140,13 +140,13 @@ def log_prob_of_student(t: Array, df: Array) -> Array:
 
 
 def _remainder(z: Array) -> Array:
-    """Returns the remainder of Stirling's formula for log Γ, of a large number."""
+    """Returns the remainder of Stirling's formula for log Γ, for large arguments."""
     return (1 / 12 - (1 / 360 - 1 / (1260 * z**2)) / z**2) / z
 
 
-# JAX's series for the first takes as many terms as the root of its argument, and has no end in float32 where
-# neighbouring terms cannot be told apart; its continued fraction for the second has errors of a percent in float32
-# where an argument is 10⁴, and is no number above. Large arguments go to approximations, good to 10⁻⁵ where they begin
+# JAX's series for the first takes as many terms as the root of its argument, and does not end in float32 when
+# neighbouring terms are equal; its continued fraction for the second has errors of a percent in float32
+# for arguments of 10⁴, and is not finite above. Large arguments use approximations, good to 10⁻⁵ where they begin
 # and better above.
 
 
@@ -164,23 +164,23 @@ def cdf_of_gamma(a: Array, x: Array) -> Array:
     # Source: Wilson & Hilferty (1931), for large shapes.
     most = _most(x.dtype)
     large = a > most
-    # Far above the mean of any other shape everything is below.
+    # Far above the mean of any other shape the probability is one.
     near = gammainc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, jnp.minimum(x, 4.0 * most)))
     return jnp.where(large, ndtr(_cube_root(a, x)), near)
 
 
 def _most(dtype: DTypeLike) -> float:
-    """Up to where JAX's functions have the digits of their dtype, nearly, and end."""
+    """Returns the argument up to which JAX's functions are accurate to nearly all digits, and terminate."""
     return 1e5 if dtype == jnp.float64 else 1e3
 
 
 def _cube_root(a: Array, x: Array) -> Array:
-    """The deviation from the mean of a cube root of a gamma distributed number, which is nearly normal."""
+    """Returns the standardised cube root of a gamma distributed number, which is nearly normal."""
     return 3.0 * jnp.sqrt(a) * (jnp.cbrt(x / a) - 1.0 + 1.0 / (9.0 * a))
 
 
-# A tail is integrated outwards from its end, on the side of the mode where the smaller probability is; the other tail
-# is its complement. The nodes are those of the exp–sinh rule, whose scale is that of the integrand at the end: one rule
+# A tail is integrated outwards from its end, on the side of the mode with the smaller probability; the other tail
+# is its complement. The nodes are those of the exp–sinh rule, scaled like the integrand at the end: one rule
 # for normal, exponential and algebraic decay, differentiable in every parameter (JAX's `betainc` is not).
 #
 # Source: Takahasi & Mori (1974).
@@ -188,11 +188,11 @@ def _cube_root(a: Array, x: Array) -> Array:
 
 Tails = tuple[Array, Array]  # log P(Y ≤ y) and log P(Y > y)
 
-# First, last and step of the rule's variable: the least node has what is lost below it, 1e-13 and 1e-6 of the scale.
+# First, last and step of the rule's variable: the least node omits 1e-13 and 1e-6 of the scale below it.
 _DOUBLE, _SINGLE = (-3.6, 2.9, 0.05), (-2.9, 2.7, 0.125)
-_LOST = -80.0  # log of what a density is beside that at the end of a tail where nothing is left
-_FARTHEST = 80.0  # logarithms of ratios whose exponentials are numbers of float32
-_COUNTS = 512  # masses that are summed one by one; beyond them a geometric series
+_LOST = -80.0  # log of a density relative to that at the end of its tail, below which it is negligible
+_FARTHEST = 80.0  # largest logarithm of a ratio with a float32 exponential
+_COUNTS = 512  # masses that are summed individually; beyond them a geometric series
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
@@ -202,7 +202,7 @@ def log_tails_of_gamma(a: Array, x: Array) -> Tails:
     above = x > a
     sign = jnp.where(above, 1.0, -1.0).astype(x.dtype)
 
-    def relative(s: Array) -> Array:  # log of the density of log x, as a sum of two terms below zero
+    def relative(s: Array) -> Array:  # log of the density of log x, as a sum of two negative terms
         s = jnp.minimum(sign * s, _FARTHEST)
         return -x * (jnp.expm1(s) - s) - (x - a) * s
 
@@ -211,14 +211,14 @@ def log_tails_of_gamma(a: Array, x: Array) -> Tails:
 
 
 def log_tails_of_beta(a: Array, b: Array, log_odds: Array) -> Tails:
-    r"""Returns \((\log I_x(a, b), \log (1 - I_x(a, b)))\), \(\log(x/(1 - x))\) being given."""
+    r"""Returns \((\log I_x(a, b), \log (1 - I_x(a, b)))\), from \(\log(x/(1 - x))\)."""
     n, away = a + b, log_odds - (jnp.log(a) - jnp.log(b))
     above = away > 0
-    # By the share on whose side the smaller tail is, and its count: no difference is left of two large numbers.
+    # By the share with the smaller tail, and its count, to avoid a difference of two large numbers.
     own, other = jnp.where(above, b, a), jnp.where(above, a, b)
     log_odds, away = jnp.where(above, -log_odds, log_odds), -jnp.abs(away)
     share, rest = sigmoid(log_odds), sigmoid(-log_odds)
-    # In terms of the smaller count, whose share keeps its digits beside a count of millions.
+    # In terms of the smaller count, whose share keeps its digits even if the other count is in the millions.
     few = jnp.minimum(own, other)
     sign = jnp.where(own > other, 1.0, -1.0).astype(n.dtype)
     share_of_few, log_share, log_rest = (
@@ -250,7 +250,7 @@ def log_tails_of_student(df: Array, t: Array) -> Tails:
 
 
 def log_tails_of_density(log_density: Callable[[Array], Array], z: Array, above: Array, spread: Array) -> Tails:
-    """Returns those of a density on the whole line, of which nothing else is known."""
+    """Returns the log tails of any density on the whole line."""
     sign = jnp.where(above, 1.0, -1.0).astype(z.dtype)
     slope_of = lambda z: jax.jvp(log_density, (z,), (jnp.ones_like(z),))[1]
     slope, second = jax.jvp(slope_of, (z,), (jnp.ones_like(z),))
@@ -258,7 +258,7 @@ def log_tails_of_density(log_density: Callable[[Array], Array], z: Array, above:
     scale = jnp.where(jnp.isfinite(scale) & (scale < 1e6 * spread), scale, spread)
 
     def at(s: Array) -> Array:
-        # Where nothing is left of the density its slope may be infinite; there it is taken at z.
+        # Where the density is negligible its slope may be infinite; there it is taken at z.
         far = ~(jax.lax.stop_gradient(log_density(z + sign * s) - log_density(z)) > _LOST)
         return jnp.where(far, -jnp.inf, log_density(jnp.where(far, z, z + sign * s)))
 
@@ -266,13 +266,13 @@ def log_tails_of_density(log_density: Callable[[Array], Array], z: Array, above:
 
 
 def log_tails_of_masses(log_mass: Callable[[Array], Array], y: Array, above: Array) -> Tails:
-    """Returns those of whole numbers from zero: a sum over masses next to y, and of the others a geometric series."""
+    """Returns the log tails of integers from zero: a sum over masses near y, and a geometric series for the others."""
 
     def mass(steps: Array) -> Array:
-        at = jnp.where(above, y + 1.0 + steps, y - steps)
-        return jnp.where(at < 0, -jnp.inf, log_mass(jnp.maximum(at, 0.0)))
+        count = jnp.where(above, y + 1.0 + steps, y - steps)
+        return jnp.where(count < 0, -jnp.inf, log_mass(jnp.maximum(count, 0.0)))
 
-    # In the scan and not at once: the likelihood sees as many rows as it has.
+    # In a scan rather than at once: the likelihood gets its own number of rows.
     masses = jax.lax.map(mass, jnp.arange(_COUNTS, dtype=y.dtype))
     ratio = jnp.minimum(masses[-1] - masses[-2], -1e-3)
     more = jnp.isfinite(masses[-1]) & jnp.isfinite(masses[-2])
@@ -283,7 +283,7 @@ def log_tails_of_masses(log_mass: Callable[[Array], Array], y: Array, above: Arr
 
 def log_between(lower: Tails, upper: Tails, log_density: Callable[[Array], Array] | None, ends: Tails) -> Array:
     r"""Returns \(\log P(a < Y \le b)\) from the tails at both ends."""
-    # The difference is taken of the smaller tails. Where nearly the same is left of both, it is the integral of the
+    # The difference of the smaller tails. If both are nearly equal, it is the integral of the
     # density by 16 nodes of Gauss and Legendre.
     right = lower[1] < upper[0]
     larger = jnp.where(right, lower[1], upper[0])
@@ -295,7 +295,7 @@ def log_between(lower: Tails, upper: Tails, log_density: Callable[[Array], Array
         return wide
     a, b = ends
     half = 0.5 * jnp.where(narrow, b - a, 1.0)
-    # Of a wide interval the density is taken at one end alone, where it is a number.
+    # For a wide interval the density is evaluated only at one end, where it is finite.
     at = lambda share, log_weight: log_density(jnp.where(narrow, a + share * (b - a), b)) + log_weight
     shares, log_weights = 0.5 * (1.0 + _NODES), np.log(_WEIGHTS)
     densities = jax.vmap(at)(jnp.asarray(shares, ratio.dtype), jnp.asarray(log_weights, ratio.dtype))
@@ -303,14 +303,14 @@ def log_between(lower: Tails, upper: Tails, log_density: Callable[[Array], Array
 
 
 def _both(smaller: Array, above: Array) -> Tails:
-    """The lower and the upper tail, one of which is known."""
+    """Returns the lower and the upper tail from one of them."""
     smaller = jnp.minimum(smaller, 0.0)
     other = log1mexp(smaller)
     return jnp.where(above, other, smaller), jnp.where(above, smaller, other)
 
 
 def _scale(slope: Array, curvature: Array) -> Array:
-    """The reach of an integrand that falls with this slope and curvature, of a normal tail Mills's ratio nearly."""
+    """Returns the scale of an integrand with this slope and curvature, for a normal tail nearly Mills's ratio."""
     slope, curvature = jax.lax.stop_gradient((slope, curvature))
     return 1.0 / jnp.maximum(slope / 2 + jnp.sqrt(slope**2 / 4 + curvature), jnp.finfo(slope.dtype).tiny * 1e6)
 
@@ -324,7 +324,7 @@ def _log_integral(log_integrand: Callable[[Array], Array], scale: Array) -> Arra
 
 @cache
 def _rule(double: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes of scale one, and the logarithms of their weights."""
+    """Returns nodes of scale one, and the logarithms of their weights."""
     first, last, step = _DOUBLE if double else _SINGLE
     u = np.arange(first, last + step / 2, step)
     power = np.pi / 2 * np.sinh(u)
@@ -332,27 +332,27 @@ def _rule(double: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _log_mean_exp(x: Array, log_x: Array, log_rest: Array, d: Numeric) -> Array:
-    r"""\(\log(x e^d + 1 - x)\), with the digits of a small d."""
+    r"""Returns \(\log(x e^d + 1 - x)\), accurate for small d."""
     near = jnp.abs(d) < 1.0
     small = jnp.log1p(x * jnp.expm1(jnp.where(near, d, 0.0)))
     return jnp.where(near, small, jnp.logaddexp(log_rest, log_x + d))
 
 
-# What counts of a mean are.
+# Counts around a mean.
 
 
 _FEW = 64.0  # the mean up to which the entropy is a sum over counts, and above which a series is exact to 1e-10
-_LEAST = 1e-30  # the mean whose entropy those below have, which is zero for all purposes
-_SUMMED = 192  # counts, of which those of that mean are all but 1e-40
+_LEAST = 1e-30  # the smallest mean; the entropy below it is negligible
+_SUMMED = 192  # counts, which at that mean cover all but 1e-40
 
 
 def entropy_of_count(mean: Array) -> Array:
-    r"""Returns the entropy of Poisson counts, \(\sum_y p \log(1/p)\), of a large mean by its asymptotic series."""
+    r"""Returns the entropy of Poisson counts, \(\sum_y p \log(1/p)\), for a large mean by its asymptotic series."""
     few = jnp.clip(mean, _LEAST, _FEW)
     y = jnp.arange(_SUMMED, dtype=mean.dtype).reshape(-1, *[1] * mean.ndim)
     log_prob = log_prob_of_count(y, few[None], jnp.log(few)[None])
     many = jnp.maximum(mean, _FEW)
-    r = 1.0 / many  # by Horner's scheme, as powers of a large mean have no float32
+    r = 1.0 / many  # by Horner's scheme, as powers of a large mean overflow float32
     series = -r * (1 / 12 + r * (1 / 24 + r * (19 / 360 + r * (9 / 80 + r * (863 / 2520)))))
     few = -jnp.sum(jnp.exp(log_prob) * log_prob, axis=0)
     return jnp.where(mean < _FEW, few, 0.5 * jnp.log(2 * math.pi * math.e * many) + series)
@@ -360,7 +360,7 @@ def entropy_of_count(mean: Array) -> Array:
 
 def draw_counts(key: RandomKey, mean: Array) -> Array:
     """Returns Poisson counts as numbers of the mean's dtype."""
-    # Above a mean of 10⁸ they are rounded normal draws, since counts of JAX are integers of 32 bits.
+    # Above a mean of 10⁸ they are rounded normal samples, since JAX's counts are integers of 32 bits.
     first, second = jax.random.split(key)
     counts = jax.random.poisson(first, jnp.minimum(mean, 1e8)).astype(mean.dtype)
     many = jnp.maximum(mean, 1e8)

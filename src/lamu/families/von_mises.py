@@ -22,10 +22,10 @@ class VonMises(TextbookFamily):
 
     \[ A = \log 2\pi I_0(\lVert\lambda\rVert), \qquad \mu = \frac{I_1(\kappa)}{I_0(\kappa)}\,(\cos m, \sin m) \]
 
-    No formula leads from μ to κ; Newton's method does.
+    The inverse from μ to κ has no formula and uses Newton's method.
 
     Attributes:
-        location: m, an angle, determined up to full turns.
+        location: m, an angle, up to full turns.
         concentration: κ, positive.
 
     Examples:
@@ -72,5 +72,5 @@ def _log_normaliser(kappa: Array) -> Array:
 
 
 def _length(cosine: Array, sine: Array) -> Array:
-    """Returns the length of the vector, kept off zero, where it has no derivative."""
+    """Returns the length of the vector, bounded away from zero, where it has no derivative."""
     return jnp.sqrt(jnp.maximum(cosine**2 + sine**2, jnp.finfo(cosine.dtype).tiny))

@@ -145,8 +145,8 @@ def weighed_rows(graph: Any, belief: Belief, rows: Any, samples: int, key: Rando
         warnings.warn(
             f"the importance weights of {unreliable.size} of {len(weights.value)} rows leave their log density open (a "
             f"Pareto k above {LARGEST_SHAPE}, or an error above {LARGEST_ERROR} nats, of {samples} samples): their "
-            "values are more likely too low; lamu.scores.row_log_prob(posterior, rows).shape is each row's k, and its error is "
-            "infinite for these; ask for more samples, or use "
+            "values are more likely too low; lamu.scores.row_log_prob(posterior, rows).shape is each row's k, and its "
+            "error is infinite for these; ask for more samples, or use "
             "lamu.scores.annealed_importance(*lamu.latent.row_joint(posterior, row), key)",
             UnreliableWeights,
             stacklevel=3,
