@@ -1,4 +1,4 @@
-"""The commands and their options. Nothing heavy is imported here, so that `--help` answers at once."""
+"""The commands and their options; heavy modules are imported inside the commands, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 _DEBUG = "--debug"
-_OBJECTS = 1_000_000  # Python's own number is 700
+_OBJECTS = 1_000_000  # Python's default is 700
 _OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 _Trust = Annotated[
     list[str] | None,
@@ -61,9 +61,9 @@ _Draws = Annotated[
 
 @contextmanager
 def _collected_seldom() -> Iterator[None]:
-    """Lets Python collect garbage only after a million new objects, inside a `with` block."""
-    # Imports and traces make many objects and little garbage: collecting it took half a second of a command's start. A
-    # command that runs long still has its garbage collected; a million objects are some hundred megabytes.
+    """Makes Python collect garbage only after a million new objects, inside a `with` block."""
+    # Imports and traces create many objects and little garbage: collection took half a second of a command's start.
+    # Long commands still collect their garbage; a million objects are some hundred megabytes.
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *before[1:])
     try:
@@ -76,14 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
     Args:
-        arguments: the words behind `lamu`; those of the process if left out.
+        arguments: the words after `lamu`; by default those of the process.
 
     Returns:
-        The exit code: 0; 1 where a verification or an algorithm of a comparison failed, and for a fault of the library;
-        2 for a mistake in what was asked, after one sentence on standard error; 130 after an interruption.
+        The exit code: 0; 1 if a verification or an algorithm of a comparison failed, and for an internal error;
+        2 for invalid input, after one sentence on standard error; 130 after an interruption.
 
     Raises:
-        Exception: a fault of the library, with `--debug` among the words.
+        Exception: an internal error, with `--debug` among the words.
 
     Examples:
         >>> from lamu.cli import main
@@ -91,18 +91,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     debug = False
-    if arguments is None:  # before NumPy is imported, whose idle threads otherwise wait busily, .3 s of lamu fit
+    if arguments is None:  # before NumPy is imported: its idle threads otherwise spin, 0.3 s of lamu fit
         os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
-        # Anywhere, since it is asked for behind the command that has failed.
+        # At any position, since users append it to the command that failed.
         debug, words = _DEBUG in words, [word for word in words if word != _DEBUG]
         with _collected_seldom(), heard():
             result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
     except Interrupted as kept:
         print(f"lamu: {kept}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read the output, `head` for instance, has seen enough
+    except BrokenPipeError:  # the reader of the output, for instance `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"lamu: {sentence}{notes}", file=sys.stderr)
         return 2
     finally:
-        if arguments is None:  # the process ends, and would search all that it has imported for garbage
+        if arguments is None:  # the process ends: a search of all imported objects for garbage would be wasted
             gc.freeze()
     if result == 130:
         print("lamu: interrupted, and nothing was written", file=sys.stderr)
@@ -125,24 +125,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sentence(error: Exception) -> str | None:
-    """Returns what to tell a person, or None for an error that is ours."""
-    # The command line itself was wrong: Typer and Click name the class of that error differently.
+    """Returns the message for the user, or None for an internal error."""
+    # Usage errors: Typer and Click name the class of that error differently.
     wrong_usage = getattr(error, "format_message", None)
     if wrong_usage is not None:
         return " ".join(wrong_usage().split()) + _value(error)
     if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
         return _in_options(str(error))
-    # A path of the command, of which only the system knows what is wrong.
+    # A path of the command: only the system's message has the reason.
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.errno in _OF_PATHS:
         return f"{_shortened(error.filename)!r} is no path here ({str(error.strerror).lower()}); give another"
-    # Python's own names the module that is missing; the library's says which extra brings it.
+    # Python's own error names the missing module; the library's names the extra to install.
     if isinstance(error, ImportError) and error.name is None and _is_deliberate(error):
         return str(error)
     return None
 
 
 def _in_options(sentence: str) -> str:
-    """Returns a sentence of Python's arguments and calls, with the options of the command line in their place."""
+    """Returns a message with Python's arguments and calls replaced by the options of the command line."""
     sentence = re.sub(r"\bmax_memory=(['\"])(.*?)\1", r"--max-memory \1\2\1", sentence)
     sentence = re.sub(r"\btrust=\['([\w.]+)'\]", r"--trust \1", sentence)
     return re.sub(r"(?<![\w.])([a-z_]+)\(\)", _option_of_call, sentence)
@@ -155,18 +155,18 @@ def _option_of_call(call: re.Match[str]) -> str:
 
 
 def _shortened(path: str) -> str:
-    """Returns a path of sixty characters at most."""
+    """Returns a path shortened to at most sixty characters."""
     return path if len(path) <= 60 else f"{path[:59]}…"
 
 
 def _value(error: Exception) -> str:
-    """Returns the value that was of the wrong kind, which Typer's own message leaves out."""
+    """Returns the value of the wrong type, which Typer's own message omits."""
     cause: Any = error.__cause__
     return f"; {cause.errors()[0]['input']!r} was given" if hasattr(cause, "errors") else ""
 
 
 def _is_deliberate(error: Exception) -> bool:
-    """Whether the library itself raised the error, in one line: such messages are written for people."""
+    """Whether the library itself raised the error, in one line: such messages are written for users."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -202,7 +202,7 @@ def _root(
 
 
 def _refuse_foreign(given: dict[str, Any], model: str, images: bool) -> None:
-    """Raises an error of one sentence for an option that a model without a target has no use for."""
+    """Raises an error of one sentence for an option that does not apply to models without a target."""
     known = OF_IMAGES if images else OF_ROWS
     foreign = next((name for name, value in given.items() if value is not None and name not in known), None)
     if foreign is None:
@@ -250,7 +250,7 @@ def _fit(
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
-    """Fit a model to a table, and score it on rows that it has not seen; with --model, to a table without a target."""
+    """Fit a model to a table, and score it on held-out rows; with --model, to a table without a target."""
     begun = time.perf_counter()
     refuse_existing(out, force)
     if model is not None:
@@ -279,11 +279,11 @@ def _fit(
         if algorithm is not None:
             from lamu.cli.recipes import find
 
-            find(algorithm)  # an unknown name is refused before a table is read
+            find(algorithm)  # rejects an unknown name before a table is read
         rows = learning_rows(request.read(), request, request.seed)
         refuse_unwritable(out)
         if algorithm is None and request.likelihood is None and not settings and not as_json:
-            # Nothing is left to refuse, and what follows is imported for seconds.
+            # All options are valid; the imports that follow take seconds.
             count, features = rows[0].features.values.shape
             print(f"read {request.data}: {count:,} rows of {features} features", flush=True)
         from lamu.cli.training import train
@@ -304,7 +304,7 @@ def _predict(
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
-    """Predict the rows of a table, scored where the target is there; after --model tell latents, or fill in images."""
+    """Predict the rows of a table, with scores if it has the target; after --model, latents or images filled in."""
     if out is not None:
         refuse_existing(out)
     request.check()
@@ -361,7 +361,7 @@ def _serve(
     trust: _Trust = None,
     config: _Config = None,
 ) -> None:
-    """Answer predictions over HTTP: JSON in; mean, interval, probabilities and uncertainty out."""
+    """Serve predictions over HTTP: JSON in; mean, interval, probabilities and uncertainty out."""
     from lamu.cli.serving import serve
 
     limits = {"body": max_body, "rows": max_rows, "waiting": max_waiting, "seconds": timeout}
@@ -376,7 +376,7 @@ def _export(
     trust: _Trust = None,
     config: _Config = None,
 ) -> None:
-    """Write predictions as programs that need JAX alone, with the encoding of the table beside them."""
+    """Write predictions as programs that need only JAX, together with the encoding of the table."""
     from lamu.cli.serving import export_run
 
     export_run(run, out, samples, trust or ())
@@ -417,7 +417,7 @@ def _compare(
     from lamu.cli.comparing import compare
 
     if request.temperature is None and (by == "evidence" or reference is not None):
-        request = replace(request, temperature=1.0)  # evidence, and closeness to a sampler, are of Bayes' rule itself
+        request = replace(request, temperature=1.0)  # evidence and closeness are defined for Bayes' rule itself
     if not compare(request, algorithms, setting or (), splits, as_json, by, reference, report):
         raise typer.Exit(1)
 

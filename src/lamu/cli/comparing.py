@@ -1,4 +1,4 @@
-"""`lamu compare`: several algorithms on the same splits with the same budget, each in a process of its own."""
+"""`lamu compare`: several algorithms on the same splits with the same budget, each in its own process."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ MEASURES = {
     "wasserstein": "W1, in its deviations",
     "coverage": "mass in its 90 % regions",
 }
-# Long paths over all the rows are dear: four chains of these take minutes on a small table. The floor shows what they
-# leave open.
+# Long paths over all rows are slow: four such chains take minutes on a small table. The floor shows the error that
+# remains.
 LENGTHS = {"warmup": 250, "draws": 250}
 FLOOR = "its own chains, half against half"
 
 
 def lengths(reference: str, words: list[str]) -> list[str]:
-    """Returns the settings of a reference: those that were given, and lengths where none were."""
+    """Returns the settings of a reference: those given, and default lengths for the others."""
     allowed, given = settings_of(find(reference)), {word.partition("=")[0] for word in words}
     if not set(LENGTHS) <= set(allowed):
         return words
@@ -60,10 +60,10 @@ def lengths(reference: str, words: list[str]) -> list[str]:
 def closeness(
     request: Request, table: Table, answers: dict[str, Document], reference: str, kept: Path
 ) -> dict[str, dict[str, float]]:
-    """Returns how close each posterior's predictions on the test rows come to the reference's, a mean over splits."""
+    """Returns how close each posterior's predictions of the test rows are to the reference's, averaged over splits."""
     distances: dict[str, dict[str, list[float]]] = {}
     words = [word for word in (*answers, request.likelihood) if is_outside(word)]
-    named = [str(word).partition(":")[0] for word in words]  # by who runs the command
+    named = [str(word).partition(":")[0] for word in words]  # names in messages
     if "failure" in answers[reference]:
         return {}
     for split in range(len(answers[reference]["splits"])):
@@ -89,12 +89,12 @@ def closeness(
 
 
 def folder_of(name: str) -> str:
-    """Returns an algorithm's name as that of a folder, which may have no colon on every system."""
+    """Returns an algorithm's name as a folder name, without colons, which some systems do not allow."""
     return name.replace(":", ".")
 
 
 def halves(posterior: Posterior) -> tuple[Posterior, Posterior] | None:
-    """Returns the posteriors of the first chains and of the others; None where there are no two chains."""
+    """Returns the posteriors of the first and of the second half of the chains; None if there is only one chain."""
     belief = posterior.belief
     if not isinstance(belief, Draws):
         return None
@@ -119,9 +119,9 @@ def show_closeness(found: dict[str, dict[str, float]], reference: str, words: li
         show_line(f"{reference} ran with {', '.join(words)}{longer}")
 
 
-WIDE = 120  # characters in which everything fits in one table
-Cells: TypeAlias = list[tuple[str, ...]]  # of a table: its heads, then its rows
-ORDERS = {"nll": 1.0, "evidence": -1.0}  # the sign that puts the best first
+WIDE = 120  # characters at which everything fits in one table
+Cells: TypeAlias = list[tuple[str, ...]]  # of a table: its header, then its rows
+ORDERS = {"nll": 1.0, "evidence": -1.0}  # the sign that sorts the best first
 
 
 def compare(
@@ -154,7 +154,7 @@ def compare(
     if reference is not None:
         chosen[reference] = lengths(reference, chosen[reference])
     table = request.read()
-    likelihood_for(table.encoding, request.likelihood)  # refuses what does not suit the task
+    likelihood_for(table.encoding, request.likelihood)  # rejects likelihoods that do not suit the task
     first, *rows = learning_rows(table, request, request.seed)
     parts = [tuple(rows), *(learning_rows(table, request, request.seed + s)[1:] for s in range(1, splits))]
     table = replace(table, notes=(*table.notes, *leaks(first, *rows)))
@@ -204,7 +204,7 @@ def compare(
                 show_line(f"{row['algorithm']} failed: {row['failure']}")
         if reference is not None:
             show_closeness(close, reference, chosen[reference])
-    if report is not None:  # when everything was shown: a disk that is full costs the file alone
+    if report is not None:  # after all output: a full disk then costs only the file
         from lamu.cli.reporting import report_of_comparison
 
         report_of_comparison(report, about, rows, first_name, tables, legend, package_versions())
@@ -212,20 +212,20 @@ def compare(
 
 
 def _likelihood(request: Request, first: Table, train: np.ndarray) -> LikelihoodChoice:
-    """Returns the likelihood of the first split, which its training rows choose where none is named."""
+    """Returns the likelihood of the first split; its training rows choose it unless one is named."""
     data = Arrays.of(first.data)
     learned_from = {name: getattr(data, name)[train] for name in first.data}
     return request.likelihood_for(first.encoding, learned_from, request.seed)
 
 
 def run(task: Document) -> Document:
-    """Returns the answer of one algorithm, from a process of its own that has ended."""
+    """Returns the result of one algorithm, which is run in its own process."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
         asked.write_text(dump(task), encoding="utf-8")
         seen = sys.stderr.isatty()  # then the process shows its progress there
         ran = subprocess.run(
-            # -P: else Python would take modules of the current folder for those that the library imports.
+            # -P: otherwise Python would import modules of the current folder in place of those of the library.
             [sys.executable, "-P", "-m", "lamu.cli.worker", str(asked), str(answer)],
             stdout=subprocess.DEVNULL,
             stderr=None if seen else subprocess.PIPE,
@@ -246,7 +246,7 @@ def _with_reference(names: str, reference: str) -> str:
 
 
 def _ordered(rows: list[Document], by: str | None) -> list[Document]:
-    """Returns the rows, the best first; those that know nothing of it come last."""
+    """Returns the rows sorted with the best first; those without the score come last."""
 
     def rank(row: Document) -> float:
         if "failure" in row:
@@ -258,7 +258,7 @@ def _ordered(rows: list[Document], by: str | None) -> list[Document]:
 
 
 def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the settings of each algorithm, once everything about them has been found right."""
+    """Returns the settings of each algorithm, after all checks."""
     chosen: dict[str, list[str]] = {}
     for name in (part.strip() for part in names.split(",")):
         if not name:
@@ -269,7 +269,7 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
             find(name)
         chosen[name] = []
     for word in settings:
-        # Names of other modules have points themselves: the longest name that fits is meant.
+        # Names of external algorithms contain points: the longest matching name is used.
         owner = max((candidate for candidate in chosen if word.startswith(f"{candidate}.")), key=len, default=None)
         name, point, rest = word.partition(".") if owner is None else (owner, ".", word.removeprefix(f"{owner}."))
         if owner is None:
@@ -289,10 +289,10 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _budget(request: Request, chosen: dict[str, list[str]], rows: int) -> Document:
-    """Returns what each algorithm is given that has no length of its own."""
+    """Returns the budget of each algorithm that has no length of its own."""
     budget: Document = {}
     for name, words in chosen.items():
-        if name in (DEFAULT, *PEERS):  # which have a length of their own
+        if name in (DEFAULT, *PEERS):  # which have lengths of their own
             continue
         budget |= equal_budget(request, build(find(name), parse(words, find(name))), rows)
     return budget
@@ -329,7 +329,7 @@ def _summary(name: str, answer: Document, first: Document) -> Document:
 
 
 def _weight(split: Document) -> np.ndarray | None:
-    """Returns what each test row of a split counts; None where all count the same."""
+    """Returns the weight of each test row of a split; None if all are equal."""
     return None if split.get("weight") is None else np.asarray(split["weight"], float)
 
 
@@ -350,7 +350,7 @@ def _number(value: float | None) -> float:
 
 
 def _tables(rows: list[Document], first: str) -> tuple[Cells, Cells]:
-    """Returns the scores of algorithms, and what they cost, as they are shown: heads, then rows."""
+    """Returns the tables of scores and of costs to print: header, then rows."""
     names = list(rows[0]["scores"])
     scores: Cells = [("algorithm", *names, f"nll − {first}'s")]
     costs: Cells = [("algorithm", "evidence", "steps", "seconds", "MiB")]
@@ -379,7 +379,7 @@ def _difference(row: Document, first: str) -> str:
 
 
 def _show(about: Document, tables: tuple[Cells, Cells], legend: list[str]) -> None:
-    """Prints scores and costs as one table, or as two where a line is short."""
+    """Prints scores and costs as one table, or as two on a narrow terminal."""
     (heads, *scores), (cost_heads, *costs) = tables
     splits = "" if about["splits"] == 1 else f"{about['splits']} splits of "
     title = f"{about['target']} of {about['data']}, {splits}{about['rows']['test']} test rows"

@@ -1,4 +1,4 @@
-"""`--config FILE.toml`: the options of a command by their names; what the command line itself says comes first."""
+"""`--config FILE.toml`: the options of a command by name; the command line takes precedence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["read_options", "refuse_untrusted"]
 
 
 def read_options(context: Any, path: Path | None) -> Path | None:
-    """Takes the options of a file as the defaults of a command; the callback of an eager option."""
+    """Sets the options of a file as the defaults of a command; the callback of an eager option."""
     if path is None or context.resilient_parsing:
         return path
     import tomllib
@@ -32,9 +32,9 @@ def read_options(context: Any, path: Path | None) -> Path | None:
 
 
 def refuse_untrusted(context: Any, trust: list[str] | None) -> list[str] | None:
-    """Refuses modules that a file of options names and that would be imported; the callback of `--trust`."""
+    """Rejects modules that a configuration file names and that would be imported; the callback of `--trust`."""
     for name in ("algorithm", "algorithms", "likelihood", "reference"):
-        source = context.get_parameter_source(name)  # None where its turn has not come
+        source = context.get_parameter_source(name)  # None if it is not yet processed
         if source is not None and source.name == "COMMANDLINE":
             continue
         for word in str((context.default_map or {}).get(name, "")).split(","):
@@ -48,7 +48,7 @@ def refuse_untrusted(context: Any, trust: list[str] | None) -> list[str] | None:
 
 
 def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values by the names of the command's parameters, which may differ from those of its options."""
+    """Returns the values by the names of the command's parameters, which may differ from the names of its options."""
     parameters = {}
     for parameter in context.command.params:
         names = [parameter.name, *parameter.opts]
@@ -84,7 +84,7 @@ def _value(name: str, value: object, multiple: bool) -> Any:
 
 
 def _flat(table: dict[str, object], before: str = "") -> list[tuple[str, Any]]:
-    """Returns the entries of a table and of the tables in it, whose names are joined by points."""
+    """Returns the entries of a table and of its nested tables, with names joined by points."""
     entries: list[tuple[str, Any]] = []
     for key, value in table.items():
         entries += _flat(value, f"{before}{key}.") if isinstance(value, dict) else [(f"{before}{key}", value)]

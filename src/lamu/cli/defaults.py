@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 # Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of
-# two layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose scale the
-# folds choose. An algorithm that is named runs alone, until it has converged. Training rows that are set aside choose
+# two layers of 64, trained by Adam with an annealed rate, each stopped by its own fold, under a prior whose scale the
+# folds choose. A named algorithm runs alone, until it has converged. Validation rows choose
 # the temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings
-# (`lamu.fit_prior_scale`); then it learns from all of them.
+# (`lamu.fit_prior_scale`); then the algorithm is run on all training rows.
 
 
-DEFAULT = "default"  # how `lamu compare` calls what `lamu fit` runs where no algorithm is named
+DEFAULT = "default"  # the name in `lamu compare` of the method of `lamu fit` without a named algorithm
 
 _DEFAULTS = {"regression": "gaussian", "binary": "logit", "classes": "categorical"}
 _BATCH = 64
@@ -44,24 +44,24 @@ _VALIDATION = 0.1
 
 
 def default_algorithm() -> str:
-    """Returns the name of the algorithm that each fold runs where `lamu fit` is not told one."""
+    """Returns the name of the algorithm that each fold runs if `lamu fit` is given none."""
     return "adam"
 
 
 def default_settings() -> Options:
-    """Returns the settings of that algorithm."""
+    """Returns the settings of the default algorithm."""
     return {"learning_rate": Annealed(0.01)}
 
 
 def default_folds(rows: int, algorithm: str | None) -> int:
-    """Returns how many folds the ensemble is over; none, hence one run, for an algorithm that somebody named."""
+    """Returns the number of folds of the ensemble; zero, hence one run, for a named algorithm."""
     return 0 if algorithm is not None else folds_for(rows)
 
 
 def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
-    """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`."""
-    # Members of folds take three thousand steps, in thirty epochs at least and five hundred at most, and stop after a
-    # fifth of them without a better validation. Any other run is as long as it takes (`lamu.fit` without epochs).
+    """Returns the maximal length of a fit and its stopping rule, as options of `lamu.fit`."""
+    # Members of folds take three thousand steps, in at least thirty and at most five hundred epochs, and stop after a
+    # fifth of them without a better validation. Any other run lasts until convergence (`lamu.fit` without epochs).
     # Algorithms with a length of their own keep it.
     if algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return {"batch_size": _BATCH}
@@ -79,7 +79,7 @@ def model_for(
     prior_scale: float | None = None,
     weight: np.ndarray | None = None,
 ) -> tuple[Model, str]:
-    """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most."""
+    """Returns the model for a table, and a sentence about the parts that the algorithm needs, mostly empty."""
     prior = LearnedNormal(0.5) if prior_scale is None else Normal(prior_scale)
     model = Model(_network(encoding), likelihood_for(encoding, likelihood), prior)
     model, told = required_parts(algorithm or "", model, encoding, x, y, weight)
@@ -116,7 +116,7 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
 
 
 def _named(encoding: Encoding, name: str | None) -> Likelihood:
-    """The likelihood of that name, or the task's own."""
+    """Returns the likelihood of that name, or the task's default."""
     if name is not None and is_outside(name):
         likelihood = likelihood_of(name)
         if likelihood.task != encoding.task:
@@ -137,4 +137,4 @@ def _named(encoding: Encoding, name: str | None) -> Likelihood:
     return make(len(encoding.labels))
 
 
-# Algorithms and likelihoods are imported where they are used, so that a table is read, and said, before them.
+# Algorithms and likelihoods are imported where they are used, so that a table is read and reported before them.

@@ -1,4 +1,4 @@
-"""`lamu fit images.npz --model vae`, and `lamu predict` with its folder, which fills in missing pixels."""
+"""`lamu fit images.npz --model vae`, and `lamu predict` for its folder, which fills in missing pixels."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["MODELS", "fill_images", "train_images"]
 
 MODELS = ("vae",)
-BLOCK = 256  # images that are filled at once
+BLOCK = 256  # images that are filled in together
 _STEPS, _RATE, _SAMPLES, _SHOWN = 3_000, 2e-3, 100, 10
-# A noise that is learned starts as wide as the pixels vary, where latents do not pay, and hardly leaves it.
+# A learned noise starts at the deviation of the pixels, where latents are useless, and hardly moves from there.
 _GREY_NOISE = 0.15
 _SETTINGS = {"latents": 16, "hidden": 200}
 
@@ -58,9 +58,9 @@ _SETTINGS = {"latents": 16, "hidden": 200}
 class Images:
     """Images as rows of pixels."""
 
-    pixels: np.ndarray  # zeros and ones, or grey values from 0 to 1, `[N, pixels]`; NaN where one is missing
+    pixels: np.ndarray  # zeros and ones, or grey values from 0 to 1, `[N, pixels]`; NaN if missing
     shape: tuple[int, ...]  # of an image
-    unit: float  # what the file's values were divided by
+    unit: float  # the divisor of the file's values
 
     @property
     def bits(self) -> bool:
@@ -78,9 +78,9 @@ def train_images(
     force: bool = False,
     resume: bool = False,
 ) -> None:
-    """Fits a variational autoencoder to images, and writes the folder `out`; prints the density of images left out."""
-    # Pixels that are zeros and ones have a `Bernoulli` likelihood; grey values have a `Gaussian` one with a noise of
-    # 0.15, and are divided by 255 where they are above 1.
+    """Fits a variational autoencoder to images, and writes the folder `out`; prints the density of held-out images."""
+    # Binary pixels have a `Bernoulli` likelihood; grey values have a `Gaussian` one with a noise of
+    # 0.15, and are divided by 255 if they exceed 1.
     refuse_existing(out, force)
     data, seed, test_size, samples = request.data, request.seed, request.test_size, request.samples or _SAMPLES
     if model not in MODELS:
@@ -103,7 +103,7 @@ def train_images(
     asked = {"data": data, "model": model, "set": sizes, "epochs": epochs, "batch_size": batch, "seed": seed}
     begun = time.perf_counter()
     with unfinished(out, {**asked, "test_size": test_size}, resume, force) as place, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Unconverged)  # the density of images left out says how good it is
+        warnings.simplefilter("ignore", Unconverged)  # the density of held-out images shows the quality
         algorithm = adam(Annealed(_RATE))
         options: Options = {"epochs": epochs, "batch_size": batch, "seed": seed}
         learned = fit(graph, {"y": train}, algorithm, **options, checkpoint=place, resume=resume)
@@ -179,7 +179,7 @@ def fill_images(
 
 
 def _filled(posterior: Posterior, pixels: np.ndarray, draws: int) -> dict[str, np.ndarray]:
-    """Returns means and the ends of the intervals of 90 % by name, block by block: draws of all would not fit."""
+    """Returns means and ends of the 90 % intervals by name, block by block: the draws of all would not fit."""
     parts = []
     for number_of_block, start in enumerate(range(0, len(pixels), BLOCK)):
         block = pixels[start : start + BLOCK]
@@ -206,7 +206,7 @@ def _picture(posterior: Posterior, shown: np.ndarray, shape: tuple[int, ...]) ->
 
 
 def _read(data: str, unit: float | None = None) -> Images:
-    """Returns the images of a file, divided by a unit: 255 where values are above 1, if none is given."""
+    """Returns the images of a file, divided by a unit: by default 255 if values exceed 1."""
     path = Path(data)
     if path.suffix.lower() != ".npz":
         raise ValueError(f"{data!r} is no .npz file; write images with numpy.savez(file, X=images)")

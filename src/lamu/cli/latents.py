@@ -1,4 +1,4 @@
-"""`lamu fit --model`: a table without a target, and `lamu predict` and `lamu impute` with its folder."""
+"""`lamu fit --model`: a table without a target, and `lamu predict` and `lamu impute` for its folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from lamu.typing import Document, Options
 
 __all__ = ["impute_rows", "predict_rows", "train_rows"]
 
-MOST_ROWS = 20  # that are printed
+MOST_ROWS = 20  # rows that are printed
 _STEPS, _BATCH, _SAMPLES, _DRAWS = 3_000, 64, 100, 200
 _VALIDATION, _FEWEST_TO_VALIDATE = 0.1, 50
 _SHARE = "give a share between 0 and 1, for instance 0.2"
@@ -54,10 +54,10 @@ _SHARE = "give a share between 0 and 1, for instance 0.2"
 class _SplitRows:
     """A table without a target, split."""
 
-    columns: Columns  # as the training rows scale them
+    columns: Columns  # scaled by the training rows
     values: np.ndarray  # `[rows, columns]`
-    train: np.ndarray  # the numbers of the rows to learn from
-    test: np.ndarray  # and of those held out
+    train: np.ndarray  # the numbers of the training rows
+    test: np.ndarray  # the numbers of the held-out rows
     notes: tuple[str, ...]
 
 
@@ -71,7 +71,7 @@ def train_rows(
     resume: bool = False,
     report: bool = True,
 ) -> None:
-    """Fits a model of rows to a table, and writes the folder `out`; prints the density of rows held out."""
+    """Fits a model of rows to a table, and writes the folder `out`; prints the density of held-out rows."""
     refuse_existing(out, force)
     if model not in MODELS:
         raise ValueError(f"there is no model {model!r}; {nearest(model, MODELS)}")
@@ -93,7 +93,7 @@ def train_rows(
         count = f"{len(rows.train):,} rows to learn from, {len(rows.test):,} held out"
         show_line(f"{spec.words} of {len(rows.columns.kinds)} columns ({kinds_told(rows.columns.kinds)}); {count}")
     with unfinished(out, asked, resume, force) as place, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
+        warnings.simplefilter("ignore", Unconverged)  # printed below as a line
         tried = _tried(spec, rows, candidates, request, sizes, {"checkpoint": place, "resume": resume})
         size, learned = tried.best, tried.fits[tried.best]
         seconds = time.perf_counter() - begun
@@ -187,11 +187,11 @@ def train_rows(
 
 @dataclass
 class _TriedSizes:
-    """The sizes that were tried."""
+    """Result of the comparison of sizes."""
 
     best: int
     fits: dict[int, Fit]
-    told: dict[int, Document]  # the bound a training row, and the mean log density of rows held out
+    told: dict[int, Document]  # the bound per training row, and the mean log density of held-out rows
 
 
 def _tried(
@@ -202,7 +202,7 @@ def _tried(
     sizes: Mapping[str, int],
     keep: Options,
 ) -> _TriedSizes:
-    """Fits one size after the other while the bound rises; of a model without a bound the first alone."""
+    """Fits one size after the other while the bound rises; for a model without a bound only the first."""
     values, fits, told = rows.values[rows.train], {}, {}
     options: Options = {"steps": request.epochs}
     if spec.gradients:
@@ -263,13 +263,13 @@ def _refuse_empty(spec: RowModel, values: np.ndarray) -> None:
 
 
 def _kind(column: np.ndarray, levels: tuple[str, ...]) -> str:
-    return kind_of(column, levels) if (~np.isnan(column)).any() else "number"  # which is refused in a sentence
+    return kind_of(column, levels) if (~np.isnan(column)).any() else "number"  # which raises an error later
 
 
 def predict_rows(
     run: Path, request: Request, out: Path | None, as_json: bool = False, trust: Sequence[str] = ()
 ) -> None:
-    """Tells the latents and the log density of the rows of a table; prints the strangest rows first."""
+    """Prints the latents and the log density of the rows of a table, the least probable rows first."""
     spec, columns, posterior, values, notes, config = _asked(run, request, out, trust)
     posterior = for_rows(spec, posterior, columns, len(values), config["set"])
     log_prob = spec.log_prob(posterior, columns, values, request.samples or config["samples"])
@@ -295,7 +295,7 @@ def predict_rows(
 def impute_rows(
     run: Path, request: Request, out: Path | None, as_json: bool = False, trust: Sequence[str] = ()
 ) -> None:
-    """Fills in the holes of a table by draws given the rest of each row, and writes it with intervals of 90 %."""
+    """Fills in the empty cells of a table by draws given the rest of each row, and writes it with 90 % intervals."""
     spec, columns, posterior, values, notes, config = _asked(run, request, out, trust)
     if not spec.fills:
         raise ValueError(f"{str(run)!r} holds {spec.words}, whose words are counted or are not there: it fills nothing")
@@ -323,7 +323,7 @@ def impute_rows(
 def _asked(
     run: Path, request: Request, out: Path | None, trust: Sequence[str]
 ) -> tuple[RowModel, Columns, Posterior, np.ndarray, tuple[str, ...], Document]:
-    """Returns what a folder holds and the rows of a table, after the checks of both."""
+    """Returns the contents of a folder and the rows of a table, after checks of both."""
     if out is not None:
         if out.suffix.lower() != ".csv":
             raise ValueError(f"--out {str(out)!r} is no .csv file, and rows are written as CSV; give FILE.csv")

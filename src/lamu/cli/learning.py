@@ -29,13 +29,16 @@ from lamu.validation_choice import fit_prior_scale, fit_temperature, most_fits
 __all__ = ["Candidates", "Learned", "LikelihoodChoice", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
 
 
-_GIVEN = {"temperatures": "--temperature", "scales of the prior": "--prior-scale"}  # the options by what they spare
+_GIVEN = {
+    "temperatures": "--temperature",
+    "scales of the prior": "--prior-scale",
+}  # the option that replaces each search
 
 
 def plan(
     model: Model, algorithm: Algorithm, rows: int, folds: int, temperature: float | None, epochs: int | None
 ) -> str:
-    """Returns a sentence: the number of fits, what they are for, and how long each is at most."""
+    """Returns a sentence: the number of fits, their purpose, and the maximal length of each."""
     learned, traits = isinstance(model.prior, LearnedNormal), algorithm.traits
     length = f", each of {epochs} epochs at most" if epochs is not None and traits.length is None else ""
     if folds:
@@ -53,34 +56,34 @@ def plan(
 
 _MOST_ROWS = 2000
 _FEWEST_ROWS = 30
-_SKEWED, _HEAVY = 0.5, 2.0  # skewness and excess kurtosis of residuals that a Gaussian does not have
-_TREES, _HALF = 60, 0.5  # trees enough that every row is unseen by some; of the variance that least squares leaves
+_SKEWED, _HEAVY = 0.5, 2.0  # skewness and excess kurtosis above which residuals are not Gaussian
+_TREES, _HALF = 60, 0.5  # enough trees that every row is out of bag for some; share of least squares' residual variance
 _LARGE = 5  # counts from here on that are not skewed are nearly Gaussian
-_ORDERED = 4  # classes from which whole-numbered labels may have an order that matters
-_KNOWN = 10  # rows from which the mean of a class says where it lies
+_ORDERED = 4  # number of classes from which integer labels may have a relevant order
+_KNOWN = 10  # number of rows from which the mean of a class is known
 
 
 @dataclass(frozen=True)
 class LikelihoodChoice:
-    """A likelihood by name, and why."""
+    """A likelihood by name, with the reason of its choice."""
 
-    # One of `lamu.likelihoods.table.LIKELIHOODS`; None for the task's own, where nothing else was tried.
+    # One of `lamu.likelihoods.table.LIKELIHOODS`; None for the task's default, if nothing else was compared.
     name: str | None
-    why: str  # one sentence, empty where nothing else was tried
-    tried: dict[str, float]  # the mean held-out log density of each candidate, in nats a row
+    why: str  # one sentence; empty if nothing else was compared
+    tried: dict[str, float]  # the mean held-out log density of each candidate, in nats per row
 
 
 def candidates(
     encoding: Encoding, x: Inputs, y: Targets, weight: np.ndarray | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """Returns what the target is, and the few likelihoods that suit it, the task's own first."""
-    # Gates that cost little come first: a target whose residuals, by least squares, are as symmetric and as light in
-    # their tails as normal ones keeps its Gaussian; so do numbers of which a forest leaves less than half of the
-    # variance that least squares leaves, since their skew and their tails are mostly what a line misses; and
-    # whole-numbered classes whose fitted means, by least squares of the numbers, do not rise with them have no order.
+    """Returns the kind of the target, and the few likelihoods that suit it, the task's default first."""
+    # Cheap tests come first. A target whose least-squares residuals are as symmetric and as light-tailed
+    # as normal ones keeps its Gaussian; so do numbers of which a forest leaves less than half of the
+    # variance that least squares leaves, since their skew and tails are mostly due to the linear fit; and
+    # integer classes whose fitted means, by least squares on the numbers, do not rise with them are unordered.
     x, y = np.asarray(x, float), np.asarray(y, float)
     counts = np.ones(len(y)) if weight is None else np.asarray(weight, float)
-    if encoding.exposure is not None:  # the one of any dispersion, unless held-out rows tell
+    if encoding.exposure is not None:  # a likelihood for any dispersion, unless held-out rows decide otherwise
         return "counts", ("negative_binomial", "poisson", *["zero_inflated_poisson"] * bool((y == 0).any()))
     if encoding.task == "classes":
         labels = encoding.labels
@@ -106,9 +109,9 @@ def candidates(
 
 
 def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> LikelihoodChoice:
-    """Returns the likelihood whose generalised linear model gives rows held out the highest log density."""
-    # The task's own gives way only to one that is better by a paired standard error or more. Training rows alone are
-    # asked, 2,000 at most.
+    """Returns the likelihood whose generalised linear model gives held-out rows the highest log density."""
+    # The task's default is replaced only by one that is better by at least one paired standard error. Only training
+    # rows are used, at most 2,000.
     x, y, weight = data["x"], data["y"], data.get("weight")
     kind, names = candidates(encoding, x, y, weight)
     if len(names) < 2:
@@ -119,7 +122,7 @@ def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> Likelihood
     densities = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed, weight=counts, offset=offset)
     means = {name: float(np.average(values, weights=counts)) for name, values in densities.items()}
     own = names[0]
-    # Of two that are as good the simpler one, which comes first.
+    # Of two equal ones the simpler, which comes first.
     best = search.choose({name: -mean for name, mean in means.items()}.__getitem__, search.all_of, means).best
     gain = estimate(nll, densities[best] - densities[own], counts)
     name = best if gain.value >= gain.error else own
@@ -132,7 +135,7 @@ def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> Likelihood
 
 
 def told_beside(encoding: Encoding, y: Targets) -> LikelihoodChoice:
-    """Returns the likelihood of a target of which a column tells more: successes in trials, or censored values."""
+    """Returns the likelihood of a target with an extra column: number of trials, or censoring."""
     ((name, column),) = encoding.of_target
     if name == "trials":
         return LikelihoodChoice(
@@ -172,7 +175,7 @@ def _variance(values: np.ndarray, weight: np.ndarray) -> float:
 
 
 def _bent(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
-    """Whether a forest explains, of rows that its trees have not seen, far more than a line."""
+    """Whether a forest explains out-of-bag rows far better than a linear fit."""
     from sklearn.ensemble import RandomForestRegressor
 
     rows = np.random.default_rng(0).permutation(len(y))[:_MOST_ROWS]
@@ -183,7 +186,7 @@ def _bent(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
 
 
 def _columns(x: np.ndarray, encoding: Encoding) -> np.ndarray:
-    """The inputs of a linear model: numbers, and for words a column for each level but the first."""
+    """Returns the inputs of a linear model: numbers, and indicator columns for each level but the first."""
     parts = []
     for column, levels in zip(x.T, encoding.cardinalities, strict=True):
         parts.append(column[:, None] if not levels else (column[:, None] == np.arange(2, levels + 1)).astype(x.dtype))
@@ -192,18 +195,18 @@ def _columns(x: np.ndarray, encoding: Encoding) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Learned:
-    """The posterior of the training rows, and the choices that were made for it."""
+    """The posterior of the training rows, with the choices of its fit."""
 
     posterior: Posterior
     histories: tuple[Mapping[str, np.ndarray], ...] = ()  # of each run that is part of it
     steps: int = 0  # of all runs together, or of each member
     temperature: float = 1.0
-    temperatures: Mapping[float, float] = field(default_factory=dict)  # the held-out nll of each that was tried
-    # The held-out nll of each scale of the prior that was tried.
+    temperatures: Mapping[float, float] = field(default_factory=dict)  # the held-out nll of each candidate
+    # The held-out nll of each candidate scale of the prior.
     scales: Mapping[float, float] = field(default_factory=dict)
     candidates: Mapping[str, float] = field(default_factory=dict)  # the weight of each candidate in a mixture
     candidates_nll: Mapping[str, float] = field(default_factory=dict)  # the held-out nll of each
-    told: str | None = None  # a line about it, or None
+    told: str | None = None  # a line to print about it, or None
 
 
 @dataclass(frozen=True)
@@ -212,21 +215,21 @@ class Candidates:
 
     request: Request
     encoding: Encoding
-    likelihood: str | None  # its name; None for the task's own
-    folds: int  # how many folds
-    rows: int  # the training rows
+    likelihood: str | None  # its name; None for the task's default
+    folds: int  # number of folds
+    rows: int  # number of training rows
 
     name: str = "fit_table"
     loop: Options = field(default_factory=dict)
 
     @property
     def plan(self) -> str:
-        """The sentence that is printed before the fit."""
+        """Returns the sentence that is printed before the fit."""
         return plan_of(likelihood_for(self.encoding, self.likelihood), self.rows, self.folds)
 
     @property
     def ran(self) -> str:
-        """The name of the method, printed after the fit."""
+        """Returns the name of the method, printed after the fit."""
         return "candidates over folds"
 
     def learn(self, data: Mapping[str, Any], seed: int, options: Options) -> Learned:
@@ -262,26 +265,26 @@ class Candidates:
 class Runs:
     """Runs of one algorithm: an ensemble over folds, each member stopped by its own fold, or a single run."""
 
-    # A single run is at the temperature and under the scale of the prior that training rows set aside choose.
+    # Validation rows choose the temperature and the scale of the prior of a single run.
 
     request: Request
     model: Model
     algorithm: Algorithm
     name: str  # the algorithm's
-    rows: int  # the training rows
+    rows: int  # number of training rows
     folds: int  # how many folds; 0 for a single run
     loop: Options  # options of the loop
 
     @property
     def plan(self) -> str:
-        """The sentence that is printed before the fit."""
+        """Returns the sentence that is printed before the fit."""
         return plan(
             self.model, self.algorithm, self.rows, self.folds, self.request.temperature, self.loop.get("epochs")
         )
 
     @property
     def ran(self) -> str:
-        """The name of the method, printed after the fit."""
+        """Returns the name of the method, printed after the fit."""
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
     def learn(self, data: Mapping[str, Any], seed: int, options: Mapping[str, object]) -> Learned:
@@ -293,7 +296,7 @@ class Runs:
                 self.model, data, self.algorithm, folds=self.folds, seed=seed, temperature=temperature, **loop
             )
             return _of_runs(result, result.fits, temperature, tried)
-        loop.pop("validation", None)  # each of the two sets aside what it needs
+        loop.pop("validation", None)  # each of the two chooses its validation rows itself
         if (temperature := self.request.temperature) is not None:
             given = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
             return _of_runs(given, (given.fit,), temperature, {})
@@ -302,9 +305,9 @@ class Runs:
 
 
 def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:
-    """Returns how a request learns."""
-    # The candidates are fitted where nothing is said that they do not know: no algorithm, setting, length, batch or
-    # temperature, and no trials or censored rows.
+    """Returns the way of learning that a request asks for."""
+    # The candidates are fitted if the request has no option that they do not support: no algorithm, setting, length,
+    # batch or temperature, and no trials or censored rows.
     request = runs.request
     said = (request.epochs, request.batch_size, request.temperature, request.prior_scale)
     if default and all(option is None for option in said) and request.folds != 0 and not encoding.of_target:
@@ -313,7 +316,7 @@ def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool
 
 
 def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
-    # The loop returns what it has; a folder that holds less than it says would mislead.
+    # The loop returns an interrupted run; a folder with an incomplete fit would mislead.
     if any(run.interrupted for run in fits):
         raise KeyboardInterrupt
     return Learned(

@@ -24,7 +24,7 @@ RULE = "Khan & Rue 2021"
 
 
 def cite(name: str | None = None) -> None:
-    """Prints the BibTeX entries of the papers that an algorithm is from, and of the Bayesian learning rule."""
+    """Prints the BibTeX entries of an algorithm's papers, and of the Bayesian learning rule."""
     source = RULE if name is None else f"{find(name).source}; {RULE}"
     print("\n\n".join(entries_of(source).values()))
 
@@ -46,7 +46,7 @@ def entries_of(source: str) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Returns a name in plain letters, as the keys of entries have it."""
+    """Returns a name in ASCII letters, as in the keys of entries."""
     return unicodedata.normalize("NFKD", name.replace("ı", "i")).encode("ascii", "ignore").decode()
 
 
@@ -102,7 +102,7 @@ def doctor(as_json: bool) -> None:
 
 
 def _size(folder: str | None) -> int:
-    """Returns the bytes of the files of a folder; none where there is none."""
+    """Returns the total bytes of the files of a folder; 0 if it does not exist."""
     if folder is None or not Path(folder).is_dir():
         return 0
     return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
@@ -116,7 +116,7 @@ def _described(name: str, recipe: Recipe) -> dict[str, Any]:
 
 
 def list_algorithms(as_json: bool = False) -> None:
-    """Prints each algorithm with its belief, its expectation, and the axes of a mesh over which it may be spread."""
+    """Prints each algorithm with its belief, its expectation, and the mesh axes that it supports."""
     described = [_described(name, recipe) for name, recipe in recipes().items()]
     if as_json:
         show_document(described)
@@ -148,7 +148,7 @@ def show_algorithm(name: str, as_json: bool = False) -> None:
 
 
 def verify(name: str | None = None, as_json: bool = False, quick: bool = False) -> bool:
-    """Runs the checks of algorithms against independent references, and prints how far each is off."""
+    """Checks algorithms against independent references, and prints the error of each."""
     try:
         from lamu_verification import verify
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Output folders: written atomically, locked while a run is at work, and never over foreign content."""
+"""Output folders: written atomically, locked during a run, and never over foreign content."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ __all__ = [
 ]
 
 
-Document: TypeAlias = dict[str, Any]  # of JSON
+Document: TypeAlias = dict[str, Any]  # a JSON object
 NAME = "lock.json"
 _ATTEMPTS = 50
 
 
 class RunLock:
-    """A lock on a folder, which ends with the process that took it however that ends."""
+    """A lock on a folder, which ends with the process that took it, in whatever way the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self._file = open(folder / NAME, "a+", encoding="utf-8")  # noqa: SIM115 (it is held open)
-        for attempt in range(_ATTEMPTS):  # who only looks holds it for a moment
+        for attempt in range(_ATTEMPTS):  # a process that only checks holds it for a moment
             if _try_to_lock(self._file) is not False:
                 break
             if attempt == _ATTEMPTS - 1:
@@ -66,7 +66,7 @@ class RunLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Gives the lock back; its file stays where it is, and holds nobody's name."""
+        """Releases the lock; its file remains, without a holder's name."""
         with contextlib.suppress(OSError):
             self._file.truncate(0)
         with contextlib.suppress(OSError):
@@ -74,9 +74,9 @@ class RunLock:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Returns which living process holds the lock on a folder, in words; None where none does."""
-    # A process of this machine that has ended holds none, nor does another one that has its number since. Of another
-    # machine's process nothing is known where the file system does not say; it counts as alive.
+    """Returns a description of the living process that holds the lock on a folder; None if there is none."""
+    # A process of this machine that has ended holds none, nor does a later one with the same number. A process of
+    # another machine cannot be checked unless the file system reports it; it counts as alive.
     try:
         text = (folder / NAME).read_text(encoding="utf-8")
     except OSError:
@@ -108,7 +108,7 @@ def _is_running(process: int, born: str | None) -> bool:
 
 
 def _born(process: int) -> str | None:
-    """Returns when a process of this machine began, since its last start, by which it differs from a later one."""
+    """Returns when a process of this machine began, since the last boot, which tells it from a later one."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -116,7 +116,7 @@ def _born(process: int) -> str | None:
 
 
 def _try_to_lock(file: IO[str]) -> bool | None:
-    """Takes the system's lock on a file; None where there are none."""
+    """Takes the system's lock on a file; None on systems without locks."""
     if sys.platform == "win32":
         return None
     import fcntl
@@ -131,7 +131,7 @@ def _try_to_lock(file: IO[str]) -> bool | None:
 
 
 def _is_free(folder: Path) -> bool | None:
-    """Whether no process has the system's lock; None where that cannot be known."""
+    """Whether no process has the system's lock; None if unknown."""
     try:
         with open(folder / NAME, "a+", encoding="utf-8") as file:
             return _try_to_lock(file)
@@ -139,16 +139,16 @@ def _is_free(folder: Path) -> bool | None:
         return None
 
 
-FORMAT = 2  # of config.json
+FORMAT = 2  # the version of config.json
 _ASKED = "asked.json"
 _OTHER = "another --out"
 _POSTERIOR = "posterior"
 CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
-_OF_MODELS = ("images.png", "latents.csv", "latents.png")  # of those without a target, beside some of the same
+_OF_MODELS = ("images.png", "latents.csv", "latents.png")  # of models without a target
 
 
 def read_config(run: Path) -> Document:
-    """Returns the choices of a fit that a folder of `lamu fit` holds, as far as every folder has them."""
+    """Returns the settings of a fit from its folder, with the checks that apply to every folder."""
     path = run / "config.json"
     if not run.is_dir():
         raise FileNotFoundError(f"there is no folder {str(run)!r}; give one that `lamu fit` made with --out")
@@ -173,13 +173,13 @@ def read_config(run: Path) -> Document:
 
 
 def altered(run: Path) -> ValueError:
-    """Returns the error of a folder whose choices no fit has made."""
+    """Returns the error for a folder whose settings no fit can have written."""
     path = run / "config.json"
     return ValueError(f"{str(path)!r} cannot be read: it was altered after `lamu fit` wrote it; fit again")
 
 
 def load_posterior(run: Path, config: Document, trust: Sequence[str], task: str | None = None) -> Posterior:
-    """Returns the posterior of a folder, once it is the one that was written there, of a task where one is named."""
+    """Returns the posterior of a folder, after a check that it is unchanged and, if a task is named, of that task."""
     from lamu import store
     from lamu.posterior import load
 
@@ -197,13 +197,13 @@ def load_posterior(run: Path, config: Document, trust: Sequence[str], task: str 
 
 
 class Interrupted(Exception):
-    """A command that was stopped from the keyboard, and what it kept, in one sentence."""
+    """A command that was interrupted from the keyboard, with a sentence about the saved state."""
 
 
 @contextmanager
 def unfinished(out: Path, asked: Document, resume: bool, force: bool) -> Iterator[Path]:
-    """Gives the folder of the checkpoints of a command, which stays if it is cut short with something to go on from."""
-    # Any other error has a note where something is kept that `resume` goes on from.
+    """Gives the folder of a command's checkpoints, which remains if an interrupted command left a state to resume."""
+    # Any other error gets a note if there is a saved state from which `resume` can continue.
     out = _plain(out)
     place = out.with_name(f"{out.name}.unfinished")
     _refuse_held(place, out)
@@ -243,11 +243,11 @@ def unfinished(out: Path, asked: Document, resume: bool, force: bool) -> Iterato
 
 
 def keep_posterior(posterior: Posterior, place: Path) -> None:
-    """Keeps a posterior beside the checkpoints while what comes after training is at work."""
-    # Where it cannot be kept nothing is lost but the copy, and a warning says so.
+    """Keeps a posterior next to the checkpoints during the work after training."""
+    # If it cannot be saved, only the copy is lost, and a warning is issued.
     from lamu.running import Unsaved
 
-    shutil.rmtree(place / _POSTERIOR, ignore_errors=True)  # of the command that was cut short
+    shutil.rmtree(place / _POSTERIOR, ignore_errors=True)  # of the interrupted command
     try:
         posterior.save(place / _POSTERIOR)
     except OSError as error:
@@ -260,7 +260,7 @@ def keep_posterior(posterior: Posterior, place: Path) -> None:
 
 
 def learned(place: Path) -> bool:
-    """Returns whether a folder of checkpoints holds something to go on from."""
+    """Returns whether a folder of checkpoints contains a state to resume."""
     try:
         return any(path.name not in (_ASKED, NAME) for path in place.iterdir())
     except OSError:  # it was removed
@@ -274,7 +274,7 @@ def _kept(place: Path) -> str:
 
 
 def _begun(place: Path, out: Path, asked: Document) -> RunLock:
-    """Makes the folder of the checkpoints, which has its lock from the first moment that others see it."""
+    """Creates the folder of the checkpoints, locked from the first moment that other processes see it."""
     lock = None
     try:
         with drafts.draft(place, other=_OTHER) as folder:
@@ -284,8 +284,8 @@ def _begun(place: Path, out: Path, asked: Document) -> RunLock:
     except OSError as error:
         if lock is not None:
             lock.release()
-        _refuse_held(place, out)  # which was faster
-        if error.errno is None:  # a sentence already
+        _refuse_held(place, out)  # another process was faster
+        if error.errno is None:  # already a sentence
             raise
         raise OSError(f"{str(place)!r} could not be made ({_reason(error)}), and nothing was begun") from error
     return lock
@@ -321,7 +321,7 @@ def _require_same(before: Document, now: Document) -> None:
 
 
 def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> None:
-    """Raises an error of one sentence if `out` cannot be made."""
+    """Raises an error of one sentence if `out` cannot be created."""
     out = _plain(out)
     if out.exists() or out.is_symlink():
         foreign = _foreign(out)
@@ -337,21 +337,21 @@ def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> No
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Raises an error of one sentence if nothing can be made beside `out`; asked before hours of work, not after."""
+    """Raises an error of one sentence if the parent of `out` is not writable; checked before hours of work."""
     shutil.rmtree(drafts.hidden_beside(_plain(out), _OTHER))
 
 
 @contextmanager
 def draft(out: Path, force: bool = False) -> Iterator[Path]:
-    """Gives a path to make a file or folder at, which becomes `out` if all goes well and vanishes otherwise."""
-    # `OSError`: if writing fails, for instance because the disk is full.
+    """Gives a temporary path for a file or folder, which is renamed to `out` on success and removed otherwise."""
+    # `OSError`: if writing fails, for instance on a full disk.
     out = _plain(out)
     refuse_existing(out, force)
     try:
         with drafts.draft(out, lambda: refuse_existing(out, force), _OTHER) as path:
             yield path
     except OSError as error:
-        if error.errno is None:  # a sentence already
+        if error.errno is None:  # already a sentence
             raise
         raise OSError(f"{str(out)!r} could not be written ({_reason(error)}), and no part of it was") from error
 
@@ -362,12 +362,12 @@ def _reason(error: OSError) -> str:
 
 
 def _plain(out: Path) -> Path:
-    """Returns a path that ends in a name: "." and ".." have none to put a draft beside."""
+    """Returns a path that ends in a name: "." and ".." have no sibling for a draft."""
     return out if out.name not in ("", "..") else Path(os.path.abspath(out))
 
 
 def _foreign(out: Path) -> str:
-    """Returns why something at `out` is not just what `lamu fit` wrote; nothing where it is."""
+    """Returns why `out` is not exactly what `lamu fit` wrote; an empty string if it is."""
     if out.is_symlink() or not out.is_dir():
         return "is no folder"
     try:

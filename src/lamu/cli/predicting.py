@@ -1,4 +1,4 @@
-"""`lamu predict`: the rows of another table, with a posterior that `lamu fit` wrote."""
+"""`lamu predict`: predictions of the rows of another table, with a posterior that `lamu fit` wrote."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ __all__ = [
 
 
 _NOTHING: Mapping[str, np.ndarray] = {}
-LEVEL = 0.9  # the probability of the intervals that are written
+LEVEL = 0.9  # the probability of the intervals in the output
 
-# The scores that a support names as its own, and their options.
+# The scores that supports name, and their options.
 _ALL: dict[str, tuple[Callable[..., float], Options]] = {
     "accuracy": (scores.accuracy, {}),
     "rmse": (scores.rmse, {}),
@@ -85,12 +85,12 @@ def columns(
 
 
 def score_rows(pred: Predictive, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
-    """Returns what the scores that suit the task are made of, row by row, in the original units."""
-    # Other scores compare with the target, of which censored rows know a bound.
+    """Returns the terms of the scores that suit the task, row by row, in the original units."""
+    # Other scores need the target, which is unknown for censored rows.
     suitable = ("nll",) if "censored" in _brought(y) else pred.support.scores
     rows = {name: rows_of(_ALL[name][0], pred, y, **_ALL[name][1]) for name in suitable}
     _, unit = encoding.origin_and_unit(encoding.target)
-    if unit != 1.0:  # coverage has none
+    if unit != 1.0:  # coverage has no unit
         rows["nll"] = np.asarray(rows["nll"], float) + np.log(unit)
         if "rmse" in rows:
             rows["rmse"] = unit**2 * np.asarray(rows["rmse"], float)
@@ -98,7 +98,7 @@ def score_rows(pred: Predictive, y: Targets, encoding: Encoding) -> dict[str, np
 
 
 def predicted(posterior: Any, table: Table, rows: Selection, **options: Any) -> Predictive:
-    """Returns the prediction of some rows of a table, averaged over draws of what they lack."""
+    """Returns the prediction of some rows of a table, averaged over draws of their missing entries."""
     beside = table.beside_of(rows)
 
     def predict(x: Inputs, row: np.ndarray) -> Predictive:
@@ -108,7 +108,7 @@ def predicted(posterior: Any, table: Table, rows: Selection, **options: Any) -> 
 
 
 def known_rows(y: Targets) -> np.ndarray:
-    """Returns the numbers of the rows whose target is known, which are those that are not censored."""
+    """Returns the numbers of the rows whose target is known: those that are not censored."""
     rows = np.arange(len(value_of(y)))
     return rows[np.asarray(_brought(y).get("censored", np.zeros(len(rows)))) == 0]
 
@@ -118,7 +118,7 @@ def _brought(y: Targets) -> dict[str, Rows]:
 
 
 def estimates(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, Estimate]:
-    """Returns the scores with their standard errors, by what each row counts."""
+    """Returns the scores with their standard errors, by the weight of each row."""
     # `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
     scores = {name: estimate(_ALL[name][0], values, weight, **_ALL[name][1]) for name, values in rows.items()}
     if "ece" in scores and len(rows["ece"]) < FEWEST_ROWS:
@@ -127,7 +127,7 @@ def estimates(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) 
 
 
 def meanings(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, str]:
-    """Returns how each score is read, of the calibration error beside what right probabilities would have."""
+    """Returns how to read each score; the calibration error together with its value under correct probabilities."""
     readings = {name: MEANING[name] for name in rows}
     if "ece" in rows:
         count = len(rows["ece"])
@@ -140,17 +140,17 @@ def meanings(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -
     return readings
 
 
-MOST_ROWS = 20  # that are printed
-BLOCK = 8192  # rows that are predicted at once
-COMPLETED = 512  # of a table whose rows lack something, each of which is predicted for many draws of it
+MOST_ROWS = 20  # rows that are printed
+BLOCK = 8192  # rows that are predicted together
+COMPLETED = 512  # the same for rows with missing entries, each of which is predicted for many draws of them
 
 
 def predict(
     run: Path, request: Request, out: Path | None = None, as_json: bool = False, trust: Sequence[str] = ()
 ) -> None:
-    """Predicts the rows of a table, prints or writes them, and scores them where the target is there."""
-    # Rows are predicted and written block by block, so that predictions of a long table need no more memory than those
-    # of one block, its scores a few numbers a row.
+    """Predicts the rows of a table, prints or writes them, and scores them if the table has the target."""
+    # Rows are predicted and written block by block, so that the memory for a long table is that of one block
+    # and a few numbers per row for the scores.
     config = read_config(run)
     try:
         encoding = Encoding.of(config)
@@ -210,7 +210,7 @@ def predict(
 
 
 def _seen(table: Table, config: Document) -> list[str]:
-    """Returns the note on scores of rows that were learned from, where the table is the one that was fitted."""
+    """Returns the note that scores are of training rows, if the table is the one that was fitted."""
     if table.y is None or config.get("table") != table.fingerprint() or "rows" not in config:
         return []
     train, test = config["rows"]["train"], config["rows"]["test"]
@@ -223,7 +223,7 @@ def _seen(table: Table, config: Document) -> list[str]:
 def _blocks(
     posterior: Posterior, table: Table, y: Targets, encoding: Encoding, samples: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Yields the predictions of each block of rows as columns, and what their scores are made of."""
+    """Yields the predictions of each block of rows as columns, with the terms of their scores."""
     block = BLOCK if table.complete else COMPLETED
     for start in range(0, len(table.x), block):
         rows = slice(start, min(start + block, len(table.x)))
@@ -234,7 +234,7 @@ def _blocks(
 
 
 def _digits(table: dict[str, np.ndarray]) -> int:
-    """Returns how many digits show where the targets of a regression lie within their intervals, four at least."""
+    """Returns the number of digits that resolve a regression's targets within their intervals, at least four."""
     if "lower" not in table:
         return 4
     width, largest = np.median(table["upper"] - table["lower"]), np.max(np.abs(table["mean"]))
@@ -242,7 +242,7 @@ def _digits(table: dict[str, np.ndarray]) -> int:
 
 
 def _shown(name: str, column: np.ndarray, digits: int) -> Sequence[object]:
-    """Returns the values of a column for a person: probabilities and their logarithms with one number of digits."""
+    """Returns the values of a column for printing: probabilities and their logarithms with the same digits."""
     if name.startswith("p_") or name == "log_prob":
         return [f"{value:.4f}" for value in column]
     return [f"{value:.{digits}g}" for value in column] if column.dtype.kind == "f" else list(column)

@@ -1,4 +1,4 @@
-"""Output of the commands: tables for people, JSON for programs."""
+"""Output of the commands: tables for users, JSON for programs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = [
 
 
 def plain(value: object) -> Any:
-    """Returns a value as JSON has it: NumPy's numbers as Python's, and None for a number that is not finite."""
+    """Returns a value for JSON: NumPy numbers as Python numbers, and None for numbers that are not finite."""
     text = json.dumps(value, ensure_ascii=False, default=lambda part: part.tolist())
     return json.loads(text, parse_constant=lambda name: None)
 
 
 def dump(value: object) -> str:
-    """Returns a value as JSON text that ends in a line break."""
+    """Returns a value as JSON text with a final line break."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -49,7 +49,7 @@ def show_line(text: str) -> None:
 
 
 def show_notes(notes: Iterable[str]) -> None:
-    """Prints what was decided or left out, one line each."""
+    """Prints notes on decisions and omissions, one line each."""
     for note in notes:
         show_line(f"note: {note}")
 
@@ -68,20 +68,20 @@ def show_unreliable() -> Iterator[None]:
 
 
 def show_scores(title: str, scores: Mapping[str, Estimate], meanings: Mapping[str, str]) -> None:
-    """Prints scores with their standard errors, and how each is to be read."""
+    """Prints scores with their standard errors, and how to read each."""
     rows = [(name, in_words(name, estimate), meanings[name]) for name, estimate in scores.items()]
     show_table(title, ("score", "± standard error", "in words"), rows)
 
 
 def width() -> int:
-    """Returns how many characters fit in a line of standard output; many where it is no terminal."""
+    """Returns the number of characters in a line of standard output; large if it is no terminal."""
     from rich.console import Console
 
     return Console(file=sys.stdout).width if sys.stdout.isatty() else 240
 
 
 def show_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table on standard output; its full width where that is no terminal."""
+    """Prints a table on standard output, without a limit of its width if that is no terminal."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

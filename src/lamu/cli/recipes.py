@@ -1,4 +1,4 @@
-"""The algorithms by name, and an algorithm from the words of the command line."""
+"""The algorithms by name, and the construction of an algorithm from the words of the command line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-# The parts of an algorithm that are chosen by a word, by the setting.
+# The parts of an algorithm that a word selects, by setting.
 _PARTS: dict[str, Options] = {
     "weights": {"all": AllWeights(), "last_layer": HeadWeights()},
     "structure": {
@@ -67,7 +67,7 @@ _PARTS: dict[str, Options] = {
 
 
 def _part(setting: str, word: str) -> Any:
-    """Returns the part that a word stands for."""
+    """Returns the part that a word names."""
     if word in _PARTS[setting]:
         return _PARTS[setting][word]
     if setting == "weights" and ("/" in word or "*" in word):
@@ -86,14 +86,14 @@ def is_outside(name: str | None) -> bool:
 
 
 def add_current_folder() -> None:
-    """Puts the current folder last on the path of modules: no file in it takes the place of an installed module."""
+    """Appends the current folder to the module path: none of its files shadows an installed module."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
 
 
 def named_object(name: str, option: str) -> Any:
-    """Returns an object of a module, which is imported; the current folder is on the path."""
+    """Returns an object of a module, which is imported with the current folder on the path."""
     module, _, attribute = name.partition(":")
     if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{option} is {name!r}; give a name of `lamu algorithms`, or package.module:name")
@@ -101,7 +101,7 @@ def named_object(name: str, option: str) -> Any:
     try:
         imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):  # the module is there, and something that it needs is not
+        if not f"{module}.".startswith(f"{error.name}."):  # the module exists, but one of its imports does not
             raise
         raise ValueError(
             f"{option} is {name!r}, and there is no module {error.name!r} in {os.getcwd()!r} or on the path; run the "
@@ -125,7 +125,7 @@ def recipe_of(name: str) -> Recipe:
 
 
 def require_algorithm(name: str, value: object) -> None:
-    """Raises a ValueError where a value is no algorithm, with the members that it lacks."""
+    """Raises a ValueError for a value that is no algorithm, with the members that it lacks."""
     lacking = [member for member in _MEMBERS if not hasattr(value, member)]
     if lacking:
         raise ValueError(
@@ -135,7 +135,7 @@ def require_algorithm(name: str, value: object) -> None:
 
 
 def likelihood_of(name: str) -> Likelihood:
-    """Returns a likelihood of a module: an object, or what a class or a function gives without arguments."""
+    """Returns a likelihood of a module: an object, or the result of a class or function called without arguments."""
     likelihood = named_object(name, "--likelihood")
     if callable(likelihood) and not isinstance(likelihood, Likelihood):
         if any(
@@ -158,7 +158,7 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def _parameters(function: Callable[..., object]) -> tuple[inspect.Parameter, ...]:
     try:
         return tuple(inspect.signature(function).parameters.values())
-    except ValueError:  # of a builtin that tells nothing
+    except ValueError:  # of a builtin without a signature
         return ()
 
 
@@ -168,13 +168,13 @@ def _listed(words: list[str]) -> str:
 
 Setting: TypeAlias = bool | int | float | str | None
 _OF_GRAPHS = ("em", "vmp", "ncvmp", "svi", "cvi")
-_RATE = 0.1  # the share of units that are dropped, Gal & Ghahramani's smallest
+_RATE = 0.1  # the dropout rate, Gal & Ghahramani's smallest
 
 
 def required_parts(
     algorithm: str, model: Model, encoding: Encoding, x: Inputs, y: Targets, weight: np.ndarray | None = None
 ) -> tuple[Model, str]:
-    """Returns the model with the parts that an algorithm needs, and a sentence about them, empty where none is."""
+    """Returns the model with the parts that an algorithm needs, and a sentence about them, empty if there are none."""
     if algorithm in _OF_GRAPHS:
         raise ValueError(
             f"{algorithm} learns graphs and conjugate models of Python's, lamu.Graph for instance, and a table gets a "
@@ -227,7 +227,7 @@ def _linear(model: Model, encoding: Encoding, x: Inputs, y: Targets, weight: np.
 
 
 def _noise(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:
-    """Returns the residual deviation of least squares, of the target's; one where there are too few rows."""
+    """Returns the residual deviation of least squares relative to the target's; one for too few rows."""
     counts = np.ones(len(y)) if weight is None else weight
     design, root = np.column_stack([np.ones(len(y)), x]), np.sqrt(counts)
     coefficients, _, rank, _ = np.linalg.lstsq(root[:, None] * design, root * y, rcond=None)
@@ -236,14 +236,14 @@ def _noise(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:
     if free < 1 or spread == 0.0:
         return 1.0
     noise = float(np.sqrt(np.sum(counts * (y - design @ coefficients) ** 2) / free) / spread)
-    return max(noise, 1e-3)  # a target that is exactly linear has no noise, and a density that is not finite
+    return max(noise, 1e-3)  # an exactly linear target has no noise and an infinite density
 
 
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
 def recipes() -> dict[str, Recipe]:
-    """Returns every algorithm by its name, those of `lamu.algorithms` and those of `lamu.mcmc`."""
+    """Returns every algorithm of `lamu.algorithms` and `lamu.mcmc` by name."""
     return {**algorithms.registry(), **mcmc.registry()}
 
 
@@ -258,7 +258,7 @@ def find(name: str) -> Recipe:
 
 
 def parse(words: Sequence[str], recipe: Recipe) -> Options:
-    """Returns settings as values: numbers, true, false, none, text, or the part that a word stands for."""
+    """Returns settings as values: numbers, true, false, none, text, or the part that a word names."""
     parameters = settings_of(recipe)
     settings: Options = {}
     for word in words:
@@ -282,7 +282,7 @@ def parse(words: Sequence[str], recipe: Recipe) -> Options:
 
 
 def whole_settings(settings: Sequence[str], known: Mapping[str, int], of: str) -> dict[str, int]:
-    """Returns the whole numbers of `--set`, with the defaults of those that are not given."""
+    """Returns the integers of `--set`, with defaults for those not given."""
     sizes = dict(known)
     for text in settings:
         name, _, value = text.partition("=")
@@ -310,7 +310,7 @@ def build(recipe: Recipe, settings: Options) -> Algorithm:
 
 
 def settings_of(recipe: Recipe) -> dict[str, inspect.Parameter]:
-    """Returns the settings that an algorithm has, by name, with their defaults."""
+    """Returns the settings of an algorithm by name, with their defaults."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     try:
         parameters = inspect.signature(recipe.factory).parameters
@@ -336,17 +336,17 @@ def _value(text: str) -> Setting:
     return text
 
 
-# The kinds of settings, by what the default is, with the types that a given value may have.
+# The kinds of settings, by their defaults, with the types of values that each accepts.
 _KINDS = {
     "true or false": ((bool,), (bool,)),
-    "a whole number": ((), (int,)),  # where the annotation says so
+    "a whole number": ((), (int,)),  # if the annotation says so
     "a number": ((int, float, Annealed, PolynomialAverage, ByFanIn), (int, float)),
     "a word": ((str,), (str,)),
 }
 
 
 def _check_kind(algorithm: str, parameter: inspect.Parameter, value: Setting, text: str) -> None:
-    """Raises a ValueError where the kind of the default, or the annotation, shows that a value cannot be meant."""
+    """Raises a ValueError if a value contradicts the kind of the default or the annotation."""
     default = parameter.default
     if default is inspect.Parameter.empty or default is None:
         return

@@ -1,4 +1,4 @@
-"""The reports of `lamu fit` and `lamu compare`, with the baselines that they compare with."""
+"""The reports of `lamu fit` and `lamu compare`, with their baselines."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def baselines(
     weight: np.ndarray | None = None,
     exposure: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
-    """Fits the baselines in a thread beside work inside a `with` block, on what processors that work leaves idle."""
+    """Fits the baselines in a thread during the work of a `with` block, on processors that this work leaves idle."""
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
     kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
-    # A thread does not inherit the precision of the block that starts it.
+    # A thread does not inherit the precision of the surrounding block.
     wide = jax.dtypes.canonicalize_dtype(float) == np.float64
 
     def predicted() -> dict[str, MixturePredictive]:
-        if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        if sys.platform == "linux":  # elsewhere threads have no priority
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         with jax.enable_x64(wide):
             return {
@@ -81,12 +81,12 @@ def report_of_fit(
     out: Path,
     baselines: Mapping[str, MixturePredictive],
 ) -> str:
-    """Returns the report of a fit as the text of an HTML file."""
+    """Returns the report of a fit as HTML."""
     train, test = (np.asarray(rows) for rows in split)
     x, y, weight = np.asarray(data.x), np.asarray(data.y), np.asarray(data.weight, float)[test]
     own = score_rows(pred, y[test], encoding)
     others = {name: score_rows(baseline, y[test], encoding) for name, baseline in baselines.items()}
-    # Two of one name would be one row of the table.
+    # Two with the same name would share a row of the table.
     chosen = "lamu" if config["candidates"] else config["algorithm"]
     name = f"lamu's {chosen}" if chosen in others else chosen
     return fit_report(

@@ -1,6 +1,6 @@
 """The options that `lamu fit`, `lamu predict` and `lamu compare` share, as one record."""
 
-# Nothing heavy is imported before it is used, so that `--help` answers at once, and a table is read, and said, before
+# Heavy modules are imported where they are used, so that `--help` is fast, and a table is read and reported before
 # algorithms are imported.
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["FLAG", "OF_IMAGES", "OF_ROWS", "Options", "Request", "learning_rows", "takes_request"]
 
 Options: TypeAlias = dict[str, Any]  # of a function, by name
-FLAG = ""  # in the help: a flag takes no value, and Typer would write <bool>
-OF_IMAGES = ("data", "epochs", "batch_size", "seed", "test_size", "samples", "max_memory")  # options of `--model`, too
-OF_ROWS = (*OF_IMAGES, "separator", "dates", "missing")  # and of tables without a target
+FLAG = ""  # in the help: a flag takes no value, and Typer would print <bool>
+OF_IMAGES = ("data", "epochs", "batch_size", "seed", "test_size", "samples", "max_memory")  # options for images
+OF_ROWS = (*OF_IMAGES, "separator", "dates", "missing")  # options of tables without a target
 
 
 def _option(metavar: str, help: str, *names: str) -> Any:
@@ -36,7 +36,7 @@ def _option(metavar: str, help: str, *names: str) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """The options that commands share; None is the default, which the table or the training rows decide."""
+    """The options that commands share; the table or the training rows determine those that are None."""
 
     data: Annotated[
         str,
@@ -111,7 +111,7 @@ class Request:
         }
 
     def check(self) -> None:
-        """Raises a ValueError of one sentence for a number that cannot be meant."""
+        """Raises a ValueError of one sentence for an invalid number."""
         for name, value, least in (
             ("epochs", self.epochs, 0),
             ("batch-size", self.batch_size, 1),
@@ -157,23 +157,23 @@ class Request:
         return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates, declared)
 
     def missing_values(self) -> list[str] | None:
-        """Returns what stands for a missing value, as `lamu.data.table.read` takes it."""
+        """Returns the markers of missing values, as `lamu.data.table.read` takes them."""
         marks = None if self.missing is None else [mark.strip() for mark in self.missing.split(",")]
         return [] if marks == ["none"] else marks
 
     def loop(self, algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
-        """Returns the options of the loop: what was asked, and the defaults where nothing was."""
+        """Returns the options of the loop: those given, and defaults for the others."""
         asked = {"epochs": self.epochs, "batch_size": self.batch_size}
         given = {name: value for name, value in asked.items() if value is not None}
         from lamu.cli.defaults import budget
 
         options = budget(algorithm, rows, folds) | given
-        if "epochs" in given:  # who says how long means it
+        if "epochs" in given:  # an explicit length is final
             options.pop("stop", None)
         return options
 
     def likelihood_for(self, encoding: Encoding, data: dict[str, Any], seed: int) -> LikelihoodChoice:
-        """Returns the likelihood that was asked for, or the one that training rows choose."""
+        """Returns the requested likelihood, or the one that the training rows choose."""
         from lamu.cli.learning import LikelihoodChoice, choose, told_beside
 
         if self.likelihood is not None:
@@ -188,7 +188,7 @@ class Request:
 def takes_request(
     only: Collection[str] | None = None, without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns a decorator that gives a command the options of a `Request` in the place of its argument `request`."""
+    """Returns a decorator that replaces a command's argument `request` by the options of a `Request`."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(Request, include_extras=True)
@@ -234,7 +234,7 @@ def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.
     from lamu.data import split
 
     classes = table.encoding.task != "regression"
-    # By their own names, which a message about a class quotes; sorted, as their numbers are.
+    # By their own names, which messages about classes quote; sorted, as their numbers are.
     targets = table.encoding.decode(table.y) if classes else table.y
     train, test = split(targets, request.test_size, seed, stratify=classes)
     return table.refit(train), train, test

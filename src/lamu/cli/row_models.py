@@ -1,4 +1,4 @@
-"""The models of `lamu fit --model`: rows without a target, each a ready graph with its data, sizes and latents."""
+"""The models of `lamu fit --model`: rows without a target, each a predefined graph with its data, sizes and latents."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from lamu.typing import Rows
 
 __all__ = ["MODELS", "RowModel", "for_rows"]
 
-_DRAWS = 32  # of what all rows share, of which what is filled in is a mixture
+_DRAWS = 32  # of the shared variables, for the mixture that fills in missing entries
 _PARTS = 200  # of a series, each with a density given the rows before it
 _RATE = 5e-3  # of Adam on standardised columns
 
 
 class RowModel:
-    """A model of rows without a target; here one of numbers, `y`, by variational message passing."""
+    """A model of rows without a target; the base is one of numbers, `y`, by variational message passing."""
 
-    words: ClassVar[str]  # what it is
-    size: ClassVar[str]  # what its number counts, in the plural
-    sizes: ClassVar[tuple[int, ...]]  # that are tried, in this order, while the bound rises
-    kind: ClassVar[str | None] = "number"  # of every column; None where the values tell
-    settings: ClassVar[Mapping[str, int]] = {}  # further whole numbers of --set, with their defaults
+    words: ClassVar[str]  # the description of the model
+    size: ClassVar[str]  # the noun in the plural that its size counts
+    sizes: ClassVar[tuple[int, ...]]  # candidate sizes, compared in this order while the bound rises
+    kind: ClassVar[str | None] = "number"  # of every column; None if the values determine it
+    settings: ClassVar[Mapping[str, int]] = {}  # further integers of --set, with their defaults
     gradients: ClassVar[bool] = False  # whether it is learned by gradient steps
-    fills: ClassVar[bool] = True  # whether it fills in holes
+    fills: ClassVar[bool] = True  # whether it fills in missing entries
     together: ClassVar[bool] = False  # whether the rows are one series
     alone: ClassVar[bool] = False  # whether one column is enough
 
     def candidates(self, columns: Columns) -> tuple[int, ...]:
-        """Returns the sizes to try."""
+        """Returns the candidate sizes."""
         return self.sizes
 
     def graph(self, size: int, columns: Columns, rows: int, settings: Mapping[str, int]) -> Graph:
-        """Returns the graph of so many rows."""
+        """Returns the graph for a number of rows."""
         raise NotImplementedError
 
     def algorithm(self) -> Algorithm:
-        """Returns what learns it."""
-        return vmp()  # which starts mixtures and states from the best of eight short ascents
+        """Returns the algorithm of the model."""
+        return vmp()  # which initialises mixtures and states by the best of eight short ascents
 
     def data(self, columns: Columns, values: np.ndarray) -> dict[str, Any]:
-        """Returns the rows as the graph takes them."""
+        """Returns the rows in the form that the graph takes."""
         return {"y": next(iter(columns.rows_of(values).values()))}
 
     def log_prob(self, posterior: Posterior, columns: Columns, values: np.ndarray, samples: int) -> np.ndarray:
@@ -76,15 +76,15 @@ class RowModel:
         return columns_of
 
     def order(self, posterior: Posterior) -> np.ndarray:
-        """Returns the parts of the model in the order in which they are told."""
+        """Returns the order in which the parts of the model are reported."""
         return np.argsort(-np.sum(self.loadings(posterior) ** 2, axis=0), kind="stable")
 
     def loadings(self, posterior: Posterior) -> np.ndarray:
-        """Returns how much each standardised column moves with each latent, `[columns, latents]`."""
+        """Returns the change of each standardised column with each latent, `[columns, latents]`."""
         return np.asarray(posterior.mean["network"]["W"], float)
 
     def drawn(self, posterior: Posterior, columns: Columns, values: np.ndarray, draws: int) -> np.ndarray:
-        """Returns draws of rows with their holes filled in, `[draws, rows, columns]`."""
+        """Returns draws of rows with their missing entries filled in, `[draws, rows, columns]`."""
         holes = np.isnan(values)
         if not holes.any():
             return np.broadcast_to(values, (draws, *values.shape))
@@ -97,7 +97,7 @@ class RowModel:
         return np.where(holes, filled, values)
 
     def summary(self, posterior: Posterior, columns: Columns) -> tuple[str, list[str], np.ndarray]:
-        """Returns what the parts are called, their labels, and a row of standardised columns for each."""
+        """Returns the noun for the parts, their labels, and a row of standardised columns for each."""
         order = self.order(posterior)
         return "factor", [f"factor {k + 1}" for k in range(len(order))], self.loadings(posterior)[:, order].T
 
@@ -146,7 +146,7 @@ class MixtureRows(RowModel):
 
 
 class SeriesRows(MixtureRows):
-    """States in time, the rows in their order; each state has a mean and a variance of every column."""
+    """States in time, with the rows in order; each state has a mean and a variance of every column."""
 
     words, size, sizes, together = "a hidden Markov model", "states", (2, 3, 4, 5, 6, 8), True
 
@@ -164,7 +164,7 @@ class SeriesRows(MixtureRows):
         return {"y": super().data(columns, values)["y"][None]}
 
     def log_prob(self, posterior: Posterior, columns: Columns, values: np.ndarray, samples: int) -> np.ndarray:
-        """Returns the log density of each row given those before it; a long series in parts of one density each."""
+        """Returns the log density of each row given the rows before it; a long series in parts of one density each."""
         ends = np.unique(np.linspace(0, len(values), min(len(values), _PARTS) + 1).astype(int))
         whole = self.data(columns, values)["y"]
         known = np.arange(len(values))[None, :, None] < ends[1:, None, None]
@@ -173,7 +173,7 @@ class SeriesRows(MixtureRows):
         return np.repeat(gains, np.diff(ends)) - columns.log_unit(values)
 
     def order(self, posterior: Posterior) -> np.ndarray:
-        """Returns the states by how much of the time they are expected in the long run."""
+        """Returns the states ordered by their expected share of the time in the long run."""
         step = np.asarray(posterior.mean["network"]["step"], float)
         return np.argsort(-np.linalg.matrix_power(step, 1024)[0], kind="stable")
 
@@ -189,7 +189,7 @@ class SeriesRows(MixtureRows):
 
 
 class DocumentRows(RowModel):
-    """Topics of documents, whose columns are words and whose cells say how often each occurs."""
+    """Topics of documents: columns are words, and cells count their occurrences."""
 
     words, size, sizes, kind, fills = "latent Dirichlet allocation", "topics", (2, 5, 10, 20, 40), "count", False
 
@@ -261,7 +261,7 @@ class MixedRows(RowModel):
 
 
 def _shares(name: str, shares: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns which part is the most probable, counted from 1, and the probability of each."""
+    """Returns the most probable part, counted from 1, and the probability of each part, by row."""
     parts = {f"{name} {number + 1}": shares[:, number] for number in range(shares.shape[1])}
     return {name: shares.argmax(axis=1) + 1, **parts}
 
@@ -280,7 +280,7 @@ MODELS: dict[str, RowModel] = {
 def for_rows(
     model: RowModel, posterior: Posterior, columns: Columns, rows: int, settings: Mapping[str, int]
 ) -> Posterior:
-    """Returns a posterior with the graph of another number of rows, where the rows are one series."""
+    """Returns a posterior with the graph for another number of rows, if the rows are one series."""
     if not model.together:
         return posterior
     size = len(np.asarray(posterior.mean["network"]["start"]))

@@ -1,4 +1,4 @@
-"""Simple densities of rows beside which a model of rows is judged: independent columns, one Gaussian, one topic."""
+"""Simple reference densities for models of rows: independent columns, one Gaussian, one topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lamu.latent import Columns
 __all__ = ["reference_log_probs"]
 
 _SWEEPS, _SETTLED = 200, 1e-6
-_LEAST_SHARE = 1e-9  # of a column's variance in any direction, where columns determine each other
+_LEAST_SHARE = 1e-9  # of a column's variance in any direction, if columns determine each other
 
 
 def reference_log_probs(name: str, columns: Columns, train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
@@ -74,7 +74,7 @@ def _gaussian(train: np.ndarray, test: np.ndarray) -> np.ndarray:
 
 
 def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and covariance of largest likelihood, by expectation maximisation where entries are missing."""
+    """Returns the maximum-likelihood mean and covariance, by expectation maximisation if entries are missing."""
     scale = np.nanstd(rows, axis=0)
     rows = rows / scale
     holes = np.isnan(rows)

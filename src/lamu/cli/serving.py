@@ -1,4 +1,4 @@
-"""`lamu serve` and `lamu export`: what a folder holds, behind a port or as programs."""
+"""`lamu serve` and `lamu export`: the predictions of a folder over HTTP or as programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def serve(
     samples: int | None = None,
     trust: Sequence[str] = (),
 ) -> None:
-    """Serves the predictions of a folder until it is interrupted."""
+    """Serves the predictions of a folder until interrupted."""
     try:
         import uvicorn
 
@@ -51,7 +51,7 @@ def serve(
         raise ValueError(f"port {port} of {host!r} cannot be opened ({error.strerror}); give another --port") from error
     place = f"[{host}]" if ":" in host else host
     print(f"serving {run} on http://{place}:{sock.getsockname()[1]}; Ctrl-C ends it", flush=True)
-    # `limit_concurrency` bounds connections: bodies are bounded by the limits, whatever the number of clients.
+    # `limit_concurrency` bounds connections: the limits bound bodies, whatever the number of clients.
     config = uvicorn.Config(
         application(rows, taken, version("lamu")),
         http=HttpProtocol,
@@ -64,7 +64,7 @@ def serve(
 
 
 def export_run(run: Path, out: Path, samples: int | None = None, trust: Sequence[str] = ()) -> None:
-    """Writes the programs of a folder, with the encoding of its table beside them."""
+    """Writes the programs of a folder, together with the encoding of its table."""
     import numpy as np
 
     posterior, encoding, default = _opened(run, trust)
@@ -77,7 +77,7 @@ def export_run(run: Path, out: Path, samples: int | None = None, trust: Sequence
 
 
 def _opened(run: Path, trust: Sequence[str]) -> tuple[Posterior, Encoding | None, int]:
-    """Returns the posterior of a folder of `lamu fit` or of `Posterior.save`, its encoding, and how many draws."""
+    """Returns the posterior of a folder of `lamu fit` or `Posterior.save`, its encoding, and the number of draws."""
     if (run / "content.json").is_file():
         return load(run, trust=trust), None, 32
     config = read_config(run)
@@ -91,7 +91,7 @@ def _opened(run: Path, trust: Sequence[str]) -> tuple[Posterior, Encoding | None
 
 
 def _shape(shape: str | None, posterior: Posterior) -> tuple[int, ...]:
-    """Returns the shape of a row: what the network says, or the option."""
+    """Returns the shape of a row: that of the network, or the option."""
     known = posterior.row_shape
     if shape is None:
         if known is None:

@@ -1,4 +1,4 @@
-"""The seconds of a command, of which every one belongs to a named part."""
+"""The seconds of a command, divided completely among named parts."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["CompileTime", "Stopwatch", "compile_time"]
 
 
 class CompileTime:
-    """Seconds of tracing and compilation so far; a program that is read from the cache takes only its reading."""
+    """Seconds of tracing and compilation so far; for a program from the cache, only those of reading it."""
 
-    # `programs`: how many were compiled, or read from the cache.
+    # `programs`: the number compiled or read from the cache.
 
     def __init__(self) -> None:
         self.programs = 0
-        self._spans: list[tuple[float, float]] = []  # apart, one after the other
+        self._spans: list[tuple[float, float]] = []  # disjoint, in order
         self._lock = threading.Lock()
 
     @property
     def seconds(self) -> float:
-        """How long something was traced or compiled, in one thread or in several at once."""
+        """Seconds in which at least one thread traced or compiled."""
         return sum((end - start for start, end in self._spans), 0.0)
 
     def add(self, event: str, duration_secs: float, **_: object) -> None:
-        """Adds an event of JAX's, where it is one of compilation."""
+        """Adds an event of JAX, if it is one of compilation."""
         if not event.startswith("/jax/core/compile/"):
             return
         with self._lock:
-            end = time.perf_counter()  # events are told when they end
+            end = time.perf_counter()  # events are reported when they end
             start = end - duration_secs
             while self._spans and self._spans[-1][1] > start:
                 start = min(start, self._spans.pop()[0])
@@ -53,7 +53,7 @@ def compile_time() -> Iterator[CompileTime]:
 
 
 class Stopwatch:
-    """Divides the time since it began among parts."""
+    """Divides the time since its start among parts."""
 
     def __init__(self, before: float = 0.0, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""`lamu fit`: from a table to a folder that holds a posterior, its scores, its predictions, and all choices made."""
+"""`lamu fit`: from a table to a folder with a posterior, its scores, its predictions, and all settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
-_ELBO_DRAWS = 32  # as many as a prediction takes by default; the error of the bound is printed beside it
+_ELBO_DRAWS = 32  # the default number of draws of a prediction; the standard error of the bound is printed with it
 
 
 def train(
@@ -65,7 +65,7 @@ def train(
     before: float = 0.0,
 ) -> None:
     """Fits a model to a table and writes the folder `out`; prints the scores on the test rows."""
-    # `before`: the seconds that have passed since the command began, with the reading of the table.
+    # `before`: the seconds since the command began, which include the reading of the table.
     watch = Stopwatch(before)
     recipe = find(default_algorithm() if algorithm is None else algorithm)
     chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}
@@ -76,7 +76,7 @@ def train(
     table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
     encoding = table.encoding
     data = Arrays.of(table.data)
-    # On the host: a gather, and each check of what is on a device, would be a program for every table's shape.
+    # On the host: on a device, each gather and check would be compiled for every shape of table.
     on_host = {name: jax.tree.map(np.asarray, getattr(data, name)) for name in table.data}
     of = lambda rows: Arrays.of(jax.tree.map(lambda leaf: leaf[rows], on_host))
     training, test = of(train_rows), of(test_rows)
@@ -87,7 +87,7 @@ def train(
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
     if request.likelihood is not None or not encoding.of_target:
-        model_for(encoding, x, y, request.likelihood, algorithm)  # refuses what does not suit, first of all
+        model_for(encoding, x, y, request.likelihood, algorithm)  # rejects unsuitable options first
     with (
         compile_time() as compiling,
         unfinished(out, _identity(request, algorithm, settings), resume, force) as place,
@@ -96,7 +96,7 @@ def train(
         if not as_json:
             show_notes(table.notes)
             show_line(f"{_described(encoding)}; {len(train_rows):,} rows to learn from, {len(test_rows):,} held out")
-            sys.stdout.flush()  # before minutes of work, not after
+            sys.stdout.flush()  # before minutes of work
         watch.lap("seconds_reading")
         chosen_likelihood = request.likelihood_for(encoding, learned_from, request.seed)
         model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale, weight)
@@ -104,7 +104,7 @@ def train(
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
         way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
         calibrated = len(model.likelihood.support.scores) > 1  # angles have neither intervals nor sets
-        report = report and calibrated and not encoding.of_target  # its baselines know neither trials nor censoring
+        report = report and calibrated and not encoding.of_target  # its baselines support neither trials nor censoring
         beside = None
         if report:
             plain = _with_medians(table, training, test, (train_rows, test_rows))
@@ -123,9 +123,9 @@ def train(
         seconds_compiled = compiling.seconds
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # With --max-memory, the library's own messages about memory are printed.
-            warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
+            warnings.simplefilter("ignore", Unconverged)  # printed below as a line
             options = {"checkpoint": place, "resume": resume, "progress": False if as_json else None}
-            warnings.simplefilter("ignore", UnscaledWeights)  # it is a note of the table
+            warnings.simplefilter("ignore", UnscaledWeights)  # one of the table's notes
             learned = way.learn(learned_from, request.seed, options)
         watch.lap("seconds")
         seconds, seconds_compiling = watch.parts["seconds"], compiling.seconds - seconds_compiled
@@ -153,7 +153,7 @@ def train(
         if "ece" in row_scores and not np.isnan(scores["ece"].value):
             metrics["ece_if_calibrated"] = calibrated_gap(row_scores["ece"][:, 0], weight=counts_of_test).value
         precision, samples = _precision(posterior), request.samples or _default_samples(posterior)
-        if not as_json:  # before the pictures, which take seconds
+        if not as_json:  # before the figures, which take seconds
             show_line(
                 f"{way.ran} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s"
             )
@@ -242,7 +242,7 @@ def train(
 
 
 def _elbo(posterior: Posterior, data: Data) -> Estimate | None:
-    """Returns the bound of the log evidence with the error of its draws; None where the belief has no finite one."""
+    """Returns the bound of the log evidence with its standard error; None if the belief has no finite one."""
     try:
         found = elbo(posterior, data, _ELBO_DRAWS)
     except TypeError:
@@ -253,7 +253,7 @@ def _elbo(posterior: Posterior, data: Data) -> Estimate | None:
 def _with_medians(
     table: Table, training: Arrays, test: Arrays, rows: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Inputs, Targets, Inputs]:
-    """Returns training inputs, targets and test inputs for models that average no draws of what is missing."""
+    """Returns training inputs, targets and test inputs for models that do not average over draws of missing entries."""
     if table.encoding.joint is None:
         return training.x, training.y, test.x
     plain = Arrays.of((table.with_medians().x, table.y))
@@ -261,14 +261,14 @@ def _with_medians(
 
 
 def _compilation(seconds: float) -> str:
-    """Returns how much of the time was compilation, and where what was compiled is found again."""
+    """Returns the share of compilation in the time, and the folder that keeps the compiled programs."""
     folder = compiled_folder()
     kept = "" if folder is None else f"; programs are kept in {folder} (LAMU_CACHE=off keeps none)"
     return f"compilation took {seconds:.1f} s of that{kept}"
 
 
 def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]) -> Document:
-    """Returns what a command must share with an interrupted one to go on from it."""
+    """Returns the options that must agree with those of an interrupted command to resume it."""
     asked = {**asdict(request), "algorithm": algorithm, "set": list(settings)}
     return {name: value for name, value in asked.items() if name != "max_memory"}
 
@@ -279,7 +279,7 @@ def _listed(temperatures: Mapping[float, float]) -> str:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Prints what the library says of its work, while it works."""
+    """Prints the messages of the library while it runs."""
     logger, handler = logging.getLogger("lamu"), logging.StreamHandler(sys.stdout)
     level = logger.level
     logger.addHandler(handler)
@@ -292,8 +292,8 @@ def _told() -> Iterator[None]:
 
 
 def picture(pred: Predictive, y: Targets, encoding: Encoding) -> Figure:
-    """Returns the figure that shows whether a prediction can be trusted: a reliability or a coverage plot."""
-    # At its first use on a machine matplotlib says that it looks for fonts, which is nobody's concern here.
+    """Returns the figure of calibration: a reliability or a coverage plot."""
+    # matplotlib's notice that it searches for fonts, at its first use on a machine, is suppressed.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     if encoding.task == "regression":
         return plots.coverage(pred, y)[0].figure

@@ -1,4 +1,4 @@
-"""The versions of what ran; light, so that `lamu --version` waits for nothing."""
+"""The versions of Python and the packages; light, so that `lamu --version` is fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "pandas"
 
 
 def version(package: str) -> str:
-    """Returns the version of a package as it is installed; "unknown" where it runs without being installed."""
+    """Returns the version of an installed package; "unknown" if it is not installed."""
     try:
         return installed(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""One algorithm of `lamu compare` in a process of its own: `python -m lamu.cli.worker TASK ANSWER`."""
+"""One algorithm of `lamu compare` in its own process: `python -m lamu.cli.worker TASK ANSWER`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["contest", "equal_budget", "main", "peer_contest"]
 
 
 def peer_contest(request: Request, name: str, splits: int) -> Document:
-    """Returns what `lamu.cli.worker.contest` returns, of one of scikit-learn's models."""
+    """Returns the result of `lamu.cli.worker.contest` for one of scikit-learn's models."""
     whole, answers = request.read(), []
     for seed in range(request.seed, request.seed + splits):
         table, train, test = learning_rows(whole, request, seed)
@@ -56,16 +56,16 @@ def peer_contest(request: Request, name: str, splits: int) -> Document:
     return {"splits": answers, "streams": 1, "epochs": None, "memory": most_held()}
 
 
-# A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
-# files; the answer is there when the process ends well, whether or not the algorithm did.
+# A separate process isolates the algorithm's peak memory and its failures. TASK and ANSWER are JSON
+# files; ANSWER is written when the process ends normally, whether or not the algorithm failed.
 
 
 def contest(
     request: Request, algorithm: str, settings: tuple[str, ...], splits: int, keep: str | None = None
 ) -> Document:
-    """Fits an algorithm on each split and scores it on the rest."""
-    # `keep`: a folder for the posterior of each split, for a comparison with a reference: all then have the prior that
-    # the model begins with, since posteriors under two priors are not to be the same. None keeps nothing.
+    """Fits an algorithm on each split and scores it on the other rows."""
+    # `keep`: a folder for the posterior of each split, for a comparison with a reference: all then have the model's
+    # initial prior, since posteriors under different priors are not comparable. None keeps nothing.
     if algorithm in PEERS:
         return peer_contest(request, algorithm, splits)
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
@@ -106,7 +106,7 @@ def contest(
 
 
 def _scored(pred: Predictive, table: Table, test: np.ndarray, y: Targets) -> Document:
-    """Returns the scores of a prediction, with the nll of every row and what it counts."""
+    """Returns the scores of a prediction, with the nll and the weight of every row."""
     rows, weight = score_rows(pred, y, table.encoding), table.beside_of(test).get("weight")
     scores = estimates(rows, weight)
     return {
@@ -118,7 +118,7 @@ def _scored(pred: Predictive, table: Table, test: np.ndarray, y: Targets) -> Doc
 
 
 def equal_budget(request: Request, learner: Algorithm, rows: int) -> Document:
-    """Returns the options of the loop under which algorithms are compared: no early stop, hence equal steps for all."""
+    """Returns the options of the loop for comparisons: no early stopping, hence equal steps for all algorithms."""
     kept = set(budget(learner, rows))
     if learner.traits.length is None and learner.traits.batching != "once":
         kept.add("epochs")
@@ -127,7 +127,7 @@ def equal_budget(request: Request, learner: Algorithm, rows: int) -> Document:
 
 
 def _evidence(posterior: Posterior, data: Mapping[str, Any], log_unit: float) -> float | None:
-    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
+    """Returns the log evidence, or its lower bound; None if the belief has no finite one."""
     # It is that of the original targets, whose density is smaller by their unit, row by row.
     try:
         log_evidence = evidence(posterior, data).value
@@ -138,16 +138,16 @@ def _evidence(posterior: Posterior, data: Mapping[str, Any], log_unit: float) ->
 
 
 def main(task: str, answer: str) -> int:
-    """Reads the task, runs it and writes the answer, which for an algorithm that fails says why in one sentence."""
+    """Reads the task, runs it and writes the answer; for a failed algorithm, the reason in one sentence."""
     asked = json.loads(Path(task).read_text(encoding="utf-8"))
     try:
         request, settings = Request(**asked["request"]), tuple(asked["settings"])
-        # The bar of the whole comparison goes on where the process before this one has left it.
+        # The progress bar of the whole comparison continues from the previous process.
         with SeveralRuns(asked["splits"], None, "comparing", **asked.get("before", {})):
             answered = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # whatever it is, it is this algorithm's row of the table
+    except Exception as error:  # any error becomes this algorithm's row of the table
         reason = " ".join(str(error).split())
         ours = isinstance(error, ValueError | TypeError | RuntimeError) and "\n" not in str(error) and reason
         answered = {"failure": reason if ours else f"{type(error).__name__}: {reason}"}
