@@ -203,8 +203,8 @@ def _root(
 
 def _refuse_foreign(given: dict[str, Any], model: str, images: bool) -> None:
     """Raises an error of one sentence for an option that does not apply to models without a target."""
-    known = OF_IMAGES if images else OF_ROWS
-    foreign = next((name for name, value in given.items() if value is not None and name not in known), None)
+    allowed = OF_IMAGES if images else OF_ROWS
+    foreign = next((name for name, value in given.items() if value is not None and name not in allowed), None)
     if foreign is None:
         return
     option = foreign.replace("_", "-")

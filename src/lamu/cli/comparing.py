@@ -51,10 +51,10 @@ FLOOR = "its own chains, half against half"
 
 def lengths(reference: str, words: list[str]) -> list[str]:
     """Returns the settings of a reference: those given, and default lengths for the others."""
-    allowed, given = settings_of(find(reference)), {word.partition("=")[0] for word in words}
+    allowed, named = settings_of(find(reference)), {word.partition("=")[0] for word in words}
     if not set(LENGTHS) <= set(allowed):
         return words
-    return [*words, *(f"{name}={value}" for name, value in LENGTHS.items() if name not in given)]
+    return [*words, *(f"{name}={value}" for name, value in LENGTHS.items() if name not in named)]
 
 
 def closeness(
@@ -221,14 +221,14 @@ def _likelihood(request: Request, first: Table, train: np.ndarray) -> Likelihood
 def run(task: Document) -> Document:
     """Returns the result of one algorithm, which is run in its own process."""
     with tempfile.TemporaryDirectory() as folder:
-        asked, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
-        asked.write_text(dump(task), encoding="utf-8")
-        seen = sys.stderr.isatty()  # then the process shows its progress there
+        task_file, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
+        task_file.write_text(dump(task), encoding="utf-8")
+        is_terminal = sys.stderr.isatty()  # then the process shows its progress there
         ran = subprocess.run(
             # -P: otherwise Python would import modules of the current folder in place of those of the library.
-            [sys.executable, "-P", "-m", "lamu.cli.worker", str(asked), str(answer)],
+            [sys.executable, "-P", "-m", "lamu.cli.worker", str(task_file), str(answer)],
             stdout=subprocess.DEVNULL,
-            stderr=None if seen else subprocess.PIPE,
+            stderr=None if is_terminal else subprocess.PIPE,
             check=False,
         )
         if ran.returncode == 130:
@@ -273,8 +273,8 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
         owner = max((candidate for candidate in chosen if word.startswith(f"{candidate}.")), key=len, default=None)
         name, point, rest = word.partition(".") if owner is None else (owner, ".", word.removeprefix(f"{owner}."))
         if owner is None:
-            asked = name if point else word
-            hint = nearest(asked, chosen) if point or asked in recipes() else f"write --set {next(iter(chosen))}.{word}"
+            key = name if point else word
+            hint = nearest(key, chosen) if point or key in recipes() else f"write --set {next(iter(chosen))}.{word}"
             raise ValueError(f"the setting {word!r} does not begin with an algorithm of --algorithms; {hint}")
         if name == DEFAULT:
             raise ValueError(f"the setting {word!r} is of {DEFAULT!r}, which is as it is; name its algorithm, adam")

@@ -17,7 +17,7 @@ def read_options(context: Any, path: Path | None) -> Path | None:
     from lamu.data.wording import quoted
 
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         reason = str(error.strerror).lower()
         raise ValueError(f"--config {quoted(str(path))} cannot be read ({reason}); check the path") from error
@@ -27,7 +27,7 @@ def read_options(context: Any, path: Path | None) -> Path | None:
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"--config {str(path)!r} is no TOML ({error}); write lines such as seed = 1") from error
-    context.default_map = {**(context.default_map or {}), **_by_parameter(context, path, given)}
+    context.default_map = {**(context.default_map or {}), **_by_parameter(context, path, entries)}
     return path
 
 

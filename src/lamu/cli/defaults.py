@@ -82,8 +82,8 @@ def model_for(
     """Returns the model for a table, and a sentence about the parts that the algorithm needs, mostly empty."""
     prior = LearnedNormal(0.5) if prior_scale is None else Normal(prior_scale)
     model = Model(_network(encoding), likelihood_for(encoding, likelihood), prior)
-    model, told = required_parts(algorithm or "", model, encoding, x, y, weight)
-    return model.standardised(x, y, weight), told
+    model, note = required_parts(algorithm or "", model, encoding, x, y, weight)
+    return model.standardised(x, y, weight), note
 
 
 def _network(encoding: Encoding) -> Network:

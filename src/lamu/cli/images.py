@@ -65,8 +65,8 @@ class Images:
     @property
     def bits(self) -> bool:
         """Whether every pixel is 0 or 1."""
-        seen = self.pixels[~np.isnan(self.pixels)]
-        return bool(np.all((seen == 0) | (seen == 1)))
+        observed = self.pixels[~np.isnan(self.pixels)]
+        return bool(np.all((observed == 0) | (observed == 1)))
 
 
 def train_images(
@@ -90,19 +90,19 @@ def train_images(
         raise ValueError(f"--test-size is {test_size:g}; give a share between 0 and 1, for instance 0.2")
     images = _read(data)
     order = np.random.default_rng(seed).permutation(len(images.pixels))
-    kept = round(test_size * len(order))
-    if not 2 <= kept <= len(order) - 2:
-        raise ValueError(f"{len(order)} images leave {kept} to score and {len(order) - kept} to learn from; give more")
-    test, train = images.pixels[order[:kept]], images.pixels[order[kept:]]
+    size = round(test_size * len(order))
+    if not 2 <= size <= len(order) - 2:
+        raise ValueError(f"{len(order)} images leave {size} to score and {len(order) - size} to learn from; give more")
+    test, train = images.pixels[order[:size]], images.pixels[order[size:]]
     batch = request.batch_size or 128
     epochs = request.epochs or max(1, round(_STEPS * batch / len(train)))
     network = MLP((sizes["hidden"],))
     likelihood = Bernoulli() if images.bits else Gaussian(scale=_GREY_NOISE)
     graph = models.VAE(sizes["latents"], test.shape[1], network, network, likelihood=likelihood)
     refuse_unwritable(out)
-    asked = {"data": data, "model": model, "set": sizes, "epochs": epochs, "batch_size": batch, "seed": seed}
+    choices = {"data": data, "model": model, "set": sizes, "epochs": epochs, "batch_size": batch, "seed": seed}
     begun = time.perf_counter()
-    with unfinished(out, {**asked, "test_size": test_size}, resume, force) as place, warnings.catch_warnings():
+    with unfinished(out, {**choices, "test_size": test_size}, resume, force) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore", Unconverged)  # the density of held-out images shows the quality
         algorithm = adam(Annealed(_RATE))
         options: Options = {"epochs": epochs, "batch_size": batch, "seed": seed}
@@ -119,7 +119,7 @@ def train_images(
             posterior.save(folder / "posterior")
             config = {
                 "format": FORMAT,
-                **asked,
+                **choices,
                 "algorithm": "adam",
                 "target": None,
                 "shape": list(images.shape),
@@ -149,8 +149,8 @@ def fill_images(
     """Fills in the missing pixels of images, block by block, and writes their means and 90 % intervals."""
     data, config = request.data, read_config(run)
     shape, unit = config.get("shape"), config.get("unit", 0.0)
-    whole = isinstance(shape, list) and all(type(size) is int and 0 < size < 2**31 for size in shape)
-    if not (whole and type(unit) in (float, int) and 0 < unit < float("inf")):
+    valid = isinstance(shape, list) and all(type(size) is int and 0 < size < 2**31 for size in shape)
+    if not (valid and type(unit) in (float, int) and 0 < unit < float("inf")):
         raise altered(run)
     posterior = load_posterior(run, config, trust)
     images = _read(data, config["unit"])

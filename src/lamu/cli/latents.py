@@ -86,13 +86,13 @@ def train_rows(
         )
     candidates = tuple(size for size in candidates if size <= len(rows.train))
     refuse_unwritable(out)
-    asked = {"data": request.data, "model": model, "set": sizes, "epochs": request.epochs, "seed": request.seed}
-    asked |= {"batch_size": request.batch_size, "test_size": request.test_size, "missing": request.missing}
+    choices = {"data": request.data, "model": model, "set": sizes, "epochs": request.epochs, "seed": request.seed}
+    choices |= {"batch_size": request.batch_size, "test_size": request.test_size, "missing": request.missing}
     if not as_json:
         show_notes(rows.notes)
         count = f"{len(rows.train):,} rows to learn from, {len(rows.test):,} held out"
         show_line(f"{spec.words} of {len(rows.columns.kinds)} columns ({kinds_told(rows.columns.kinds)}); {count}")
-    with unfinished(out, asked, resume, force) as place, warnings.catch_warnings():
+    with unfinished(out, choices, resume, force) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore", Unconverged)  # printed below as a line
         tried = _tried(spec, rows, candidates, request, sizes, {"checkpoint": place, "resume": resume})
         size, learned = tried.best, tried.fits[tried.best]
@@ -114,14 +114,14 @@ def train_rows(
                 name: {**_as_document("log_prob", other), **_as_document("difference", held_out - other)}
                 for name, other in others.items()
             },
-            "tried": {str(number): told for number, told in tried.told.items()},
+            "tried": {str(number): scores for number, scores in tried.told.items()},
             "convergence": None if convergence is None else convergence.describe(),
             "remarks": list(learned.warnings),
             "seconds": seconds,
         }
         config = {
             "format": FORMAT,
-            **asked,
+            **choices,
             **rows.columns.encoding.describe(),
             "task": None,
             "target": None,
@@ -162,8 +162,8 @@ def train_rows(
             folder.mkdir(mode=0o755)
             posterior.save(folder / "posterior")
             config["posterior"] = store.fingerprint(folder / "posterior")
-            told = {"row": np.arange(len(log_prob)), "held_out": np.isin(np.arange(len(log_prob)), rows.test)}
-            _write_csv(folder / "latents.csv", {**told, "log_prob": log_prob, **latents})
+            latents_table = {"row": np.arange(len(log_prob)), "held_out": np.isin(np.arange(len(log_prob)), rows.test)}
+            _write_csv(folder / "latents.csv", {**latents_table, "log_prob": log_prob, **latents})
             (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
             latents_figure(run).savefig(folder / "latents.png")
@@ -173,7 +173,7 @@ def train_rows(
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
     if len(tried.told) > 1:
-        lines = [(number, told["bound"], told["log_prob"]) for number, told in tried.told.items()]
+        lines = [(number, scores["bound"], scores["log_prob"]) for number, scores in tried.told.items()]
         heads = (spec.size, "bound, nats a training row", "log p of a row held out")
         show_table(f"{size} {spec.size}, of the greatest bound", heads, lines)
     show_line(f"fitted in {seconds:.1f} s; " + _converged(learned))
@@ -203,7 +203,7 @@ def _tried(
     keep: Options,
 ) -> _TriedSizes:
     """Fits one size after the other while the bound rises; for a model without a bound only the first."""
-    values, fits, told = rows.values[rows.train], {}, {}
+    values, fits, results = rows.values[rows.train], {}, {}
     options: Options = {"steps": request.epochs}
     if spec.gradients:
         batch = min(request.batch_size or _BATCH, len(values))
@@ -211,7 +211,7 @@ def _tried(
         options = {"epochs": epochs, "batch_size": batch, **keep}
         if len(values) >= _FEWEST_TO_VALIDATE and request.epochs is None:
             options["validation"] = _VALIDATION
-    known = rows.values[np.concatenate([rows.train, rows.test])]
+    all_rows = rows.values[np.concatenate([rows.train, rows.test])]
 
     def loss(size: int) -> float:
         graph = spec.graph(size, rows.columns, len(values), sizes)
@@ -219,16 +219,16 @@ def _tried(
         fits[size] = fit(graph, data, spec.algorithm(), seed=request.seed, progress=False, **options)
         if len(candidates) == 1:
             return 0.0
-        posterior = for_rows(spec, fits[size].posterior, rows.columns, len(known), sizes)
+        posterior = for_rows(spec, fits[size].posterior, rows.columns, len(all_rows), sizes)
         bound = float(np.asarray(fits[size].posterior.evidence)) / len(values)
-        asked = known if spec.together else rows.values[rows.test]
-        density = spec.log_prob(posterior, rows.columns, asked, request.samples or _SAMPLES)[-len(rows.test) :]
+        scored_rows = all_rows if spec.together else rows.values[rows.test]
+        density = spec.log_prob(posterior, rows.columns, scored_rows, request.samples or _SAMPLES)[-len(rows.test) :]
         unit = float(np.mean(rows.columns.log_unit(values)))
-        told[size] = {"bound": bound - unit, **_as_document("log_prob", density)}
+        results[size] = {"bound": bound - unit, **_as_document("log_prob", density)}
         return -bound
 
     best = search.choose(loss, search.until_worse, candidates).best
-    return _TriedSizes(best, fits, told)
+    return _TriedSizes(best, fits, results)
 
 
 def _read(request: Request, model: str, spec: RowModel) -> _SplitRows:
@@ -246,10 +246,10 @@ def _read(request: Request, model: str, spec: RowModel) -> _SplitRows:
     _refuse_empty(spec, features.values)
     count = len(features.values)
     order = np.arange(count) if spec.together else np.random.default_rng(request.seed).permutation(count)
-    kept = round(request.test_size * count)
-    if not 2 <= kept <= count - 2:
-        raise DataError(f"{count} rows leave {kept} to score and {count - kept} to learn from; give more")
-    train, test = np.sort(order[: count - kept]), np.sort(order[count - kept :])
+    test_count = round(request.test_size * count)
+    if not 2 <= test_count <= count - 2:
+        raise DataError(f"{count} rows leave {test_count} to score and {count - test_count} to learn from; give more")
+    train, test = np.sort(order[: count - test_count]), np.sort(order[count - test_count :])
     present = zip(features.columns, features.values.T, features.levels, strict=True)
     kinds = {name: spec.kind or _kind(column, levels) for name, column, levels in present}
     columns = Columns.learned(replace(features, values=features.values[train]), encoding, kinds)
@@ -280,8 +280,8 @@ def predict_rows(
             _write_csv(path, table)
     mean = average(log_prob)
     if as_json:
-        told = [dict(zip(table, line, strict=True)) for line in zip(*table.values(), strict=True)]
-        about = {"rows": len(values), **_as_document("log_prob", log_prob), "notes": list(notes), "latents": told}
+        records = [dict(zip(table, line, strict=True)) for line in zip(*table.values(), strict=True)]
+        about = {"rows": len(values), **_as_document("log_prob", log_prob), "notes": list(notes), "latents": records}
         show_document({**about, "out": None if out is None else str(out)})
         return
     show_notes(notes)
@@ -303,8 +303,8 @@ def impute_rows(
     if not holes.any():
         raise ValueError(f"no cell of {request.data!r} is empty; leave empty what is to be filled in")
     posterior = for_rows(spec, posterior, columns, len(values), config["set"])
-    drawn = spec.drawn(posterior, columns, values, request.samples or _DRAWS)
-    filled = columns.filled(values, drawn)
+    draws = spec.drawn(posterior, columns, values, request.samples or _DRAWS)
+    filled = columns.filled(values, draws)
     if out is not None:
         with draft(out) as path:
             filled.to_csv(path, index=False)
@@ -316,8 +316,8 @@ def impute_rows(
     lacking = np.flatnonzero(holes.any(axis=1))[:MOST_ROWS]
     shown = [(row, *filled.iloc[row]) for row in lacking]
     show_table(f"the first {len(lacking)} rows with an empty cell", ["row", *filled.columns], shown)
-    told = f"{holes.sum():,} empty cells of {holes.any(axis=1).sum():,} rows filled in, with intervals of 90 %"
-    show_line(told + ("; --out FILE.csv writes them" if out is None else f"; written to {out}"))
+    message = f"{holes.sum():,} empty cells of {holes.any(axis=1).sum():,} rows filled in, with intervals of 90 %"
+    show_line(message + ("; --out FILE.csv writes them" if out is None else f"; written to {out}"))
 
 
 def _asked(

@@ -43,15 +43,15 @@ def plan(
     length = f", each of {epochs} epochs at most" if epochs is not None and traits.length is None else ""
     if folds:
         count = fits_of(rows, folds, learned)
-        given = f"; {_GIVEN['scales of the prior']} gives it" if learned else ""
-        return f"{count} fits ({folds} folds{', 3 scales of the prior' if learned else ''}){length}{given}"
+        hint = f"; {_GIVEN['scales of the prior']} gives it" if learned else ""
+        return f"{count} fits ({folds} folds{', 3 scales of the prior' if learned else ''}){length}{hint}"
     temperatures, scales = most_fits(model, algorithm, rows, temperature)
     chosen = [name for name, number in zip(_GIVEN, (temperatures, scales), strict=True) if number]
     if not chosen:
         return f"one fit{length.replace(', each', '')}"
     last = length or ", the last one until it has converged"
-    given = f"{' and '.join(_GIVEN[name] for name in chosen)} {'gives it' if len(chosen) == 1 else 'give them'}"
-    return f"up to {temperatures + scales + 1} fits ({' and '.join(chosen)}){last}; {given}"
+    hint = f"{' and '.join(_GIVEN[name] for name in chosen)} {'gives it' if len(chosen) == 1 else 'give them'}"
+    return f"up to {temperatures + scales + 1} fits ({' and '.join(chosen)}){last}; {hint}"
 
 
 _MOST_ROWS = 2000
@@ -87,8 +87,8 @@ def candidates(
         return "counts", ("negative_binomial", "poisson", *["zero_inflated_poisson"] * bool((y == 0).any()))
     if encoding.task == "classes":
         labels = encoding.labels
-        whole = all(isinstance(label, int) for label in labels) and len(labels) >= _ORDERED
-        ordered = whole and _rising(x, y, counts)
+        integers = all(isinstance(label, int) for label in labels) and len(labels) >= _ORDERED
+        ordered = integers and _rising(x, y, counts)
         return ("whole-numbered classes", ("categorical", "ordinal")) if ordered else ("classes", ("categorical",))
     if encoding.task == "binary" or len(y) < _FEWEST_ROWS:
         return "two classes", ()
@@ -121,11 +121,11 @@ def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> Likelihood
     counts, offset = (np.asarray(data[name])[order] if name in data else None for name in ("weight", "offset"))
     densities = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed, weight=counts, offset=offset)
     means = {name: float(np.average(values, weights=counts)) for name, values in densities.items()}
-    own = names[0]
+    default = names[0]
     # Of two equal ones the simpler, which comes first.
     best = search.choose({name: -mean for name, mean in means.items()}.__getitem__, search.all_of, means).best
-    gain = estimate(nll, densities[best] - densities[own], counts)
-    name = best if gain.value >= gain.error else own
+    gain = estimate(nll, densities[best] - densities[default], counts)
+    name = best if gain.value >= gain.error else default
     others = ", ".join(f"{other} {-mean:.3f}" for other, mean in means.items() if other != name)
     why = (
         f"likelihood {name}: {encoding.target!r} is of {kind}, and rows held out from linear models have nll "
@@ -246,8 +246,8 @@ class Candidates:
             **options,
         )
         held_out = {name: nll + self.encoding.log_unit for name, nll in stacked.nll.items()}
-        kept = sorted(((weight, name) for name, weight in stacked.weights.items() if weight > 0), reverse=True)
-        parts = ", ".join(f"{weight:.2f} {name} ({held_out[name]:.3f})" for weight, name in kept)
+        members = sorted(((weight, name) for name, weight in stacked.weights.items() if weight > 0), reverse=True)
+        parts = ", ".join(f"{weight:.2f} {name} ({held_out[name]:.3f})" for weight, name in members)
         together = f"{stacked.stacked_nll + self.encoding.log_unit:.3f} together"
         likelihood = stacked.posterior.model.likelihood
         share = likelihood.untruncated if isinstance(likelihood, Truncated) else 1.0
@@ -298,10 +298,10 @@ class Runs:
             return _of_runs(result, result.fits, temperature, tried)
         loop.pop("validation", None)  # each of the two chooses its validation rows itself
         if (temperature := self.request.temperature) is not None:
-            given = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
-            return _of_runs(given, (given.fit,), temperature, {})
-        found = fit_temperature(self.model, data, self.algorithm, seed=seed, **loop)
-        return _of_runs(found, (found.fit,), float(found.posterior.temperature), found.temperatures)
+            scale_fit = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
+            return _of_runs(scale_fit, (scale_fit.fit,), temperature, {})
+        tempered = fit_temperature(self.model, data, self.algorithm, seed=seed, **loop)
+        return _of_runs(tempered, (tempered.fit,), float(tempered.posterior.temperature), tempered.temperatures)
 
 
 def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:

@@ -85,11 +85,11 @@ def holder_of(folder: Path) -> str | None:
     if about is None:
         return None if _is_free(folder) is not False else "another process"
     free = _is_free(folder)
-    here = about["host"] == socket.gethostname()
-    if free or (free is None and here and not _is_running(about["process"], about["born"])):
+    is_local = about["host"] == socket.gethostname()
+    if free or (free is None and is_local and not _is_running(about["process"], about["born"])):
         return None
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(about["since"]))
-    where = "" if here else f" on {about['host']!r}"
+    where = "" if is_local else f" on {about['host']!r}"
     return f"process {about['process']}{where} since {since}"
 
 
@@ -166,8 +166,8 @@ def read_config(run: Path) -> Document:
         )
     samples, rows = config.get("samples"), config.get("rows", {})
     counts = [rows.get(part, 1) for part in ("train", "test")] if isinstance(rows, dict) else [None]
-    whole = all(type(count) is int and 0 < count < 2**31 for count in (samples, *counts))
-    if not whole or not isinstance(config.get("posterior"), str):
+    valid = all(type(count) is int and 0 < count < 2**31 for count in (samples, *counts))
+    if not valid or not isinstance(config.get("posterior"), str):
         raise altered(run)
     return config
 

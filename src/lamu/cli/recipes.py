@@ -87,9 +87,9 @@ def is_outside(name: str | None) -> bool:
 
 def add_current_folder() -> None:
     """Appends the current folder to the module path: none of its files shadows an installed module."""
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.append(folder)
 
 
 def named_object(name: str, option: str) -> Any:
@@ -198,8 +198,8 @@ def required_parts(
         )
     if algorithm == "extended_kalman" and model.likelihood == Gaussian():
         scale = _noise(np.asarray(x, float), np.asarray(y, float), weight)
-        told = f"extended_kalman: known noise, {scale:.2g} of the target's deviation, that of least squares"
-        return replace(model, likelihood=Gaussian(scale)), told
+        note = f"extended_kalman: known noise, {scale:.2g} of the target's deviation, that of least squares"
+        return replace(model, likelihood=Gaussian(scale)), note
     return model, ""
 
 
@@ -222,8 +222,8 @@ def _linear(model: Model, encoding: Encoding, x: Inputs, y: Targets, weight: np.
             "algorithm, for instance --algorithm laplace"
         )
     scale = _noise(np.asarray(x, float), np.asarray(y, float), weight)
-    told = f"conjugate: a linear model with known noise, {scale:.2g} of the target's deviation, that of least squares"
-    return replace(model, network=Linear(), likelihood=Gaussian(scale)), told
+    note = f"conjugate: a linear model with known noise, {scale:.2g} of the target's deviation, that of least squares"
+    return replace(model, network=Linear(), likelihood=Gaussian(scale)), note
 
 
 def _noise(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:

@@ -163,8 +163,8 @@ class Request:
 
     def loop(self, algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
         """Returns the options of the loop: those given, and defaults for the others."""
-        asked = {"epochs": self.epochs, "batch_size": self.batch_size}
-        given = {name: value for name, value in asked.items() if value is not None}
+        requested = {"epochs": self.epochs, "batch_size": self.batch_size}
+        given = {name: value for name, value in requested.items() if value is not None}
         from lamu.cli.defaults import budget
 
         options = budget(algorithm, rows, folds) | given
@@ -202,17 +202,17 @@ def takes_request(
             for option in fields(Request)
             if (only is None or option.name in only) and option.name not in without
         ]
-        own = inspect.signature(command, eval_str=True)
+        signature = inspect.signature(command, eval_str=True)
         parameters = []
-        for name, parameter in own.parameters.items():
+        for name, parameter in signature.parameters.items():
             parameters += shared if name == "request" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
 
         @wraps(command)
         def run(**options: Any) -> None:
-            asked = {parameter.name: options.pop(parameter.name) for parameter in shared}
-            return command(request=Request(**asked), **options)
+            fields = {parameter.name: options.pop(parameter.name) for parameter in shared}
+            return command(request=Request(**fields), **options)
 
-        vars(run)["__signature__"] = own.replace(parameters=parameters)
+        vars(run)["__signature__"] = signature.replace(parameters=parameters)
         return run
 
     return decorated

@@ -166,9 +166,9 @@ class SeriesRows(MixtureRows):
     def log_prob(self, posterior: Posterior, columns: Columns, values: np.ndarray, samples: int) -> np.ndarray:
         """Returns the log density of each row given the rows before it; a long series in parts of one density each."""
         ends = np.unique(np.linspace(0, len(values), min(len(values), _PARTS) + 1).astype(int))
-        whole = self.data(columns, values)["y"]
-        known = np.arange(len(values))[None, :, None] < ends[1:, None, None]
-        density = np.asarray(posterior.log_prob({"y": np.where(known, whole, np.nan)}, samples), float)
+        series = self.data(columns, values)["y"]
+        included = np.arange(len(values))[None, :, None] < ends[1:, None, None]
+        density = np.asarray(posterior.log_prob({"y": np.where(included, series, np.nan)}, samples), float)
         gains = np.diff(density, prepend=0.0) / np.diff(ends)
         return np.repeat(gains, np.diff(ends)) - columns.log_unit(values)
 

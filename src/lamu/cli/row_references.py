@@ -34,20 +34,20 @@ def _unigram(train: np.ndarray, test: np.ndarray) -> np.ndarray:
 def _independent(columns: Columns, train: np.ndarray, test: np.ndarray) -> np.ndarray:
     total = np.zeros(len(test))
     for position, kind in enumerate(columns.kinds):
-        seen, asked = train[:, position], test[:, position]
-        seen, known = seen[~np.isnan(seen)], ~np.isnan(asked)
-        value = asked[known]
+        train_values, test_values = train[:, position], test[:, position]
+        train_values, present = train_values[~np.isnan(train_values)], ~np.isnan(test_values)
+        value = test_values[present]
         if kind in ("number", "positive"):
             logs = kind == "positive"
-            seen, at = (np.log(seen), np.log(value)) if logs else (seen, value)
-            density = norm.logpdf(at, seen.mean(), seen.std()) - (at if logs else 0.0)
+            train_values, point = (np.log(train_values), np.log(value)) if logs else (train_values, value)
+            density = norm.logpdf(point, train_values.mean(), train_values.std()) - (point if logs else 0.0)
         elif kind == "count":
-            density = _negative_binomial(seen, value)
+            density = _negative_binomial(train_values, value)
         else:
             levels = max(len(columns.encoding.levels[position]), 2)
-            shares = np.bincount(seen.astype(int), minlength=levels) + 1.0
+            shares = np.bincount(train_values.astype(int), minlength=levels) + 1.0
             density = np.log(shares / shares.sum())[value.astype(int)]
-        total[known] += density
+        total[present] += density
     return total
 
 
@@ -62,14 +62,14 @@ def _gaussian(train: np.ndarray, test: np.ndarray) -> np.ndarray:
     mean, covariance = _moments(train)
     density = np.zeros(len(test))
     patterns, which = np.unique(~np.isnan(test), axis=0, return_inverse=True)
-    for number, seen in enumerate(patterns):
+    for number, observed in enumerate(patterns):
         rows = np.flatnonzero(np.ravel(which) == number)
-        if seen.any():
-            away = test[np.ix_(rows, seen)] - mean[seen]
-            root = np.linalg.cholesky(covariance[np.ix_(seen, seen)])
-            white = np.linalg.solve(root, away.T)
+        if observed.any():
+            residuals = test[np.ix_(rows, observed)] - mean[observed]
+            root = np.linalg.cholesky(covariance[np.ix_(observed, observed)])
+            white = np.linalg.solve(root, residuals.T)
             log_det = 2 * np.log(np.diag(root)).sum()
-            density[rows] = -0.5 * ((white**2).sum(axis=0) + log_det + seen.sum() * np.log(2 * np.pi))
+            density[rows] = -0.5 * ((white**2).sum(axis=0) + log_det + observed.sum() * np.log(2 * np.pi))
     return density
 
 
@@ -86,12 +86,12 @@ def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for _ in range(_SWEEPS if holes.any() else 0):
         extra, before = np.zeros_like(covariance), covariance
         for number, missing in enumerate(patterns):
-            at, seen = np.flatnonzero(np.ravel(which) == number), ~missing
+            at, observed = np.flatnonzero(np.ravel(which) == number), ~missing
             if missing.any():
-                gain = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, missing)])
-                filled[np.ix_(at, missing)] = mean[missing] + (rows[np.ix_(at, seen)] - mean[seen]) @ gain
-                rest = covariance[np.ix_(missing, missing)] - covariance[np.ix_(missing, seen)] @ gain
-                extra[np.ix_(missing, missing)] += len(at) * rest
+                gain = np.linalg.solve(covariance[np.ix_(observed, observed)], covariance[np.ix_(observed, missing)])
+                filled[np.ix_(at, missing)] = mean[missing] + (rows[np.ix_(at, observed)] - mean[observed]) @ gain
+                residual = covariance[np.ix_(missing, missing)] - covariance[np.ix_(missing, observed)] @ gain
+                extra[np.ix_(missing, missing)] += len(at) * residual
         mean = filled.mean(axis=0)
         covariance = (filled - mean).T @ (filled - mean) / len(rows) + extra / len(rows) + least
         if np.abs(covariance - before).max() < _SETTLED:

@@ -36,7 +36,7 @@ def serve(
         raise ImportError(
             '`lamu serve` needs Starlette, uvicorn and httptools; run pip install "lamu[serve]"'
         ) from error
-    taken = Limits(**limits)
+    bounds = Limits(**limits)
     posterior, encoding, default = _opened(run, trust)
     if encoding is None:
         row = _shape(shape, posterior)
@@ -53,10 +53,10 @@ def serve(
     print(f"serving {run} on http://{place}:{sock.getsockname()[1]}; Ctrl-C ends it", flush=True)
     # `limit_concurrency` bounds connections: the limits bound bodies, whatever the number of clients.
     config = uvicorn.Config(
-        application(rows, taken, version("lamu")),
+        application(rows, bounds, version("lamu")),
         http=HttpProtocol,
         log_level="warning",
-        limit_concurrency=1000 + taken.waiting,
+        limit_concurrency=1000 + bounds.waiting,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=5,
     )
@@ -92,11 +92,11 @@ def _opened(run: Path, trust: Sequence[str]) -> tuple[Posterior, Encoding | None
 
 def _shape(shape: str | None, posterior: Posterior) -> tuple[int, ...]:
     """Returns the shape of a row: that of the network, or the option."""
-    known = posterior.row_shape
+    row_shape = posterior.row_shape
     if shape is None:
-        if known is None:
+        if row_shape is None:
             raise ValueError("the network does not tell the shape of a row; give it, for instance --shape 28,28,1")
-        return known
+        return row_shape
     sizes = shape.split(",")
     if not all(size.strip().isdigit() and int(size) for size in sizes):
         raise ValueError(f"--shape {shape!r} is no shape; give whole numbers, for instance 28,28,1")

@@ -244,10 +244,10 @@ def train(
 def _elbo(posterior: Posterior, data: Data) -> Estimate | None:
     """Returns the bound of the log evidence with its standard error; None if the belief has no finite one."""
     try:
-        found = elbo(posterior, data, _ELBO_DRAWS)
+        bound = elbo(posterior, data, _ELBO_DRAWS)
     except TypeError:
         return None
-    return found if math.isfinite(found.value) else None
+    return bound if math.isfinite(bound.value) else None
 
 
 def _with_medians(
@@ -263,14 +263,14 @@ def _with_medians(
 def _compilation(seconds: float) -> str:
     """Returns the share of compilation in the time, and the folder that keeps the compiled programs."""
     folder = compiled_folder()
-    kept = "" if folder is None else f"; programs are kept in {folder} (LAMU_CACHE=off keeps none)"
-    return f"compilation took {seconds:.1f} s of that{kept}"
+    location = "" if folder is None else f"; programs are kept in {folder} (LAMU_CACHE=off keeps none)"
+    return f"compilation took {seconds:.1f} s of that{location}"
 
 
 def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]) -> Document:
     """Returns the options that must agree with those of an interrupted command to resume it."""
-    asked = {**asdict(request), "algorithm": algorithm, "set": list(settings)}
-    return {name: value for name, value in asked.items() if name != "max_memory"}
+    choices = {**asdict(request), "algorithm": algorithm, "set": list(settings)}
+    return {name: value for name, value in choices.items() if name != "max_memory"}
 
 
 def _listed(temperatures: Mapping[float, float]) -> str:

@@ -37,9 +37,9 @@ __all__ = ["contest", "equal_budget", "main", "peer_contest"]
 
 def peer_contest(request: Request, name: str, splits: int) -> Document:
     """Returns the result of `lamu.cli.worker.contest` for one of scikit-learn's models."""
-    whole, answers = request.read(), []
+    full_table, answers = request.read(), []
     for seed in range(request.seed, request.seed + splits):
-        table, train, test = learning_rows(whole, request, seed)
+        table, train, test = learning_rows(full_table, request, seed)
         table = table.with_medians()
         encoding, x, y = table.encoding, np.asarray(table.x), np.asarray(table.y)
         weight, seen = (table.beside.get(name) for name in ("weight", "exposure"))
@@ -71,10 +71,10 @@ def contest(
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
     learner = build(recipe, default_settings() if algorithm == DEFAULT else parse(settings, recipe))
     loop: Options = {}
-    whole = request.read()
+    full_table = request.read()
     answers = []
     for seed in range(request.seed, request.seed + splits):
-        table, train, test = learning_rows(whole, request, seed)
+        table, train, test = learning_rows(full_table, request, seed)
         data = Arrays.of(table.data)
         learned_from = {name: getattr(data, name)[train] for name in table.data}
         x, y, weight = learned_from["x"], learned_from["y"], learned_from.get("weight")
@@ -119,11 +119,11 @@ def _scored(pred: Predictive, table: Table, test: np.ndarray, y: Targets) -> Doc
 
 def equal_budget(request: Request, learner: Algorithm, rows: int) -> Document:
     """Returns the options of the loop for comparisons: no early stopping, hence equal steps for all algorithms."""
-    kept = set(budget(learner, rows))
+    names = set(budget(learner, rows))
     if learner.traits.length is None and learner.traits.batching != "once":
-        kept.add("epochs")
-    asked = {name: value for name, value in request.loop(learner, rows).items() if name in kept}
-    return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
+        names.add("epochs")
+    loop = {name: value for name, value in request.loop(learner, rows).items() if name in names}
+    return loop if "validation" not in names else {"epochs": epochs_of(rows * (1 - loop["validation"])), **loop}
 
 
 def _evidence(posterior: Posterior, data: Mapping[str, Any], log_unit: float) -> float | None:
@@ -139,12 +139,12 @@ def _evidence(posterior: Posterior, data: Mapping[str, Any], log_unit: float) ->
 
 def main(task: str, answer: str) -> int:
     """Reads the task, runs it and writes the answer; for a failed algorithm, the reason in one sentence."""
-    asked = json.loads(Path(task).read_text(encoding="utf-8"))
+    document = json.loads(Path(task).read_text(encoding="utf-8"))
     try:
-        request, settings = Request(**asked["request"]), tuple(asked["settings"])
+        request, settings = Request(**document["request"]), tuple(document["settings"])
         # The progress bar of the whole comparison continues from the previous process.
-        with SeveralRuns(asked["splits"], None, "comparing", **asked.get("before", {})):
-            answered = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
+        with SeveralRuns(document["splits"], None, "comparing", **document.get("before", {})):
+            answered = contest(request, document["algorithm"], settings, document["splits"], document.get("keep"))
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # any error becomes this algorithm's row of the table
