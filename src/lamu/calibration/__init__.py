@@ -1,9 +1,9 @@
-"""Calibration: what a prediction promises, mended on rows that training has not seen.
+"""Calibration of predictions on rows that were not used in training.
 
-`conformal(pred, y)` learns on such rows how far targets lie from what was predicted, and makes intervals and sets whose
-coverage holds whatever the model is; `jackknife_plus` does so on the folds of a cross-validation, without losing a row.
-`temperature_scaling(pred, y)` learns how sure to be, and turns any prediction into one that is. `selective` chooses
-whom to answer, so that the error among the answered is as promised.
+`conformal(pred, y)` measures on such rows how far targets lie from their predictions, and gives intervals and sets
+whose coverage holds for any model; `jackknife_plus` does so on the folds of a cross-validation, without losing a row.
+`temperature_scaling(pred, y)` fits a temperature, which calibrates any prediction. `selective` selects the rows to
+answer, so that the error among them is bounded.
 """
 
 from lamu.calibration.conformity import Conformal, LeftOut, conformal, jackknife_plus

@@ -1,4 +1,4 @@
-"""Split conformal prediction: intervals and sets that hold as often as they say, under any model."""
+"""Split conformal prediction: intervals and sets with guaranteed coverage for any model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lamu.typing import Inputs, Prediction, Targets
 __all__ = ["Conformal", "LeftOut", "conformal", "jackknife_plus"]
 
 
-# Let \(s_1, \dots, s_n\) be how far the targets of rows that training has not seen lie from their predictions, and
+# Let \(s_1, \dots, s_n\) be the distances of targets of calibration rows from their predictions, and
 # \(q\) the \(\lceil (n + 1)\, a \rceil\)-th smallest. If a new row is exchangeable with those rows, its own distance is
-# at most q with a probability of at least a, whatever the model, for its rank among the n + 1 is uniform.
+# at most q with a probability of at least a, for any model, because its rank among the n + 1 is uniform.
 
 
 def _place(n: int, level: float) -> int:
-    """Returns which of n distances, in their order, holds a new row's with a probability."""
+    """Returns the rank among n sorted distances that bounds the distance of a new row with a probability."""
     if not 0 < level < 1:
         raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
-    place = math.ceil((n + 1) * level - 1e-9)  # (n + 1) a may be a whole number but for rounding
+    place = math.ceil((n + 1) * level - 1e-9)  # (n + 1) a may be an integer except for rounding
     if place > n:
         least = math.ceil(level / (1 - level) - 1e-9)
         raise ValueError(f"{n} rows cannot promise {level:g}; calibrate on at least {least}, or ask for less")
@@ -35,11 +35,11 @@ def _place(n: int, level: float) -> int:
 
 @dataclass(frozen=True)
 class Conformal:
-    r"""What `conformal` learns from calibration rows; it makes intervals and sets of other predictions.
+    r"""Result of `conformal`: distances of calibration rows, which give intervals and sets for other predictions.
 
     Attributes:
-        support: that of the predictions.
-        distances: s, sorted: `[n]`, or `[n, K]` for K outputs, each by itself.
+        support: the support of the predictions.
+        distances: s, sorted: `[n]`, or `[n, K]` for K outputs, each separately.
 
     Examples:
         >>> import numpy as np
@@ -56,10 +56,10 @@ class Conformal:
         r"""Returns q, the \(\lceil (n + 1)\,\)level\(\rceil\)-th smallest distance, `[]` or `[K]`.
 
         Args:
-            level: the probability that the region is to hold the target with.
+            level: the coverage probability of the region.
 
         Raises:
-            ValueError: for a level outside (0, 1), or one that so few rows cannot promise.
+            ValueError: for a level outside (0, 1), or one that needs more rows.
         """
         return np.asarray(self.distances[_place(len(self.distances), level) - 1])
 
@@ -67,15 +67,15 @@ class Conformal:
         r"""Returns \(m \pm q s\), with m and s the prediction's mean and standard deviation.
 
         Args:
-            pred: a prediction of other rows.
-            level: the probability of holding the target.
+            pred: a prediction for other rows.
+            level: the coverage probability.
 
         Returns:
             Lower and upper ends in the target's units, each in the shape of the mean.
 
         Raises:
             TypeError: for classes, which have sets.
-            ValueError: for a level that the calibration rows cannot promise.
+            ValueError: for a level that needs more calibration rows.
         """
         if pred.support.has_classes:
             raise TypeError("classes have no interval; use prediction_set(pred, level)")
@@ -84,17 +84,17 @@ class Conformal:
         return mean - room, mean + room
 
     def prediction_set(self, pred: Prediction, level: float = 0.9) -> np.ndarray:
-        r"""Returns the classes of probability at least \(1 - q\), `[N, K]` of booleans; two of a binary target.
+        r"""Returns the classes of probability at least \(1 - q\), `[N, K]` of booleans; two for a binary target.
 
-        A set may be empty, where every class would be further away than the calibration rows were.
+        A set is empty if every class is further away than the calibration rows were.
 
         Args:
-            pred: a prediction of other rows.
-            level: the probability of holding the target.
+            pred: a prediction for other rows.
+            level: the coverage probability.
 
         Raises:
             TypeError: for a regression, which has intervals.
-            ValueError: for a level that the calibration rows cannot promise.
+            ValueError: for a level that needs more calibration rows.
         """
         if not pred.support.has_classes:
             raise TypeError("a regression has no classes; use interval(pred, level)")
@@ -109,21 +109,21 @@ class Conformal:
 
 
 def conformal(pred: Prediction, y: Targets) -> Conformal:
-    r"""Returns how far the targets of calibration rows lie from what was predicted for them.
+    r"""Measures how far the targets of calibration rows lie from their predictions.
 
     \[ s_i = \frac{|y_i - m_i|}{\mathrm{std}_i} \quad\text{(regression)}, \qquad s_i = 1 - p_{i y_i}
        \quad\text{(classes)} \]
 
-    The rows must be exchangeable with those to come, and training must not have seen them: on training rows targets lie
-    too near. The promise is about new rows on average, not about each of them. Several outputs are calibrated one by
-    one.
+    The rows must be exchangeable with new rows and unused in training: on training rows the distances are
+    too small. Coverage holds on average over new rows, not for each of them. Several outputs are calibrated
+    separately.
 
     Args:
         pred: the prediction of the calibration rows.
         y: their targets, `[N]` or `[N, K]`.
 
     Returns:
-        What makes intervals and sets.
+        The result, which gives intervals and sets.
 
     Raises:
         ValueError: if the shapes differ, there are no rows, or a distance is not finite.
@@ -143,7 +143,7 @@ def conformal(pred: Prediction, y: Targets) -> Conformal:
     """
     y = target("conformal", pred, y)
     if not pred.support.has_classes:
-        with np.errstate(invalid="ignore", divide="ignore"):  # told below, in a sentence
+        with np.errstate(invalid="ignore", divide="ignore"):  # raised below as a sentence
             distances = np.abs(y - np.asarray(pred.mean, float)) / np.asarray(pred.std, float)
     else:
         distances = 1 - _probabilities(pred)[np.arange(len(y)), y.astype(int)]
@@ -160,8 +160,8 @@ def _probabilities(pred: Prediction) -> np.ndarray:
     return np.asarray(pred.support.probabilities(np.asarray(pred.mean, float)))
 
 
-# Row i is judged by the member that has not seen it, \(s_i = |y_i - m_{-k(i)}(x_i)| / \mathrm{std}_{-k(i)}(x_i)\), and
-# at a new x each row votes with the same member's prediction:
+# Row i is judged by the member that was not fitted to it, \(s_i = |y_i - m_{-k(i)}(x_i)| / \mathrm{std}_{-k(i)}(x_i)\),
+# and at a new x each row votes with the same member's prediction:
 #
 # \[ \Big[ q^-_\alpha\{ m_{-k(i)}(x) - s_i\, \mathrm{std}_{-k(i)}(x) \},\;
 #          q^+_\alpha\{ m_{-k(i)}(x) + s_i\, \mathrm{std}_{-k(i)}(x) \} \Big] \]
@@ -172,14 +172,14 @@ def _probabilities(pred: Prediction) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What `jackknife_plus` learns; it makes intervals and sets for new inputs.
+    """Result of `jackknife_plus`, which gives intervals and sets for new inputs.
 
     Attributes:
         posteriors: the members.
-        member: the number of the member that has not seen each row, `[n]`.
-        distances: how far each row lies from that member's prediction, `[n]`.
-        support: that of the predictions.
-        samples: draws a prediction.
+        member: the number of the member that was not fitted to each row, `[n]`.
+        distances: the distance of each row from that member's prediction, `[n]`.
+        support: the support of the predictions.
+        samples: draws per prediction.
 
     Examples:
         >>> import numpy as np
@@ -202,7 +202,7 @@ class LeftOut:
             level: the nominal probability.
 
         Raises:
-            ValueError: for a level outside (0, 1), or one that so few rows cannot promise.
+            ValueError: for a level outside (0, 1), or one that needs more rows.
         """
         return _place(len(self.distances), level)
 
@@ -211,18 +211,18 @@ class LeftOut:
 
         Args:
             x: new inputs `[N, ...]`.
-            level: 1 − α. In practice it is held; what is proved is 1 − 2α, less at most the root of 2/n for few folds.
+            level: 1 − α, the coverage in practice; proved is 1 − 2α, less at most the root of 2/n for few folds.
             offset: a known part of the linear predictor of these rows, as for `Posterior.predict`.
 
         Raises:
             TypeError: for classes, which have sets.
-            ValueError: for a level that the rows cannot promise.
+            ValueError: for a level that needs more rows.
         """
         if self.support.has_classes:
             raise TypeError("classes have no interval; use prediction_set(x, level)")
         place, n = self.rank(level), len(self.distances)
         both = []
-        for posterior in self.posteriors:  # one prediction is held at a time, of each its moments alone
+        for posterior in self.posteriors:  # only one prediction is kept at a time, and only its moments
             pred = _predicted(posterior, x, self.samples, offset)
             both.append((np.asarray(pred.mean, float), np.asarray(pred.std, float)))
         mean, std = (np.stack(each) for each in zip(*both, strict=True))
@@ -234,56 +234,56 @@ class LeftOut:
         return lower, upper
 
     def prediction_set(self, x: Inputs, level: float = 0.9, offset: object = None) -> np.ndarray:
-        r"""Returns the classes that are not further away than too many rows were, `[N, K]` of booleans.
+        r"""Returns the classes that are at most as far away as enough rows were, `[N, K]` of booleans.
 
-        A class k is in the set unless \((1 - \alpha)(n + 1)\) rows or more have \(s_i < 1 - p_{-k(i)}(k \mid x)\).
+        A class k is in the set unless at least \((1 - \alpha)(n + 1)\) rows have \(s_i < 1 - p_{-k(i)}(k \mid x)\).
 
         Args:
             x: new inputs `[N, ...]`.
             level: 1 − α, as for `interval`.
-            offset: likewise.
+            offset: as for `interval`.
 
         Raises:
             TypeError: for a regression, which has intervals.
-            ValueError: for a level that the rows cannot promise.
+            ValueError: for a level that needs more rows.
         """
         if not self.support.has_classes:
             raise TypeError("a regression has no classes; use interval(x, level)")
         place = self.rank(level)
         closer: Any = 0
         for k, posterior in enumerate(self.posteriors):
-            away = 1 - np.asarray(_predicted(posterior, x, self.samples, offset).probabilities, float)
+            distances = 1 - np.asarray(_predicted(posterior, x, self.samples, offset).probabilities, float)
             ordered = np.sort(self.distances[self.member == k])
-            closer = closer + np.searchsorted(ordered, away, side="left")  # how many of its rows are closer
+            closer = closer + np.searchsorted(ordered, distances, side="left")  # the number of its rows that are closer
         return closer < place
 
 
 def jackknife_plus(
     found: Any, x: Inputs, y: Targets, held: Sequence[Any] | None = None, samples: int = 32, offset: Any = None
 ) -> LeftOut:
-    r"""Returns intervals, or sets of classes, calibrated on every row by the member that has not seen it.
+    r"""Returns intervals, or sets of classes, calibrated on every row by the member that was not fitted to it.
 
-    With K folds this is CV+, with a fold a row jackknife+. No row is lost to calibration, and the variation from fit to
-    fit enters the intervals. For exchangeable rows and any algorithm that treats them alike, a new target is held with
-    a probability of at least \(1 - 2\alpha\) (K = n), or \(1 - 2\alpha - \sqrt{2/n}\) (any K); close to
-    \(1 - \alpha\) where fits hardly depend on a row. Fits that stop early, or choose a prior, by the fold that then
-    judges them are judged a little too well.
+    With K folds this is CV+; with one row per fold, jackknife+. No row is lost to calibration, and the variation from
+    fit to fit enters the intervals. For exchangeable rows and any algorithm symmetric in them, a new target is covered
+    with a probability of at least \(1 - 2\alpha\) (K = n), or \(1 - 2\alpha - \sqrt{2/n}\) (any K); close to
+    \(1 - \alpha\) if fits hardly depend on a single row. If fits stop early, or choose a prior, by the fold that later
+    judges them, the judgement is slightly optimistic.
 
     Args:
-        found: what `lamu.fit_folds` returned, or a sequence of posteriors.
-        x: the rows that the folds were made of, all of them, `[n, ...]`.
+        found: the result of `lamu.fit_folds`, or a sequence of posteriors.
+        x: all rows of the folds, `[n, ...]`.
         y: their targets, `[n]`; one output.
-        held: for each member the numbers of the rows that it has not seen. Where none is given, those that `found`
-            keeps (`found.held`); else for instance `lamu.folds.folds_of(y, folds, seed, stratify)`, as `fit_folds`
+        held: for each member the numbers of the rows that it was not fitted to. By default those of `found`
+            (`found.held`); else for instance `lamu.folds.folds_of(y, folds, seed, stratify)`, as `fit_folds`
             calls it.
-        samples: draws a prediction, where the members need draws.
+        samples: draws per prediction, if the members need draws.
         offset: a known part of the linear predictor of the rows, `[n]` or `[n, outputs]`, as in the data of the fit.
 
     Returns:
-        What makes intervals and sets at new inputs. Every interval costs a prediction of each member.
+        The result, which gives intervals and sets at new inputs. Every interval costs a prediction of each member.
 
     Raises:
-        ValueError: where a row is held out by no member or by several (calibrating on it would be on training rows),
+        ValueError: if a row is held out by no member or by several (calibrating on it would be on training rows),
             folds and members differ in number, or the shapes differ.
 
     Source: Barber, Candès, Ramdas & Tibshirani (2021); for classes Romano, Sesia & Candès (2020).
@@ -293,9 +293,9 @@ def jackknife_plus(
         >>> from lamu.folds import folds_of
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x[:300], y[:300])
-        >>> found = lamu.fit_folds(model, (x[:300], y[:300]), lamu.algorithms.adam(1e-2), folds=5, epochs=20)
+        >>> folds = lamu.fit_folds(model, (x[:300], y[:300]), lamu.algorithms.adam(1e-2), folds=5, epochs=20)
         >>> held = folds_of(y[:300], 5, seed=0, stratify=False)
-        >>> lower, upper = lamu.calibration.jackknife_plus(found, x[:300], y[:300], held).interval(x[300:])
+        >>> lower, upper = lamu.calibration.jackknife_plus(folds, x[:300], y[:300], held).interval(x[300:])
         >>> bool(((lower < y[300:]) & (y[300:] < upper)).mean() > 0.8)
         True
     """
@@ -315,7 +315,7 @@ def jackknife_plus(
     for k, (posterior, rows) in enumerate(zip(members, numbers, strict=True)):
         pred = _predicted(posterior, x[rows], samples, None if offset is None else offset[rows])
         ranked = conformal(pred, target("jackknife_plus", pred, y[rows])).distances
-        # `conformal` gives them sorted; which row a distance is of does not matter, only of which member.
+        # `conformal` returns them sorted; only the member of a distance matters, not its row.
         member[rows], distances[rows], support = k, ranked, pred.support
     return LeftOut(members, member, distances, support, samples)
 
@@ -346,6 +346,6 @@ def _require_once(held: Sequence[np.ndarray], members: int, count: int) -> None:
 
 
 def _some(rows: int, votes: int) -> list[slice]:
-    """Returns the rows in parts whose votes fit the memory budget: centre, room and what is sorted of them."""
+    """Returns the rows in parts whose votes fit the memory budget: centre, width and the sorted part."""
     most = max(1, memory.budget() // (32 * max(votes, 1)))
     return [slice(start, min(start + most, rows)) for start in range(0, rows, most)]

@@ -1,4 +1,4 @@
-"""Selective prediction: answer where the error can be promised to be small, and leave the rest to a person."""
+"""Selective prediction: answer the rows for which a small error is guaranteed, and defer the others."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["Selective", "require_unseen", "selective"]
 
 
 def require_unseen(calibration: object, training: object) -> None:
-    """Raises a ValueError where rows to calibrate on stand among the rows of training.
+    """Raises a ValueError if calibration rows occur among the training rows.
 
-    A row is the same where features and target agree bit for bit. A table that repeats itself has equal rows on both
-    sides of any split: as many are let pass as the share of training rows that have a twin in training explains, and
-    three standard errors more.
+    Rows are equal if features and target agree bit for bit. A table with repeated rows has equal rows on both
+    sides of any split: the number allowed is the one that the share of training rows with a duplicate in training
+    explains, plus three standard errors.
 
     Args:
-        calibration: `(x, y)`, the rows to calibrate on.
-        training: `(x, y)`, the rows that were learned from.
+        calibration: `(x, y)`, the calibration rows.
+        training: `(x, y)`, the training rows.
 
     Raises:
-        ValueError: where they overlap, or have different features.
+        ValueError: if they overlap, or have different features.
 
     Examples:
         >>> import numpy as np
@@ -56,23 +56,23 @@ def _prints(rows: Any) -> np.ndarray:
     x, y = (np.asarray(part) for part in rows)
     if len(x) != len(y) or not len(x):
         raise ValueError(f"the rows have features of shape {x.shape} and targets of shape {y.shape}; give one of each")
-    # One dtype: the same numbers are the same rows, whoever holds them.
+    # One dtype: equal numbers in different dtypes are equal rows.
     table = np.concatenate([part.reshape(len(x), -1).astype(np.float32) for part in (x, y)], axis=1)
     return np.array([hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in table])
 
 
 # Rows are ranked by doubt. Of held-out rows, those below the z-th smallest doubt are z − 1 independent draws of the
-# rows that such a threshold would keep, so that their errors are binomial, and an upper confidence bound on the error
-# of all rows to come follows exactly (Clopper & Pearson 1934).
+# rows that such a threshold would answer, so that their errors are binomial, and an upper confidence bound on the
+# error of all new rows follows exactly (Clopper & Pearson 1934).
 
 
 @dataclass(frozen=True)
 class Selective:
-    """A threshold on doubt, and what it promises.
+    """A threshold on doubt, with its error bound.
 
     Attributes:
         threshold: rows with less doubt than this are answered.
-        risk: the error that was asked for.
+        risk: the requested error.
         bound: the upper bound on the error among answered rows.
         share: the share of the held-out rows that is answered.
         confidence: the probability with which the bound holds.
@@ -93,7 +93,7 @@ class Selective:
         """Returns which rows are answered, `[N]` of booleans.
 
         Args:
-            doubt: one number a row, of the same kind as in calibration; or a prediction, whose `total` it is.
+            doubt: one number per row, of the same kind as in calibration; or a prediction, whose `total` it is.
         """
         return _doubt(doubt, None) < self.threshold
 
@@ -107,29 +107,29 @@ def selective(
     tolerance: float | None = None,
     candidates: int = 20,
 ) -> Selective:
-    r"""Returns the threshold on doubt that answers the most rows with a promised error.
+    r"""Returns the threshold on doubt that answers the most rows with a guaranteed error.
 
     \[ \Pr\big( R(\text{threshold}) \le \text{risk} \big) \ge \text{confidence}, \qquad
        R(t) = \Pr(\text{wrong} \mid \text{doubt} < t) \]
 
-    Tried are the thresholds that keep 1/c, 2/c, …, all of the held-out rows, each tested at the level
-    (1 − confidence)/c by the binomial bound; the largest that passes is taken. Their ranks are fixed beforehand, in the
+    The candidates are the thresholds that answer 1/c, 2/c, …, all of the held-out rows, each tested at the level
+    (1 − confidence)/c by the binomial bound; the largest that passes is taken. Their ranks are fixed beforehand, in
     place of a binary search whose path depends on the errors, so that the union bound is exact.
 
     Args:
         pred: the prediction of held-out rows.
         y: their targets, `[N]`.
         risk: the largest acceptable error, for instance 0.02.
-        confidence: the probability with which the promise is kept, over the draw of the held-out rows.
-        doubt: one number a row, by which rows are ranked; `pred.total` where none is given.
-        tolerance: for regression: how far off, in the target's units, a prediction is wrong.
+        confidence: the probability that the guarantee holds, over the draw of the held-out rows.
+        doubt: one number per row, by which rows are ranked; `pred.total` by default.
+        tolerance: for regression: the error, in the target's units, above which a prediction is wrong.
         candidates: c.
 
     Returns:
-        The threshold and its promise.
+        The threshold and its guarantee.
 
     Raises:
-        ValueError: where no threshold keeps the promise, or an argument does not fit.
+        ValueError: if no threshold meets the guarantee, or an argument does not fit.
 
     Source: Geifman & El-Yaniv (2017), algorithm 1 and lemma 3.1; Angelopoulos et al. (2021) for the union bound.
 
@@ -140,8 +140,8 @@ def selective(
         >>> from lamu.calibration import selective
         >>> p, generator = np.linspace(0.5, 1.0, 2000), np.random.default_rng(0)
         >>> pred = SimpleNamespace(support=TwoClasses(), mean=p, total=1 - p)
-        >>> found = selective(pred, (generator.uniform(size=2000) < p).astype(int), risk=0.1)
-        >>> round(found.share, 2), round(found.bound, 3)
+        >>> selected = selective(pred, (generator.uniform(size=2000) < p).astype(int), risk=0.1)
+        >>> round(selected.share, 2), round(selected.bound, 3)
         (0.2, 0.076)
     """
     y = target("selective", pred, y)
@@ -159,13 +159,13 @@ def selective(
     ranked, errors, n = ranked[order], np.concatenate([[0], np.cumsum(wrong[order])]), len(y)
     best: Selective | None = None
     for j in range(1, candidates + 1):
-        # All rows: nothing is compared, and the threshold is above every doubt.
+        # All rows: the threshold is above every doubt.
         place = n if j == candidates else int(np.ceil(n * j / candidates)) - 1
         threshold = np.inf if j == candidates else float(ranked[place])
-        kept = int(np.searchsorted(ranked, threshold, side="left"))  # equal doubts are kept or left together
-        bound = _upper(int(errors[kept]), kept, (1 - confidence) / candidates)
+        answered = int(np.searchsorted(ranked, threshold, side="left"))  # rows of equal doubt stay together
+        bound = _upper(int(errors[answered]), answered, (1 - confidence) / candidates)
         if bound <= risk:
-            best = Selective(threshold, risk, bound, kept / n, confidence)
+            best = Selective(threshold, risk, bound, answered / n, confidence)
     if best is None:
         raise ValueError(
             f"with {n} rows no threshold promises an error of {risk:g} with a confidence of {confidence:g}; accept "

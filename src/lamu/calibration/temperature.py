@@ -1,4 +1,4 @@
-"""Temperature scaling: one number, fitted on held-out rows, that says how sure a model may be."""
+"""Temperature scaling: one number, fitted on held-out rows, that corrects the confidence of a model."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["Temperature", "TemperedClasses", "Widened", "stretches", "temperatur
 
 
 def stretches(support: Support) -> bool:
-    """Returns whether targets may be any real number, so that stretched ones are."""
+    """Returns whether targets may be any real number, so that stretched values are valid."""
     ends = math.isfinite(support.lower), math.isfinite(support.upper)
     return support.ordered and not (support.has_classes or support.discrete or any(ends))
 
 
 @record
 class TemperedClasses(PredictiveWrapper):
-    r"""Class probabilities to the power 1/T, \(\tilde p_k \propto \bar p_k^{1/T}\), of a prediction's averaged ones.
+    r"""Class probabilities to the power 1/T, \(\tilde p_k \propto \bar p_k^{1/T}\), of averaged predictive ones.
 
-    The share of the uncertainty that is epistemic stays what it was: a temperature says how sure to be, not why.
+    The epistemic share of the uncertainty is unchanged: a temperature changes its size, not its source.
 
     Attributes:
         base: the prediction, of classes or a binary target.
-        temperature: T; above one is less sure.
+        temperature: T; above one is less confident.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -59,18 +59,18 @@ class TemperedClasses(PredictiveWrapper):
 
     @property
     def variance(self) -> Array:
-        """The probabilities' own, p (1 − p)."""
+        """The variances of the probabilities, p (1 − p)."""
         mean = self.mean
         return mean * (1 - mean)
 
     @property
     def aleatoric(self) -> Array:
-        """What is left of the entropy."""
+        """The remainder of the entropy."""
         return self._entropy * (1 - self._share)
 
     @property
     def epistemic(self) -> Array:
-        """The entropy's share that it was before."""
+        """The share of the entropy that was epistemic in the base prediction."""
         return self._entropy * self._share
 
     def log_prob(self, y: Targets) -> Array:
@@ -79,7 +79,7 @@ class TemperedClasses(PredictiveWrapper):
         return jnp.take_along_axis(scaled, self._labels(y)[:, None], axis=-1)[:, 0]
 
     def left_out(self, y: Targets) -> tuple[Array, ...]:
-        """Returns `log_prob(y)` without each of the draws: one pass a class."""
+        """Returns `log_prob(y)` without each of the draws: one pass per class."""
         labels, target = self._labels(y), self.support.targets
         each = [self.base.left_out(target(jnp.full_like(labels, k))) for k in range(self._floored.shape[1])]
 
@@ -91,7 +91,7 @@ class TemperedClasses(PredictiveWrapper):
         return tuple(chosen(*group) for group in zip(*each, strict=True))
 
     def cdf(self, y: Targets) -> Array:
-        """Raises a TypeError: a class has a probability."""
+        """Raises a TypeError: classes have no distribution function."""
         raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
 
     def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
@@ -109,7 +109,7 @@ class TemperedClasses(PredictiveWrapper):
     @property
     def _floored(self) -> Array:
         p = self.base.probabilities
-        return jnp.maximum(p, jnp.finfo(p.dtype).tiny)  # a probability that underflowed has a logarithm still
+        return jnp.maximum(p, jnp.finfo(p.dtype).tiny)  # keeps the logarithm of an underflowed probability finite
 
     @property
     def _entropy(self) -> Array:
@@ -129,12 +129,12 @@ class TemperedClasses(PredictiveWrapper):
 class Widened(RescaledPredictive):
     r"""A prediction of real numbers stretched about its mean, \(\tilde y = m + c\,(y - m)\).
 
-    Both kinds of uncertainty are multiplied by c². Counts, angles, and numbers with an end would leave their
-    support, and are refused.
+    Both kinds of uncertainty are multiplied by c². Counts, angles, and bounded numbers would leave their
+    support, and raise an error.
 
     Attributes:
         base: the prediction.
-        factor: c; above one is less sure.
+        factor: c; above one is less confident.
 
     Raises:
         ValueError: for targets that are not all real numbers.
@@ -179,19 +179,19 @@ class Widened(RescaledPredictive):
 # \[ \tilde p_k \propto \bar p_k^{1/T} \quad\text{(classes)}, \qquad \tilde y = m + c\,(y - m) \quad\text{(regression)}
 # \]
 #
-# Counts, shares, angles, and numbers with an end would leave their support by the second, and are refused.
+# Counts, shares, angles, and bounded numbers would leave their support by the second, and raise an error.
 
 
-_REACH = 7.0  # logarithms of temperatures are looked for between −7 and 7
+_REACH = 7.0  # bound of the search over the logarithm of the temperature
 
 
 @record
 class Temperature:
-    """What `temperature_scaling` learns; called with any prediction of the same support it returns the calibrated one.
+    """Result of `temperature_scaling`; calibrates any prediction of the same support.
 
     Attributes:
-        value: T for classes, the factor c of the spread for regression; above one means that the model was too sure.
-        support: that of the predictions.
+        value: T for classes, the factor c of the spread for regression; above one if the model was overconfident.
+        support: the support of the predictions.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -207,7 +207,7 @@ class Temperature:
     support: Support = static()
 
     def __call__(self, pred: Prediction) -> Predictive:
-        """Returns the calibrated prediction, which may be asked all that a prediction may."""
+        """Returns the calibrated prediction, with all methods of a prediction."""
         if pred.support != self.support:
             raise ValueError(
                 f"calibrated on predictions of {self.support.values}, and this one is of {pred.support.values}"
@@ -216,27 +216,27 @@ class Temperature:
 
 
 def temperature_scaling(pred: Prediction, y: Targets, weight: object = None) -> Temperature:
-    r"""Returns the temperature that makes held-out targets most probable.
+    r"""Fits the temperature that maximises the probability of held-out targets.
 
     For classes, and a binary target, T minimises \(-\sum_i \log \tilde p_{i y_i}\), which is convex in 1/T: the root of
-    its derivative is found to 1e-10. It acts on the averaged probabilities; of a point estimate that is the usual
-    scaling of the logits. The most probable class stays the same. For regression c minimises the negative log density
-    of the stretched prediction, by golden section and parabolas, at some 40 evaluations of the density.
-    Counts, shares, angles, and numbers with an end are refused: stretched ones would leave their support.
+    its derivative is found to 1e-10. It acts on the averaged probabilities; for a point estimate that is the usual
+    scaling of the logits. The most probable class is unchanged. For regression c minimises the negative log density
+    of the stretched prediction, by Brent's method, with about 40 evaluations of the density.
+    Counts, shares, angles, and bounded numbers raise an error: stretched values would leave their support.
 
-    The rows must be unseen by training (`require_unseen` looks): on its own rows a network is right too often.
+    The rows must be unused in training (`require_unseen` checks): on training rows a network is right too often.
 
     Args:
         pred: the prediction of the held-out rows.
         y: their targets, `[N]` or `[N, K]`.
-        weight: what each row counts, `[N]`; ones where None.
+        weight: the weight of each row, `[N]`; ones if None.
 
     Returns:
-        What turns any prediction of that support into a calibrated one.
+        The result, which calibrates any prediction of that support.
 
     Raises:
-        ValueError: where no temperature is best (every row is right, or the model is no better than chance), a density
-            is not finite, the shapes differ, weights are negative or all zero, or targets that are stretched would
+        ValueError: if no temperature is optimal (every row is right, or the model is no better than chance), a density
+            is not finite, the shapes differ, weights are negative or all zero, or stretched targets would
             leave their support.
 
     Source: Guo, Pleiss, Sun & Weinberger (2017); for regression Levi et al. (2022), with the exact density in the place
@@ -265,15 +265,15 @@ def _of_classes(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
     tiny = float(np.finfo(p.dtype).tiny)
     p = p.astype(float)
     logits = np.log(np.maximum(pred.support.probabilities(p), tiny))
-    away = logits - logits[np.arange(len(y)), y][:, None]
-    if not np.isfinite(away).all():
+    differences = logits - logits[np.arange(len(y)), y][:, None]
+    if not np.isfinite(differences).all():
         raise ValueError("a probability is no number; leave such rows out of the calibration")
 
     def slope(log_coldness: float) -> float:
         """The derivative of the mean negative log likelihood by β = 1/T: E_β[z] − z_y."""
-        scaled = away * math.exp(log_coldness)
+        scaled = differences * math.exp(log_coldness)
         weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-        return float(np.average(np.sum(weights * away, axis=1) / np.sum(weights, axis=1), weights=counts))
+        return float(np.average(np.sum(weights * differences, axis=1) / np.sum(weights, axis=1), weights=counts))
 
     if slope(-_REACH) >= 0:
         raise ValueError(
@@ -290,10 +290,10 @@ def _of_classes(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
 
 
 def _spread(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
-    at = jnp.asarray(y, jnp.result_type(float))
+    targets = jnp.asarray(y, jnp.result_type(float))
 
     def loss(log_factor: float) -> float:
-        log_prob = np.asarray(Widened(pred, math.exp(log_factor)).log_prob(at), float)
+        log_prob = np.asarray(Widened(pred, math.exp(log_factor)).log_prob(targets), float)
         return -float(np.average(log_prob, weights=counts))
 
     if not math.isfinite(loss(0.0)):

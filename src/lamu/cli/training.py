@@ -121,7 +121,10 @@ def train(
             sys.stdout.flush()
         watch.lap("seconds_choosing")
         seconds_compiled = compiling.seconds
-        with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
+        with (
+            _library_messages() if request.max_memory is not None and not as_json else nullcontext(),
+            warnings.catch_warnings(),
+        ):
             # With --max-memory, the library's own messages about memory are printed.
             warnings.simplefilter("ignore", Unconverged)  # printed below as a line
             options = {"checkpoint": place, "resume": resume, "progress": False if as_json else None}
@@ -278,7 +281,7 @@ def _listed(temperatures: Mapping[float, float]) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _library_messages() -> Iterator[None]:
     """Prints the messages of the library while it runs."""
     logger, handler = logging.getLogger("lamu"), logging.StreamHandler(sys.stdout)
     level = logger.level

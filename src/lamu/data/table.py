@@ -98,10 +98,10 @@ class Table:
 
         Examples:
             >>> from lamu.data import split, table
-            >>> whole = table.read("iris", impute=True)
-            >>> train, _ = split(whole.y, stratify=True)
-            >>> fitted = whole.refit(train)
-            >>> fitted.x.shape, fitted.encoding.fills != whole.encoding.fills
+            >>> full = table.read("iris", impute=True)
+            >>> train, _ = split(full.y, stratify=True)
+            >>> fitted = full.refit(train)
+            >>> fitted.x.shape, fitted.encoding.fills != full.encoding.fills
             ((150, 4), True)
         """
         old = self.encoding

@@ -1,4 +1,4 @@
-"""Choices of expectation: how the gradient of E_q[ℓ] in the expectation parameters is taken."""
+"""Estimators of the gradient of E_q[ℓ] in the expectation parameters."""
 
 from typing import TYPE_CHECKING
 

@@ -33,12 +33,12 @@ __all__ = ["Analytic", "Delta", "Enumeration", "Exact", "GaussHermite", "Quadrat
 class Delta(Expectation):
     r"""\(E_q[h(\theta)] \approx h(m)\), the zeroth-order delta method: one gradient.
 
-    Gradient and curvature are exact where the loss is quadratic; the value is then low by
+    Gradient and curvature are exact if the loss is quadratic; the value is then low by
     \(\tfrac12 \mathrm{tr}(H\Sigma)\).
 
-    Without a network, `gradient` is the same for any function of θ. Beliefs other than Gaussians have no Hessian in μ:
-    there it is the exact gradient of \(\ell(E_q\theta)\), for instance \(\ell'(\mu)\) for a Bernoulli, whose loss is
-    asked between zero and one.
+    Without a network, `gradient` applies to any function of θ. Beliefs other than Gaussians have no Hessian in μ:
+    for them it is the exact gradient of \(\ell(E_q\theta)\), for instance \(\ell'(\mu)\) for a Bernoulli, whose loss is
+    evaluated between zero and one.
 
     Source: Khan & Rue (2021), section 1.3.1.
 
@@ -66,10 +66,10 @@ class Delta(Expectation):
 
 @record
 class Analytic:
-    r"""\(\nabla_\mu\) of an expected loss that is known in μ, by automatic differentiation: exact.
+    r"""\(\nabla_\mu\) of an expected loss that is known as a function of μ, by automatic differentiation: exact.
 
-    The loss is here a function of the expectation parameters, \(\mu \mapsto E_q[\ell]\), in place of one of θ; with
-    `mu.family()` it can be written in the textbook ones. Where it is linear in μ, as in every conjugate model, the
+    The loss is here a function of the expectation parameters, \(\mu \mapsto E_q[\ell]\), instead of θ; with
+    `mu.family()` it can be written in the textbook ones. If it is linear in μ, as in every conjugate model, the
     gradient is the data's natural parameter with a minus sign.
 
     Raises:
@@ -81,8 +81,8 @@ class Analytic:
         >>> import jax
         >>> from lamu.expectations import Analytic
         >>> from lamu.families import Exponential
-        >>> found = Analytic().gradient(jax.random.key(0), Exponential(4.0), lambda mu: 3.0 * mu.values)
-        >>> float(found.value), float(found.gradient.values)
+        >>> estimate = Analytic().gradient(jax.random.key(0), Exponential(4.0), lambda mu: 3.0 * mu.values)
+        >>> float(estimate.value), float(estimate.gradient.values)
         (0.75, 3.0)
     """
 
@@ -100,13 +100,13 @@ class Analytic:
             require_exponential(belief, "Analytic()")
         mu = belief.expectation()
         value, gradient = jax.value_and_grad(lambda values: loss(with_values(mu, values)))(values_of(mu))
-        # What is written in one half of a symmetric matrix belongs to both.
+        # An entry in one half of a symmetric matrix belongs to both halves.
         halves = lambda node: Dense(symmetric(node.matrix)) if isinstance(node, Dense) else node
         gradient = jax.tree.map(halves, gradient, is_leaf=lambda node: isinstance(node, Dense))
         return ValueAndGradient(value, with_values(belief.natural(), gradient))
 
 
-# Below this variance of a predictor its loss is as good as quadratic under q, and dividing by its root would cancel
+# Below this variance of a predictor its loss is practically quadratic under q, and a division by its root would cancel
 # digits.
 _NARROW = 1e-6
 
@@ -122,7 +122,7 @@ class Exact(Expectation):
     \quad
        E_q[\nabla^2\bar\ell] = H \]
 
-    with H the Gauss–Newton matrix, here the Hessian itself. The curvature choice must be one of the two.
+    with H the Gauss–Newton matrix, here equal to the Hessian. The curvature must be one of the two.
 
     Raises:
         TypeError: for a model that is not linear and Gaussian.
@@ -151,7 +151,7 @@ class Exact(Expectation):
             matrix = curvatures.GaussNewton().by_jacobian(replace(loss, rest=rest), belief.mean, structure)
             return precision.trace_solve(matrix, belief.mean) / 2, matrix
 
-        # H depends on the dispersions, and so does what the spread of θ adds to the loss.
+        # H depends on the dispersions, and so does the contribution of the spread of θ to the loss.
         (extra, matrix), extra_rest = jax.value_and_grad(spread, has_aux=True)(loss.rest)
         return Evaluation(at.value + extra, at.coordinates, tree.add(at.rest, extra_rest), matrix, at.network_state)
 
@@ -162,7 +162,7 @@ class Quadrature(Expectation):
 
     For a network that is linear in θ with one output, \(f_i = J_i\theta\) is normal under q with mean \(a_i = J_i m\)
     and variance \(v_i = J_i \Sigma J_i^\top\), so every expectation of the loss is one-dimensional. With
-    \(\ell_i(f) = -\log p(y_i \mid f)\) and what a row counts \(r_i\):
+    \(\ell_i(f) = -\log p(y_i \mid f)\) and row weights \(r_i\):
 
     \[ E_q[\bar\ell] = \sum_i r_i E[\ell_i], \quad E_q[\nabla\bar\ell] = \sum_i r_i J_i^\top E[\ell_i'], \quad
        E_q[\nabla^2\bar\ell] = \sum_i r_i J_i^\top E[\ell_i''] J_i \]
@@ -172,7 +172,7 @@ class Quadrature(Expectation):
     exact derivatives of the quadrature's own value and the rule minimises what it reports.
 
     Attributes:
-        points: the number of nodes a row.
+        points: the number of nodes per row.
 
     Raises:
         TypeError: for a network that is not linear in its weights, or a curvature other than the Hessian.
@@ -187,7 +187,7 @@ class Quadrature(Expectation):
     points: int = static(default=32)
 
     def __post_init__(self) -> None:
-        # One node sits at the mean, where Stein's form of the second derivative sees nothing.
+        # One node sits at the mean, where Stein's form of the second derivative is zero.
         if not isinstance(self.points, int) or self.points < 2:
             raise ValueError(f"a quadrature rule with {self.points!r} nodes sees no curvature; ask for at least two")
 
@@ -195,7 +195,7 @@ class Quadrature(Expectation):
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
     ) -> Evaluation:
         _require_linear(loss, curvature, "Quadrature()")
-        # The prior, where it is not in the belief exactly, and the network's state come with one pass at the mean.
+        # The prior, unless the belief contains it exactly, and the network's state come from one pass at the mean.
         outputs = loss.outputs(belief.mean)
         if outputs.shape[1] != 1:
             raise ValueError(f"Quadrature() integrates over one output a row, the network has {outputs.shape[1]}")
@@ -262,11 +262,11 @@ class Enumeration:
     r"""\(E_q[\ell] = \sum_\theta q(\theta)\, \ell(\theta)\) over every θ of a Bernoulli, Binary or Categorical: exact.
 
     The probability of a corner is multilinear in μ, and so is the expected loss: its derivative is a difference of two
-    expectations, \(E[\ell \mid \theta_i = 1] - E[\ell \mid \theta_i = 0]\) for a coin. The cost is \(2^D\) losses, or
-    the product of the numbers of categories.
+    expectations, \(E[\ell \mid \theta_i = 1] - E[\ell \mid \theta_i = 0]\) for a Bernoulli. The cost is \(2^D\) losses,
+    or the product of the numbers of categories.
 
     Attributes:
-        most: the largest support that is enumerated.
+        most: the largest support that is allowed.
 
     Raises:
         TypeError: for another belief.
@@ -277,8 +277,8 @@ class Enumeration:
         >>> from lamu.expectations import Enumeration
         >>> from lamu.families import Bernoulli
         >>> q = Bernoulli(jnp.zeros(2))
-        >>> found = Enumeration().gradient(jax.random.key(0), q, lambda theta: 4.0 * jnp.prod(theta))
-        >>> float(found.value), found.gradient.values.tolist()
+        >>> estimate = Enumeration().gradient(jax.random.key(0), q, lambda theta: 4.0 * jnp.prod(theta))
+        >>> float(estimate.value), estimate.gradient.values.tolist()
         (1.0, [2.0, 2.0])
     """
 
@@ -307,7 +307,7 @@ class Enumeration:
 
 
 def _corners(belief: Belief, most: int) -> np.ndarray:
-    """Returns every θ as a raveled row."""
+    """Returns every θ as a row vector."""
     leaves = jax.tree.leaves(belief.mean)
     if isinstance(belief, Categorical):
         widths = [leaf.shape[-1] for leaf in leaves for _ in range(leaf.size // leaf.shape[-1])]
@@ -324,25 +324,25 @@ def _corners(belief: Belief, most: int) -> np.ndarray:
 def _probabilities(belief: Belief, values: Statistics, corners: Array) -> Array:
     """Returns the probability of every corner, as a function of μ."""
     if isinstance(belief, Categorical):
-        whole = lambda mu: jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)
-        chosen = tree.ravel(jax.tree.map(whole, values))[0]
-        # One factor a member: the entry that is one. The others are one to the power of zero.
+        full = lambda mu: jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)
+        chosen = tree.ravel(jax.tree.map(full, values))[0]
+        # One factor per member: the entry that is one. The others are one to the power of zero.
         return jnp.prod(jnp.where(corners > 0.5, chosen[None, :], jnp.ones_like(corners)), axis=1)
     mu = tree.ravel(values)[0]
-    one = (1.0 + mu) / 2.0 if isinstance(belief, Binary) else mu
-    return jnp.prod(jnp.where(corners > 0.5, one[None, :], 1.0 - one[None, :]), axis=1)
+    probability = (1.0 + mu) / 2.0 if isinstance(belief, Binary) else mu
+    return jnp.prod(jnp.where(corners > 0.5, probability[None, :], 1.0 - probability[None, :]), axis=1)
 
 
 @record
 class GaussHermite:
     r"""\(E_q[h(\theta)] \approx \sum_k w_k\, h(m + R z_k)\), a product rule for a Gaussian with \(R R^\top = \Sigma\).
 
-    Exact where h is a polynomial of degree below twice the number of nodes; h is the loss, its gradient and its
-    Hessian. `points` nodes in one dimension and their square in two, one Hessian each, one after the other. For the
-    loss of a linear model with more weights there is `Quadrature`, which integrates over each row's predictor.
+    Exact if h is a polynomial of degree below twice the number of nodes; h is the loss, its gradient and its
+    Hessian. `points` nodes in one dimension and their square in two, with one Hessian each, in sequence. For the
+    loss of a linear model with more weights use `Quadrature`, which integrates over each row's predictor.
 
     Attributes:
-        points: the number of nodes a dimension.
+        points: the number of nodes per dimension.
 
     Raises:
         TypeError: for a belief other than a Gaussian.
@@ -379,9 +379,9 @@ class GaussHermite:
         grid = np.stack(np.meshgrid(*[nodes] * vector.size, indexing="ij"), axis=-1).reshape(-1, vector.size)
         weight = np.prod(np.meshgrid(*[weights / weights.sum()] * vector.size, indexing="ij"), axis=0).ravel()
         factored = Gaussian(belief.mean, belief.precision.factored())
-        at = lambda z: pathwise.at_point(belief, loss, from_noise(factored, z))
-        found = jax.lax.map(at, jnp.asarray(grid, vector.dtype))
+        evaluate = lambda z: pathwise.at_point(belief, loss, from_noise(factored, z))
+        evaluations = jax.lax.map(evaluate, jnp.asarray(grid, vector.dtype))
         weight = jnp.asarray(weight, vector.dtype)
         return pathwise.in_expectation(
-            belief, *jax.tree.map(lambda leaf: jnp.tensordot(weight.astype(leaf.dtype), leaf, axes=1), found)
+            belief, *jax.tree.map(lambda leaf: jnp.tensordot(weight.astype(leaf.dtype), leaf, axes=1), evaluations)
         )

@@ -1,4 +1,4 @@
-"""What a choice of expectation computes."""
+"""Interfaces of the expectations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Expectation", "GradientEstimator", "ValueAndGradient"]
 
 @runtime_checkable
 class Expectation(Protocol):
-    r"""How \(\nabla_\mu E_q[\bar\ell]\) is taken.
+    r"""Estimator of \(\nabla_\mu E_q[\bar\ell]\) for the mean loss of a network.
 
     For a Gaussian the gradient in the expectation parameters is known from two expectations (Bonnet's and Price's
     theorems; Khan & Rue 2021, equations 10 and 11):
@@ -28,7 +28,7 @@ class Expectation(Protocol):
     so an expectation returns \(E_q[\bar\ell]\), \(E_q[\nabla\bar\ell]\) and \(E_q[\nabla^2\bar\ell]\).
     """
 
-    departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
+    departure: str | Any = ""  # how it differs from the rule, in words; empty for the rule itself
 
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
@@ -40,7 +40,7 @@ class Expectation(Protocol):
             belief: q, a Gaussian on the loss's coordinates.
             loss: the mean loss on a batch.
             curvature: how the Hessian is taken at a point.
-            structure: the operator class that holds it.
+            structure: the operator class of the curvature.
         """
         ...
 
@@ -66,13 +66,13 @@ class ValueAndGradient:
 
 @runtime_checkable
 class GradientEstimator(Protocol):
-    r"""How \(\nabla_\mu E_q[\ell]\) is taken for a loss \(\ell(\theta)\), any function of θ to a number.
+    r"""Estimator of \(\nabla_\mu E_q[\ell]\) for a loss \(\ell(\theta)\), any scalar function of θ.
 
-    `Expectation` is the same choice for the mean loss of a network on a batch, with curvature in an operator and the
-    network's state; an estimator knows nothing of networks, and is for any exponential family.
+    `Expectation` is its counterpart for the mean loss of a network on a batch, with curvature in an operator and the
+    network's state; an estimator is independent of networks, and applies to any exponential family.
 
     Attributes:
-        departure: what it changes about the rule, in words; empty for nothing.
+        departure: how it differs from the rule, in words; empty for the rule itself.
     """
 
     departure: str | Any
@@ -81,8 +81,8 @@ class GradientEstimator(Protocol):
         """Returns the expected loss and its gradient in the expectation parameters.
 
         Args:
-            key: for draws; estimators that do not draw leave it unused.
+            key: for draws; ignored by estimators without draws.
             belief: q, an exponential family.
-            loss: ℓ, from a point θ to a number. It is a sum over the data where the rule is to weigh it against λ.
+            loss: ℓ, from a point θ to a number: a sum over the data if the rule is to weigh it against λ.
         """
         ...

@@ -48,11 +48,11 @@ __all__ = [
 
 
 # \(d\mu = F\, d\lambda\) with \(F = \nabla^2 A(\lambda)\) the Fisher matrix, which is block diagonal over the members
-# of a batch of beliefs: one small system each (two equations for a Gamma or a Beta), whatever the number of parameters.
+# of a batch of beliefs: one small system each (two equations for a Gamma or a Beta), for any number of parameters.
 
 
 def require_exponential(belief: Belief, name: str) -> None:
-    """Refuses a belief without natural parameters."""
+    """Raises a TypeError for a belief without natural parameters."""
     if not isinstance(belief, ExponentialFamily):
         raise TypeError(f"{name} needs a belief of an exponential family, not a {type(belief).__name__}")
 
@@ -60,7 +60,7 @@ def require_exponential(belief: Belief, name: str) -> None:
 def inverse_fisher(belief: ExponentialFamily) -> Callable[[Statistics], Statistics]:
     r"""Returns the function \(v \mapsto F^{-1} v\) on trees like the values of λ, with F factored once."""
     family, natural = type(belief), belief.natural()
-    if family.events == (0,):  # one number a member: its Fisher information
+    if family.events == (0,):  # one number per member: its Fisher information
         ones = jax.tree.map(jnp.ones_like, natural.values)
         information = belief.fisher_product(ones)
         return lambda values: jax.tree.map(jnp.divide, values, information)
@@ -104,11 +104,11 @@ def _apply(inverse: Array, group: tuple[Array, ...], events: tuple[int, ...]) ->
 def _inverse(matrices: Array, events: tuple[int, ...]) -> Array:
     if max(events) < 2:
         return jnp.linalg.inv(matrices)
-    # A symmetric matrix of parameters has fewer coordinates than entries. The pseudo-inverse is the inverse on them.
+    # A symmetric matrix of parameters has fewer coordinates than entries, on which the pseudo-inverse is the inverse.
     return jnp.linalg.pinv(matrices, hermitian=True)
 
 
-# For a `Gaussian` the Hessian is an operator of its precision's structure; for a plate of vectors,
+# For a `Gaussian` the Hessian is an operator with the structure of its precision; for a batch of vectors,
 # `MultivariateNormal`, it is the block of each vector.
 
 
@@ -124,8 +124,8 @@ def at_point(belief: Belief, loss: Callable[[Params], Array], theta: Params) -> 
 
 def in_expectation(belief: Belief, value: Numeric | None, gradient: Params, hessian: OperatorTree) -> ValueAndGradient:
     r"""Returns \(\nabla_{\mu_1} = E[\nabla\ell] - E[\nabla^2\ell]m\), \(\nabla_{\mu_2} = \tfrac12 E[\nabla^2\ell]\)."""
-    # Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
-    # Hessian's diagonal, which is what its operator holds.
+    # Source: Khan & Rue (2021), equations 10 and 11. For every structure: the scalar statistic's is half the mean of
+    # the Hessian's diagonal, which is the value of its operator.
     if isinstance(belief, MultivariateNormal):
         first = jax.tree.map(lambda g, H, m: g - (H @ m[..., None])[..., 0], gradient, hessian, belief.mean)
         values = (first, tree.scale(hessian, 0.5))
@@ -160,11 +160,11 @@ _SMOOTH = (Beta, Dirichlet, Exponential, Gamma, InverseGamma)
 
 @record
 class Reparameterised:
-    r"""Averages over S draws of gradients that went through the draw: S gradients, unbiased.
+    r"""Averages over S draws of gradients through the draws: S gradients, unbiased.
 
     For a Gaussian, Bonnet's theorem for the first and Price's identity for the second parameter:
     \(\nabla\ell(\theta)\) and \(S(\theta - m)\nabla\ell(\theta)^\top\) at the draws. That matrix is indefinite where
-    draws are few, also for a convex loss: move it by `lamu.geometry.Retraction`, or take Hessians (`MonteCarlo`). For a
+    there are few draws, even for a convex loss: use `lamu.geometry.Retraction`, or Hessians (`MonteCarlo`). For a
     Gamma, Beta, Dirichlet or another belief with continuous draws, implicit reparameterisation and then the small
     Fisher blocks:
 
@@ -172,17 +172,17 @@ class Reparameterised:
        \quad \frac{\partial\theta}{\partial\lambda} = - \frac{\partial_\lambda Q(\theta)}{q(\theta)}, \qquad
        \nabla_\mu = F^{-1} \nabla_\lambda \]
 
-    with Q the distribution function: JAX differentiates its Gamma draws so, and the others are made of them. The
-    implicit derivative of a Gamma draw costs far more than the draw, so that an expectation known in μ (`Analytic`) is
-    to be preferred where there is one.
+    with Q the distribution function: JAX differentiates Gamma draws like this, and the others are functions of them.
+    The implicit derivative of a Gamma draw costs far more than the draw, so that an expectation known in μ (`Analytic`)
+    is preferable if there is one.
 
     Attributes:
         samples: S.
-        sampler: how the draws of a Gaussian are spread; other beliefs' draws are independent.
+        sampler: the scheme for draws of a Gaussian; other beliefs' draws are independent.
 
     Raises:
         TypeError: for a belief whose draws jump, such as a Bernoulli.
-        ValueError: for fewer than one draw, or a number that the sampler cannot make.
+        ValueError: for fewer than one draw, or a number that the sampler does not support.
 
     Source: Figurnov, Mohamed & Mnih (2018); Lin, Khan & Schmidt (2019) for Price's identity.
 
@@ -190,8 +190,8 @@ class Reparameterised:
         >>> import jax
         >>> from lamu.expectations import Reparameterised
         >>> from lamu.families import Gamma
-        >>> found = Reparameterised(1024).gradient(jax.random.key(0), Gamma(3.0, 2.0), lambda theta: theta)
-        >>> abs(float(found.gradient.values[1]) - 1.0) < 0.2  # of E θ, the second expectation parameter
+        >>> estimate = Reparameterised(1024).gradient(jax.random.key(0), Gamma(3.0, 2.0), lambda theta: theta)
+        >>> abs(float(estimate.gradient.values[1]) - 1.0) < 0.2  # of E θ, the second expectation parameter
         True
     """
 
@@ -213,8 +213,8 @@ class Reparameterised:
             def at_draw(index: Numeric) -> PyTree:
                 theta = self.sampler.draw(key, factored, index, self.samples)
                 value, gradient = slope(theta)
-                away = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
-                return value, gradient, type(belief.precision).from_outer(away, gradient)  # pyright: ignore[reportAttributeAccessIssue]
+                precision_offset = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
+                return value, gradient, type(belief.precision).from_outer(precision_offset, gradient)  # pyright: ignore[reportAttributeAccessIssue]
 
             return in_expectation(belief, *average(at_draw, self.samples))
         require_exponential(belief, "Reparameterised()")
@@ -239,13 +239,13 @@ class Reparameterised:
 
 
 def require_draws(samples: Any) -> None:
-    """Refuses an average over nothing."""
+    """Raises a ValueError for an average over no draws."""
     if not isinstance(samples, int) or samples < 1:
         raise ValueError(f"{samples!r} draws cannot be averaged; ask for at least one")
 
 
 def average(at_draw: Callable[[Numeric], PyTree], samples: int) -> PyTree:
-    """Returns the average of a function of the draw's index, one draw after the other."""
+    """Returns the average of a function of the draw's index, evaluated in sequence."""
     if samples == 1:
         return at_draw(0)
     return tree.average(tree.each(at_draw, samples))
@@ -255,20 +255,20 @@ def average(at_draw: Callable[[Numeric], PyTree], samples: int) -> PyTree:
 class MonteCarlo(Expectation):
     r"""Averages over S draws, \(E_q[h(\theta)] \approx \frac1S \sum_s h(\theta_s)\): S gradients, unbiased.
 
-    The draws are reparameterised, \(\theta = m + S^{-1/2} \epsilon\), and taken one after the other, so that memory
+    The draws are reparameterised, \(\theta = m + S^{-1/2} \epsilon\), and evaluated in sequence, so that memory
     does not grow with S. A network's state is averaged over the draws.
 
-    Without a network, `gradient` is the same for any function of a Gaussian θ, with its Hessian at the draws, so that
-    no step of the rule leaves the cone of precisions where the loss is convex, however few the draws. It takes plates
-    of vectors too (`lamu.families.MultivariateNormal`, independent draws). `Reparameterised` is its counterpart without
-    Hessians and for other beliefs.
+    Without a network, `gradient` applies to any function of a Gaussian θ, with its Hessian at the draws, so that
+    no step of the rule leaves the cone of precisions if the loss is convex, for any number of draws. It also applies
+    to batches of vectors (`lamu.families.MultivariateNormal`, independent draws). `Reparameterised` is its counterpart
+    without Hessians and for other beliefs.
 
     Attributes:
         samples: S.
-        sampler: how the draws are spread: independent, antithetic, quasi-Monte Carlo or a Latin hypercube.
+        sampler: the scheme for the draws: independent, antithetic, quasi-Monte Carlo or a Latin hypercube.
 
     Raises:
-        ValueError: for fewer than one draw, or a number that the sampler cannot make.
+        ValueError: for fewer than one draw, or a number that the sampler does not support.
 
     Examples:
         >>> from lamu.expectations import Antithetic, MonteCarlo
@@ -310,7 +310,7 @@ class MonteCarlo(Expectation):
 
 # A draw of a Bernoulli is one where \(\lambda + \epsilon > 0\), for a logistic \(\epsilon\); a draw of a Categorical is
 # the largest of \(\log\pi_k + \epsilon_k\), for Gumbel \(\epsilon_k\). The relaxed draw has a sigmoid or a softmax of
-# width τ where these have a step:
+# width τ in place of the step:
 #
 # | belief | relaxed draw w | x |
 # |---|---|---|
@@ -318,35 +318,35 @@ class MonteCarlo(Expectation):
 # | `Binary`, {−1, +1} | \(2\sigma(x) - 1\) | \((2\lambda + \epsilon)/\tau\) |
 # | `Categorical` | softmax of x | \((\log\pi + \epsilon)/\tau\) |
 #
-# and the gradient of \(\ell(w)\) goes back through it: for a coin with logit \(\lambda'\)
+# and the gradient of \(\ell(w)\) is propagated back through it: for a Bernoulli with logit \(\lambda'\)
 #
 # \[ \nabla_\mu = \ell'(w)\, F^{-1} \frac{\partial w}{\partial\lambda}
 #    = \ell'(w)\, \frac{\sigma'(x)}{\tau\, \sigma'(\lambda')} \]
 #
-# taken as one ratio, so that neither part vanishes alone; for a Categorical, with u the gradient in \(\log\pi\), by its
-# known inverse Fisher matrix \(u_k/\pi_k - u_K/\pi_K\). In BayesBiNN's notation the second row is \(w = \tanh((\lambda
-# + \delta)/\tau)\), and the ratio \((1 - w^2)/(\tau\,(1 - \tanh^2\lambda))\).
+# computed as one ratio, so that neither part vanishes alone; for a Categorical, with u the gradient in \(\log\pi\), by
+# its known inverse Fisher matrix \(u_k/\pi_k - u_K/\pi_K\). In BayesBiNN's notation the second row is \(w =
+# \tanh((\lambda + \delta)/\tau)\), and the ratio \((1 - w^2)/(\tau\,(1 - \tanh^2\lambda))\).
 
 
 @record
 class Relaxed:
-    r"""Averages over S relaxed draws: one gradient each, of a loss that can be asked between the corners.
+    r"""Averages over S relaxed draws: one gradient each, of a loss that is defined between the corners.
 
     **Biased** for τ > 0: it is the unbiased gradient of \(E[\ell(w_\tau)]\), an expectation under the relaxed law,
-    which is \(E_q[\ell]\) only in the limit τ → 0, where the variance grows without a bound. τ has nothing to do with
+    which equals \(E_q[\ell]\) only in the limit τ → 0, where the variance is unbounded. τ is unrelated to
     the temperature of an objective.
 
-    The slopes of a coin grow as \(\cosh^2\lambda\): rare draws throw over weights that are nearly certain. A floor ε,
+    The slopes of a Bernoulli grow as \(\cosh^2\lambda\): rare draws overturn nearly certain weights. A floor ε,
 
     \[ \frac{1 - w^2 + \epsilon}{\tau\,(1 - \tanh^2\lambda + \epsilon)} \]
 
-    bounds them by \((1 + \epsilon)/(\tau\epsilon)\), and is a bias more; towards τ = 0 it is all that is left, a
+    bounds them by \((1 + \epsilon)/(\tau\epsilon)\), and adds a bias; towards τ = 0 only the floor remains, a
     straight-through gradient at draws of the corners.
 
     Attributes:
         temperature: τ, positive.
         samples: S.
-        floor: ε, for coins; zero for none.
+        floor: ε, for binary variables; zero for none.
 
     Raises:
         TypeError: for a belief other than Bernoulli, Binary or Categorical, or a Categorical with a floor.
@@ -379,7 +379,7 @@ class Relaxed:
 
     @property
     def departure(self) -> str:
-        """What it adds to the rule: the relaxation is the expectation's own name."""
+        """Empty: the name of the expectation already says that it is relaxed."""
         return "slopes floored" if self._floored else ""
 
     @property

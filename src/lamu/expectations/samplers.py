@@ -17,27 +17,27 @@ from lamu.typing import Array, Belief, DTypeLike, Numeric, Params, RandomKey
 __all__ = ["Antithetic", "IndependentSamples", "LatinHypercube", "QuasiMonteCarlo", "Sampler"]
 
 
-# A draw depends on the key, on its index and on the count, and on nothing else, so that draws are made one after the
-# other and memory does not grow with S. Every draw has the law q by itself, which keeps any average unbiased; draws of
-# one average may depend on each other, which is the whole point.
+# A draw depends only on the key, its index and the count, so that draws are evaluated in
+# sequence and memory does not grow with S. Every single draw has the law q, which keeps any average unbiased; draws of
+# one average may depend on each other, which reduces the variance.
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """How the draws of one average are spread."""
+    """Scheme for the draws of one average."""
 
     def require(self, count: int) -> None:
-        """Raises a ValueError where the sampler cannot make an average of so many draws."""
+        """Raises a ValueError if the sampler does not support this number of draws."""
         ...
 
     def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
         """Returns one of the draws of an average.
 
         Args:
-            key: of the average, the same for all its draws; it may be used for something else too.
-            belief: q. A precision that is used more than once should come factored.
+            key: of the average, the same for all its draws; it may also be used elsewhere.
+            belief: q. A precision that is used more than once should be factored.
             index: which of the draws, a number or a traced integer, from 0 to `count` − 1.
-            count: how many draws are averaged.
+            count: the number of draws of the average.
         """
         ...
 
@@ -56,7 +56,7 @@ class IndependentSamples:
         """Accepts any number of draws."""
 
     def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
-        """Returns a draw with a key of its own."""
+        """Returns a draw with its own key."""
         return belief.sample(own_key(key, index, count))
 
 
@@ -64,9 +64,9 @@ class IndependentSamples:
 class Antithetic:
     r"""Pairs on both sides of the mean, \(m + \epsilon\) and \(m - \epsilon\), for a Gaussian belief.
 
-    What is odd in \(\epsilon\) cancels within a pair: the average of a linear integrand is exact, and a monotone one's
-    variance falls. What is even, \(\epsilon^2\) for one, is the same at both, so that its variance doubles: half of the
-    draws are then for nothing. Gradients of a loss are mostly odd, values and Hessians mostly even.
+    The odd part of an integrand in \(\epsilon\) cancels within a pair: the average of a linear integrand is exact, and
+    the variance of a monotone one falls. The even part, such as \(\epsilon^2\), is the same for both: its variance
+    doubles: half of the draws are then wasted. Gradients of a loss are mostly odd, values and Hessians mostly even.
 
     Raises:
         ValueError: for an odd number of draws.
@@ -81,35 +81,35 @@ class Antithetic:
     """
 
     def require(self, count: int) -> None:
-        """Refuses an odd number of draws, one of which would have no partner."""
+        """Raises a ValueError for an odd number of draws."""
         if count % 2:
             raise ValueError(f"Antithetic() draws come in pairs, and {count} is odd; ask for {count + 1} draws")
 
     def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
-        """Returns the mean and the pair's distance from it, added where the index is even."""
+        """Returns the mean plus the pair's offset if the index is even, minus it if odd."""
         require_gaussian(belief, "Antithetic()")
-        away = belief.precision.sample(own_key(key, index // 2, count), belief.mean)
-        leaf = jnp.result_type(*jax.tree.leaves(away)) if jax.tree.leaves(away) else jnp.result_type(float)
-        return tree.add(belief.mean, away, jnp.asarray(1 - 2 * (index % 2), leaf))
+        offset = belief.precision.sample(own_key(key, index // 2, count), belief.mean)
+        leaf = jnp.result_type(*jax.tree.leaves(offset)) if jax.tree.leaves(offset) else jnp.result_type(float)
+        return tree.add(belief.mean, offset, jnp.asarray(1 - 2 * (index % 2), leaf))
 
 
 def own_key(key: RandomKey, index: Numeric, count: int) -> RandomKey:
-    """Returns the key of a draw's noise; `layer_key` returns its partner, for a network's random layers."""
+    """Returns the key of a draw's noise; `layer_key` returns the other one, for a network's random layers."""
     return jax.random.split(_folded(key, index, count))[0]
 
 
 def layer_key(key: RandomKey, index: Numeric, count: int) -> RandomKey:
-    """Returns the key that a draw leaves to a network's random layers."""
+    """Returns the key of a draw for a network's random layers."""
     return jax.random.split(_folded(key, index, count))[1]
 
 
 def _folded(key: RandomKey, index: Numeric, count: int) -> RandomKey:
-    # Cloned, because the noise and the layers each split the draw's key and take different halves of it.
+    # Cloned, because the noise and the layers each split the draw's key and use different halves of it.
     return jax.random.clone(key if count == 1 else jax.random.fold_in(key, index))
 
 
 def require_gaussian(belief: Belief, name: str) -> None:
-    """Refuses a belief that has no mean with a Gaussian around it."""
+    """Raises a TypeError for a belief that is not Gaussian."""
     if not isinstance(belief, Gaussian):
         raise TypeError(f"{name} draws around the mean of a Gaussian, not of a {type(belief).__name__}; leave it out")
 
@@ -121,7 +121,7 @@ def from_noise(belief: Gaussian, noise: Array) -> Params:
 
 
 def normal_quantile(centred: Array) -> Array:
-    """Returns the standard normal quantile of (1 + centred)/2, finite also where rounding made `centred` ±1."""
+    """Returns the standard normal quantile of (1 + centred)/2, finite even if rounding made `centred` ±1."""
     edge = 1.0 - float(jnp.finfo(centred.dtype).epsneg)
     return 2.0**0.5 * jax.lax.erf_inv(jnp.clip(centred, -edge, edge))
 
@@ -132,25 +132,25 @@ def normal_quantile(centred: Array) -> Array:
 #
 # \[ u_j = 2^{-32} \Big( \bigoplus_b i_b\, L_j V_{jb} \oplus s_j \Big) \]
 #
-# The shift alone makes every point uniform on the cube, hence the average unbiased; the matrix keeps a bad pair of
-# coordinates from being bad for every key.
+# The shift alone makes every point uniform on the cube, hence the average unbiased; the matrix keeps an unfavourable
+# pair of coordinates from being so for every key.
 
 
 _BITS = 32
-_LARGEST = 21_201  # coordinates with tabulated direction numbers
+_LARGEST = 21_201  # dimensions with tabulated direction numbers
 
 
 @record
 class QuasiMonteCarlo:
     r"""Scrambled Sobol points through the normal quantile, for a Gaussian belief in up to 21,201 dimensions.
 
-    Unbiased for every integrand. For a smooth one in few dimensions the error falls nearly as \(S^{-1}\) or faster, and
-    not as \(S^{-1/2}\). In hundreds of dimensions what is gained is the part of the integrand that depends on one
-    coordinate at a time; `LatinHypercube()` promises that part in any dimension, and never to be much worse than
+    Unbiased for every integrand. For a smooth one in few dimensions the error falls nearly as \(S^{-1}\) or faster,
+    instead of \(S^{-1/2}\). In hundreds of dimensions the gain is limited to the part of the integrand that depends on
+    one coordinate at a time; `LatinHypercube()` guarantees that part in any dimension, and is never much worse than
     independent draws.
 
     Raises:
-        ValueError: for a number of draws that is no power of two, or more dimensions than there are tables for.
+        ValueError: for a number of draws that is no power of two, or more dimensions than the tables have.
         TypeError: for a belief other than a Gaussian.
 
     Source: Sobol (1967); direction numbers by Joe & Kuo (2008), as in SciPy; scramble by Matoušek (1998).
@@ -162,7 +162,7 @@ class QuasiMonteCarlo:
     """
 
     def require(self, count: int) -> None:
-        """Refuses a number of draws other than a power of two, at which the points are balanced."""
+        """Raises a ValueError unless the number of draws is a power of two, at which the points are balanced."""
         require_power_of_two(count, "QuasiMonteCarlo()")
 
     def draw(self, key: RandomKey, belief: Belief, index: Numeric, count: int) -> Params:
@@ -179,7 +179,7 @@ class QuasiMonteCarlo:
 
 
 def require_power_of_two(count: int, name: str) -> None:
-    """Refuses a number of draws at which a net in base two has no balance."""
+    """Raises a ValueError for a number of draws at which a net in base two is unbalanced."""
     if count & (count - 1):
         lower = 1 << (count.bit_length() - 1)
         raise ValueError(f"{name} needs a power of two of draws, not {count}; ask for {lower} or {2 * lower}")
@@ -187,12 +187,12 @@ def require_power_of_two(count: int, name: str) -> None:
 
 def _point(key: RandomKey, index: Numeric, count: int, size: int, dtype: DTypeLike) -> Array:
     """Returns 2 u − 1 for the scrambled point, `[size]`."""
-    # Every draw makes the same scramble of the same key again, which costs less than keeping the points of all draws.
+    # Every draw repeats the same scramble from the same key, which costs less than storing the points of all draws.
     matrix_key, shift_key = jax.random.split(jax.random.clone(key))
     bits = jax.random.bits(shift_key, (size,), jnp.uint32)
     depth = count.bit_length() - 1
     if depth:
-        # Column c of a lower triangular matrix: nothing above bit c (bit 0 is the most significant), one at it.
+        # Column c of a lower triangular matrix: zero above bit c (bit 0 is the most significant), one at it.
         ones = 1 << np.arange(_BITS - 1, _BITS - 1 - depth, -1, dtype=np.uint64)
         random = jax.random.bits(matrix_key, (depth, size), jnp.uint32)
         columns = (random & jnp.asarray(ones - 1, jnp.uint32)[:, None]) | jnp.asarray(ones, jnp.uint32)[:, None]
@@ -203,7 +203,7 @@ def _point(key: RandomKey, index: Numeric, count: int, size: int, dtype: DTypeLi
             point = point ^ (directions[bit] * ((index >> bit) & 1))
         for c in range(depth):
             bits = bits ^ (columns[c] * ((point >> (_BITS - 1 - c)) & 1))
-    # Signed, so that both tails are resolved alike.
+    # Signed, so that both tails are resolved equally.
     signed = jax.lax.bitcast_convert_type(bits ^ jnp.uint32(1 << (_BITS - 1)), jnp.int32)
     return (signed.astype(dtype) + 0.5) / 2.0 ** (_BITS - 1)
 
@@ -214,19 +214,19 @@ def _directions(depth: int, size: int) -> np.ndarray:
     from scipy.stats import qmc
 
     points = qmc.Sobol(size, scramble=False, bits=_BITS).random(1 << depth)
-    # SciPy walks in Gray code, in which the one code with bit b alone stands at index 2^(b+1) − 1.
+    # SciPy walks in Gray code, where the code with only bit b set has index 2^(b+1) − 1.
     chosen = points[(1 << np.arange(1, depth + 1)) - 1]
     return (chosen * 2.0**_BITS).astype(np.uint32)
 
 
-# Draw i falls in slice \(\pi_j(i)\) of coordinate j, for a random permutation \(\pi_j\). Keeping a permutation a
-# coordinate would take S numbers a coordinate; instead \(\pi_j(i) = a_j i + b_j\) in the field of S elements, with
+# Draw i falls in slice \(\pi_j(i)\) of coordinate j, for a random permutation \(\pi_j\). A stored permutation per
+# coordinate would take S numbers per coordinate; instead \(\pi_j(i) = a_j i + b_j\) in the field of S elements, with
 # random \(a_j \ne 0\) and \(b_j\). A pair of draws then has in each coordinate exactly the law that it has under a
-# uniformly random permutation (any two different slices, alike likely), and the variance of an average depends on pairs
-# alone.
+# uniformly random permutation (any two different slices, equally likely), and the variance of an average depends only
+# on pairs.
 
 
-# An irreducible polynomial of each degree over the field of two elements, its leading term included.
+# An irreducible polynomial of each degree over the field of two elements, including its leading term.
 _POLYNOMIALS = (
     0x3,
     0x7,
@@ -251,9 +251,9 @@ _POLYNOMIALS = (
 class LatinHypercube:
     r"""Stratified draws in every coordinate of a Gaussian belief, in any dimension.
 
-    Unbiased. What the integrand adds up from single coordinates of the standard normal is integrated nearly without
-    error (\(S^{-3}\) in variance where smooth); the rest as by independent draws. The variance is never more than
-    \(S/(S-1)\) times theirs, whatever the integrand and the dimension.
+    Unbiased. The additive part of the integrand in the coordinates of the standard normal is integrated nearly without
+    error (\(S^{-3}\) in variance if smooth); the rest as by independent draws. The variance is at most
+    \(S/(S-1)\) times theirs, for any integrand and dimension.
 
     Raises:
         ValueError: for a number of draws that is no power of two, or above 65,536.
@@ -268,7 +268,7 @@ class LatinHypercube:
     """
 
     def require(self, count: int) -> None:
-        """Refuses a number of draws for which there is no field of that many elements here."""
+        """Raises a ValueError for a number of draws without a tabulated field of that many elements."""
         require_power_of_two(count, "LatinHypercube()")
         if count.bit_length() - 1 > len(_POLYNOMIALS):
             raise ValueError(f"LatinHypercube() draws at most {1 << len(_POLYNOMIALS)}, not {count}; average several")

@@ -1,4 +1,4 @@
-"""The score function: losses at draws, and no gradient of them."""
+"""The score function estimator, from losses at draws without their gradients."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline"
 
 
 # With \(s_i = T(\theta_i) - \mu\) the score and \(\psi_i = F^{-1} s_i\) the natural one, every estimate here is a
-# weighted sum \(\sum_i c_i\, \psi_i\): a control turns the S losses into the S weights \(c_i\). Scores are zero on
-# average, so that taking a number off the losses changes no mean, as long as it does not depend on the draw that it is
-# taken off.
+# weighted sum \(\sum_i c_i\, \psi_i\): a control turns the S losses into the S weights \(c_i\). Scores have mean
+# zero, so that subtracting a baseline from a loss does not change the expectation, if the baseline is independent of
+# the draw.
 
 
 @record
 class Control:
-    """Base class of what is taken off the losses; by itself nothing.
+    """Base class of control variates; the base subtracts nothing.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -38,14 +38,14 @@ class Control:
     """
 
     def require(self, count: int) -> None:
-        """Raises a ValueError where so many draws are too few; any number is enough, unless overridden."""
+        """Raises a ValueError for too few draws; by default any number is enough."""
 
     def baseline(self, losses: Array) -> Array:
-        """Returns what is taken off each loss; nothing, unless overridden."""
+        """Returns the baseline of each loss; zero by default."""
         return jnp.zeros_like(losses)
 
     def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
-        r"""Returns the weights \(c_i\) of the natural scores: the losses over the baseline, unless overridden.
+        r"""Returns the weights \(c_i\) of the natural scores; by default the losses minus the baseline.
 
         Args:
             losses: \(\ell(\theta_i)\), `[S]`.
@@ -56,7 +56,7 @@ class Control:
 
 @record
 class ConstantBaseline(Control):
-    r"""One number for all draws, \(c_i = (\ell_i - b)/S\); zero is the plain score function.
+    r"""A constant baseline, \(c_i = (\ell_i - b)/S\); zero is the plain score function.
 
     Attributes:
         value: b.
@@ -80,7 +80,7 @@ class ConstantBaseline(Control):
 class LeaveOneOut(Control):
     r"""For each draw the average loss of the others, \(c_i = \big(\ell_i - \tfrac{1}{S-1}\sum_{j\ne i}\ell_j\big)/S\).
 
-    Unbiased and without a state; it needs two draws or more.
+    Unbiased and stateless; it needs at least two draws.
 
     Source: Kool, van Hoof & Welling (2019).
 
@@ -92,7 +92,7 @@ class LeaveOneOut(Control):
     """
 
     def require(self, count: int) -> None:
-        """Refuses a single draw, which leaves nothing when it is left out."""
+        """Raises a ValueError for a single draw."""
         require_others(count, "LeaveOneOut()")
 
     def baseline(self, losses: Array) -> Array:
@@ -101,15 +101,15 @@ class LeaveOneOut(Control):
 
 @record
 class MovingAverageBaseline(Control):
-    r"""A moving average of earlier values, \(b \leftarrow \beta b + (1-\beta)\,\bar\ell\), corrected at the start.
+    r"""A moving average of earlier values, \(b \leftarrow \beta b + (1-\beta)\,\bar\ell\), with bias correction.
 
-    The state is in the record: `updated` returns the control of the next estimate. Unbiased, because b knows only
-    earlier draws, and good from one draw a step.
+    The record contains the state: `updated` returns the control of the next estimate. Unbiased, because b depends only
+    on earlier draws, and effective from one draw per step.
 
     Attributes:
         decay: β.
         total: the average before the correction.
-        weight: the share of it that is known, \(1 - \beta^t\) after t updates.
+        weight: the sum of the average's weights, \(1 - \beta^t\) after t updates.
 
     Raises:
         ValueError: for a decay outside [0, 1).
@@ -133,12 +133,12 @@ class MovingAverageBaseline(Control):
     @property
     def average(self) -> Array:
         """b, zero before the first update."""
-        known = jnp.asarray(self.weight) > 0.0
+        updated = jnp.asarray(self.weight) > 0.0
         total, weight = jnp.asarray(self.total), jnp.asarray(self.weight)
-        return jnp.where(known, total / jnp.where(known, weight, jnp.ones_like(weight)), jnp.zeros_like(total))
+        return jnp.where(updated, total / jnp.where(updated, weight, jnp.ones_like(weight)), jnp.zeros_like(total))
 
     def updated(self, value: Numeric) -> MovingAverageBaseline:
-        """Returns the control for the next estimate, from the value of this one."""
+        """Returns the control for the next estimate, updated by the value of this one."""
         value = jnp.asarray(value)
         mix = lambda old, new: jnp.asarray(self.decay, value.dtype) * (jnp.asarray(old, value.dtype) - new) + new
         return MovingAverageBaseline(self.decay, mix(self.total, value), mix(self.weight, jnp.ones_like(value)))
@@ -151,14 +151,14 @@ class MovingAverageBaseline(Control):
 class Regression(Control):
     r"""A learned baseline, linear in the score: \(b = c + w^\top s(\theta)\), fitted without the draw that it serves.
 
-    The linear part has a mean that is known, \(E[w^\top s\, \psi] = w\), which is added back:
+    The linear part has a known mean, \(E[w^\top s\, \psi] = w\), which is added back:
 
     \[ \nabla_\mu \approx \frac1S \sum_i \big[ (\ell_i - c_{-i} - w_{-i}^\top s_i)\, \psi_i + w_{-i} \big] \]
 
     w is the ridge regression of the other draws' losses on their scores, with the Fisher matrix in the penalty, as if r
-    draws had found no slope. The best w is \(\nabla_\mu E_q[\ell]\) itself, so that a loss linear in T(θ) loses its
-    variance as S grows. All fits come from one kernel matrix \(K_{ij} = s_i^\top F^{-1} s_j\) of the draws, inverted
-    once, whatever the dimension:
+    draws had zero slope. The best w is \(\nabla_\mu E_q[\ell]\) itself, so that the variance of a loss linear in T(θ)
+    vanishes as S grows. All fits use one kernel matrix \(K_{ij} = s_i^\top F^{-1} s_j\) of the draws, inverted
+    once, for any dimension:
 
     \[ w_{-i} = \sum_j \Big( \alpha_j - G_{ji} \frac{\alpha_i}{G_{ii}} \Big) \psi_j, \qquad
        \alpha = G\,(\ell - c_{-i}), \quad G = (K + r I)^{-1} \]
@@ -185,7 +185,7 @@ class Regression(Control):
             raise ValueError(f"the ridge {self.ridge!r} of a regression is not positive; take 1.0, for instance")
 
     def require(self, count: int) -> None:
-        """Refuses a single draw, which leaves nothing to fit when it is left out."""
+        """Raises a ValueError for a single draw."""
         require_others(count, "Regression()")
 
     def weights(self, losses: Array, kernel: Callable[[], Array]) -> Array:
@@ -193,7 +193,7 @@ class Regression(Control):
         K = kernel()
         eye = jnp.eye(losses.size, dtype=losses.dtype)
         G = jnp.linalg.inv(K + jnp.asarray(self.ridge, losses.dtype) * eye)
-        centred = losses[None, :] - others(losses)[:, None]  # row i: as the fit without draw i sees the losses
+        centred = losses[None, :] - others(losses)[:, None]  # row i: the losses centred by the fit without draw i
         alpha = centred @ G
         alpha = alpha - G * (jnp.diagonal(alpha) / jnp.diagonal(G))[:, None]
         alpha = alpha * (1.0 - eye)  # zero in exact arithmetic
@@ -207,7 +207,7 @@ def others(losses: Array) -> Array:
 
 
 def require_others(count: int, name: str) -> None:
-    """Refuses a single draw."""
+    """Raises a ValueError for a single draw."""
     if count < 2:
         raise ValueError(f"{name} leaves the draw out that it serves, and needs two draws or more, not {count}")
 
@@ -216,21 +216,21 @@ def require_others(count: int, name: str) -> None:
 class ScoreFunction:
     r"""\(\nabla_\mu E_q[\ell] = E_q\big[ (\ell(\theta) - b)\, F^{-1} (T(\theta) - \mu) \big]\), unbiased for any loss.
 
-    It asks for S values of the loss and no gradient, so that ℓ may jump and θ may be discrete. Its variance grows with
-    the number of parameters, which is what control variates are against. For a Gaussian the natural score is, with \(a
+    It needs S values of the loss and no gradient, so that ℓ may be discontinuous and θ discrete. Its variance grows
+    with the number of parameters, which control variates reduce. For a Gaussian the natural score is, with \(a
     = \theta - m\), Bonnet's and Price's pair of \(S a\) and \(S a a^\top S - S\), in the structure of S. The S natural
-    scores are kept at once: S times the memory of λ.
+    scores are stored together: S times the memory of λ.
 
     Attributes:
         samples: S.
         control: what is subtracted from the losses: `ConstantBaseline`, `LeaveOneOut`, `MovingAverageBaseline` or
             `Regression`.
-        sampler: how the draws of a Gaussian are spread; `LeaveOneOut` and `Regression` are unbiased for independent
-            draws alone.
+        sampler: the scheme for draws of a Gaussian; `LeaveOneOut` and `Regression` are unbiased only for independent
+            draws.
 
     Raises:
         TypeError: for a belief that is no exponential family.
-        ValueError: for fewer draws than the control needs, or draws that depend on each other where it must not be.
+        ValueError: for fewer draws than the control needs, or dependent draws with a control that forbids them.
 
     Source: Williams (1992); Ranganath, Gerrish & Blei (2014).
 
@@ -238,8 +238,8 @@ class ScoreFunction:
         >>> import jax
         >>> from lamu.expectations import LeaveOneOut, ScoreFunction
         >>> from lamu.families import Poisson
-        >>> found = ScoreFunction(512, LeaveOneOut()).gradient(jax.random.key(0), Poisson(0.5), lambda n: 2.0 * n)
-        >>> abs(float(found.gradient.values) - 2.0) < 0.5  # of 2 E n
+        >>> estimate = ScoreFunction(512, LeaveOneOut()).gradient(jax.random.key(0), Poisson(0.5), lambda n: 2.0 * n)
+        >>> abs(float(estimate.gradient.values) - 2.0) < 0.5  # of 2 E n
         True
     """
 
@@ -262,7 +262,7 @@ class ScoreFunction:
             )
 
     def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
-        """Returns the average loss, and the sum of natural scores weighed by what the control leaves."""
+        """Returns the average loss, and the sum of natural scores with the control's weights."""
         at_draw, finished = _gaussian_scores(belief) if isinstance(belief, Gaussian) else _scores(belief)
         factored = Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
 
@@ -282,7 +282,7 @@ class ScoreFunction:
 
 
 def _scores(belief: Belief) -> tuple[Callable[[Params], PyTree], Callable[[PyTree], Statistics]]:
-    r"""Returns what makes a draw's score \(T(\theta) - \mu\) and natural score, and what a sum of the latter is."""
+    r"""Returns functions for a draw's score \(T(\theta) - \mu\) and natural score, and for a sum of the latter."""
     require_exponential(belief, "ScoreFunction()")
     natural, mu, solve = belief.natural(), belief.expectation().values, inverse_fisher(belief)
 
@@ -294,18 +294,18 @@ def _scores(belief: Belief) -> tuple[Callable[[Params], PyTree], Callable[[PyTre
 
 
 def _gaussian_scores(belief: Gaussian) -> tuple[Callable[[Params], PyTree], Callable[[PyTree], Statistics]]:
-    """Returns the same for a Gaussian, with scores around its mean, where nothing cancels."""
+    """Returns the same for a Gaussian, with scores around its mean, which avoids cancellation."""
     structure: Any = type(belief.precision)
     spread = structure.second_moment(belief.precision, belief.mean)
 
     def at_draw(theta: Params) -> tuple[PyTree, PyTree]:
-        away = tree.add(theta, belief.mean, -1.0)
-        pull = belief.precision.matvec(away)
-        bend = jax.tree.map(jnp.subtract, structure.from_outer(pull, pull), belief.precision)
-        return (away, jax.tree.map(jnp.subtract, structure.statistic(away), spread)), (pull, bend.scale(0.5))
+        offset = tree.add(theta, belief.mean, -1.0)
+        linear = belief.precision.matvec(offset)
+        quadratic = jax.tree.map(jnp.subtract, structure.from_outer(linear, linear), belief.precision)
+        return (offset, jax.tree.map(jnp.subtract, structure.statistic(offset), spread)), (linear, quadratic.scale(0.5))
 
     def finished(sums: PyTree) -> Statistics:
-        pull, half = sums
-        return pathwise.in_expectation(belief, None, pull, half.scale(2.0)).gradient
+        linear, half = sums
+        return pathwise.in_expectation(belief, None, linear, half.scale(2.0)).gradient
 
     return at_draw, finished

@@ -1,4 +1,4 @@
-r"""The worst case in a ball about the mean, in the place of an expectation."""
+r"""The worst case in a ball about the mean, in place of an expectation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class WorstCase(Expectation):
 
     \[ \hat g = \nabla\bar\ell_D(m), \qquad \theta = m + r\,\hat g / \lVert\hat g\rVert \]
 
-    and everything is evaluated at θ. The worst case is of the data's loss \(\bar\ell_D\) alone; the prior, where it is
-    a part of the loss, stays at the mean. The network's state is that of the pass at the mean, where it will be used.
+    and everything is evaluated at θ. The worst case is that of the data's loss \(\bar\ell_D\) alone; the prior, if it
+    is a part of the loss, is evaluated at the mean. The state is that of the pass at the mean, where it is used.
 
     It is the tightest convex lower bound of the expected negative loss, as a function of the mean, with r of the
-    belief's own width; here r is given.
+    belief's own width; here r is fixed.
 
     Attributes:
         radius: r, in the units of a weight, over all coordinates together.
@@ -60,23 +60,23 @@ class WorstCase(Expectation):
         first, second = jax.random.split(key)
         data = loss.of_the_data()
         ascent = data.gradient(belief.mean, first)
-        # Not zero: at a stationary point there is no direction, and the mean itself is as bad as any.
+        # Not zero: at a stationary point there is no direction, and the mean is as bad as any point.
         norm = jnp.sqrt(jnp.maximum(tree.dot(ascent.coordinates, ascent.coordinates), 1e-30))
         theta = tree.add(belief.mean, ascent.coordinates, tree.cast(self.radius, norm) / norm)
-        at = evaluated(curvature, data, theta, belief, structure, second)
-        return _with_prior(replace(at, network_state=ascent.network_state), loss, belief.mean, structure)
+        evaluation = evaluated(curvature, data, theta, belief, structure, second)
+        return _with_prior(replace(evaluation, network_state=ascent.network_state), loss, belief.mean, structure)
 
 
 @record
 class FenchelRelaxation(Expectation):
-    r"""A draw for the curvature, and the worst case in its direction for the mean: two gradients and one draw.
+    r"""Curvature at a draw, gradient at the worst case in its direction from the mean: two gradients and one draw.
 
     \[ \theta = m + \sigma z, \quad \hat g = \nabla\bar\ell_D(\theta), \qquad
        \epsilon = r\,\kappa S^{-1} \hat g, \quad \hat g_\epsilon = \nabla\bar\ell_D(m + \epsilon) \]
 
-    with \(\sigma^2 = S^{-1}\) and \(\kappa S^{-1}\) the inverse of the precision a row. The gradient is
-    \(\hat g_\epsilon\); value, curvature and network state are those of the draw. The prior, where it is a part of the
-    loss, stays at the mean.
+    with \(\sigma^2 = S^{-1}\) and \(\kappa S^{-1}\) the inverse of the precision per row. The gradient is
+    \(\hat g_\epsilon\); value, curvature and network state are those of the draw. The prior, if it is a part of the
+    loss, is evaluated at the mean.
 
     Attributes:
         radius: r; the step of the ascent, relative to the belief's own metric.
@@ -100,18 +100,20 @@ class FenchelRelaxation(Expectation):
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
-        """Returns the gradient at the worst point, and the rest at the draw."""
+        """Returns the gradient at the worst point, and the others at the draw."""
         noise, first, second = jax.random.split(key, 3)
         data, factored = loss.of_the_data(), Gaussian(belief.mean, belief.precision.factored())
         draw = factored.sample(noise)
-        at = evaluated(curvature, data, draw, belief, structure, first)
-        away = factored.precision.solve(at.gradient)
-        theta = tree.add(self._foot(belief, draw), away, self.radius * loss.objective.concentration)
+        evaluation = evaluated(curvature, data, draw, belief, structure, first)
+        direction = factored.precision.solve(evaluation.gradient)
+        theta = tree.add(self._foot(belief, draw), direction, self.radius * loss.objective.concentration)
         worst = data.gradient(theta, second)
-        return _with_prior(replace(at, gradient=worst.coordinates, rest=worst.rest), loss, belief.mean, structure)
+        return _with_prior(
+            replace(evaluation, gradient=worst.coordinates, rest=worst.rest), loss, belief.mean, structure
+        )
 
     def _foot(self, belief: Gaussian, draw: Params) -> Params:
-        """Where the ascent starts."""
+        """Returns the start of the ascent."""
         return belief.mean
 
 
@@ -119,7 +121,7 @@ class FenchelRelaxation(Expectation):
 class WorstCaseOfDraws(FenchelRelaxation):
     r"""`FenchelRelaxation` with the ascent from the draw: \(\hat g_\epsilon = \nabla\bar\ell_D(\theta + \epsilon)\).
 
-    At the mean, \(\hat g_\epsilon\) is zero near a mode, which in few rows is half a standard deviation from where
+    At the mean, \(\hat g_\epsilon\) is zero near a mode, which for few rows is half a standard deviation from where
     \(E_q[\nabla\ell] = 0\). From the draw the expectation is over q, up to the ascent.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The arrow of the rule: how a precision moves towards its target, and groups that act on a belief."""
+"""Geometries of the rule: how a precision moves towards its target, and groups that act on a belief."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-r"""How the rule moves: a precision S towards its target H, or λ towards \(-\nabla_\mu E_q[\ell]\)."""
+r"""Geometries of the rule: updates of a precision S towards its target H, or of λ towards \(-\nabla_\mu E_q[\ell]\)."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 
-# Along the straight line of the rule, bent to stay positive, or without forgetting. With \(\lambda_2 = -\tfrac12 S\)
-# and \(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) the two are one step.
+# Along the straight line of the rule, along a retraction that stays positive, or without forgetting. With
+# \(\lambda_2 = -\tfrac12 S\) and \(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) both updates are one step.
 
 
 @runtime_checkable
 class Geometry(Protocol):
-    """The arrow of the rule.
+    """The geometry of a step of the rule.
 
     Attributes:
-        departure: what the arrow changes about the rule, in a word or two; empty for the rule itself.
-        stays_positive: whether a precision can never leave the cone of positive matrices.
+        departure: how the geometry differs from the rule, in a word or two; empty for the rule itself.
+        stays_positive: whether the precision always stays positive definite.
     """
 
     departure: str
@@ -63,7 +63,7 @@ class Geometry(Protocol):
 
 @runtime_checkable
 class FamilyGeometry(Geometry, Protocol):
-    """An arrow for beliefs of any exponential family too."""
+    """A geometry that also applies to beliefs of any exponential family."""
 
     def step(self, belief: Belief, target: Statistics, rate: Numeric) -> Belief:
         """Returns the belief after one step of the given rate towards other natural parameters.
@@ -78,9 +78,9 @@ class FamilyGeometry(Geometry, Protocol):
 
 @record
 class Straight:
-    r"""The rule itself, straight in λ: \(S \leftarrow S + \rho\,(H - S)\).
+    r"""The rule itself, a straight step in λ: \(S \leftarrow S + \rho\,(H - S)\).
 
-    Where H is indefinite and ρ large, the result may leave the cone of precisions; `Retraction` cannot.
+    If H is indefinite and ρ large, the result may not be positive definite; that of `Retraction` always is.
 
     Source: Khan & Rue (2021), equation 3.
 
@@ -105,7 +105,7 @@ class Straight:
 
 @record
 class Retraction:
-    r"""The improved rule: a second-order retraction that keeps S positive whatever H and ρ are.
+    r"""The improved rule: a second-order retraction that keeps S positive for any H and ρ.
 
     \[ S \leftarrow S + \rho\,\Delta + \tfrac12 \rho^2 \Delta S^{-1} \Delta, \qquad \Delta = H - S \]
 
@@ -135,9 +135,9 @@ class Retraction:
 
 @record
 class Guarded:
-    r"""The rule itself, straight in λ; of a Gaussian that would end beyond the positive precisions the retraction.
+    r"""The straight step in λ; the retraction if a Gaussian's precision would not be positive.
 
-    Messages through likelihoods whose log density is not concave, such as a Student t, can point there.
+    Messages through likelihoods whose log density is not concave, such as a Student t, can cause this.
 
     Source: Khan & Rue (2021), equation 3; Lin, Schmidt & Khan (2020), equation 12, for the retraction.
 
@@ -156,11 +156,11 @@ class Guarded:
     stays_positive = True
 
     def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
-        """Returns (1 − ρ) S + ρ H, straight: of a belief alone is it known where its domain ends."""
+        """Returns the straight step (1 − ρ) S + ρ H: only a belief has a domain to check."""
         return Straight().move(precision, target, rate)
 
     def step(self, belief: Belief, target: Statistics, rate: Numeric) -> Belief:
-        """Returns the belief of (1 − ρ) λ + ρ λ′, or that of the retraction where it is none."""
+        """Returns the belief of (1 − ρ) λ + ρ λ′, or that of the retraction if this is invalid."""
         if isinstance(belief, Product):
             parts = belief.factors.items()
             return Product({name: self.step(part, target[name], rate) for name, part in parts})
@@ -173,7 +173,7 @@ class Guarded:
 
 
 def _is_precision(belief: Belief, second: OperatorTree) -> Array:
-    """Whether −2 λ₂ is positive, of every member."""
+    """Whether −2 λ₂ is positive for every member."""
     if isinstance(belief, Gaussian):
         return second.scale(-2.0).is_positive(belief.mean)
     roots = [jnp.linalg.cholesky(-2.0 * leaf) for leaf in jax.tree.leaves(second)]
@@ -184,8 +184,8 @@ def _is_precision(belief: Belief, second: OperatorTree) -> Array:
 class Accumulation:
     r"""The rule without forgetting: \(S \leftarrow S + \rho\,H\).
 
-    The entropy's term is left out, so nothing pulls S back and old curvature counts for ever. With squared gradients
-    for H this is what Adagrad does.
+    The entropy's term is omitted, so that nothing pulls S back and old curvature is never forgotten. With squared
+    gradients for H this is Adagrad's update.
 
     Source: Khan & Rue (2021), equation 3 without the entropy; Duchi, Hazan & Singer (2011).
 
@@ -210,20 +210,20 @@ class Accumulation:
 
 @record
 class Bounded:
-    r"""Another arrow, at the largest share of its rate for which the belief changes by at most ε nats.
+    r"""Another geometry, with its rate reduced until the belief changes by at most ε nats.
 
     \[ \rho' = \max\Big\{ t\rho : t \in [0, 1],\; \tfrac12 \big( \mathrm{tr}(S S_t^{-1}) - D + \log\det S_t - \log\det
        S \big) \le \epsilon \Big\}, \qquad S_t = \mathrm{move}_{t\rho}(S, H) \]
 
-    which is \(KL(q_t \,\|\, q)\) of Gaussians about one mean, whatever the scale of S. Where the bound is loose the
-    other arrow is followed to the bit. Since a belief on the boundary of the cone is infinitely far, no step leaves it.
-    The share is found by bisection where the bound is tight, with one determinant and trace for each bit of the dtype.
+    which is \(KL(q_t \,\|\, q)\) of Gaussians with the same mean, whatever the scale of S. If the bound is inactive the
+    base step is taken unchanged, to the bit. Since the boundary of the cone is infinitely far, no step leaves it.
+    An active bound is met by bisection, with one determinant and trace for each bit of the dtype.
 
-    A `Scalar` does not know how many coordinates it stands for: there ε is for one of them. `Shortened` bounds what the
-    mean's move adds.
+    A `Scalar` has no number of coordinates: there ε is for one of them. `Shortened` bounds the contribution of
+    the mean's move.
 
     Attributes:
-        base: the other arrow.
+        base: the other geometry.
         epsilon: ε, in nats.
 
     Raises:
@@ -250,11 +250,11 @@ class Bounded:
 
     @property
     def departure(self) -> str:
-        """The base's departure, and this one."""
+        """The base's departure, and the bound."""
         return f"{self.base.departure}, bounded divergence" if self.base.departure else "bounded divergence"
 
     def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
-        """Returns the precision after the largest share of the base's step that the bound allows."""
+        """Returns the precision after the largest share of the base's step within the bound."""
         like = precision.some_vector()
         before = precision.logdet(like)
 
@@ -264,25 +264,25 @@ class Bounded:
             return jnp.where(new.is_positive(like), excess / 2, jnp.nan)
 
         share = largest_share(divergence, self.epsilon)
-        # At the whole step the rate is the rate itself, and not its product with one in another dtype.
-        moved = self.base.move(precision, target, share * rate)
-        whole = self.base.move(precision, target, rate)
-        return jax.tree.map(lambda a, b: jnp.where(share >= 1, b, a), moved, whole)
+        # For the full step the rate is used as it is, not multiplied by one in another dtype.
+        partial = self.base.move(precision, target, share * rate)
+        full = self.base.move(precision, target, rate)
+        return jax.tree.map(lambda a, b: jnp.where(share >= 1, b, a), partial, full)
 
 
 @record
 class Shortened:
-    r"""A metric whose direction is shortened where the mean's move would change the belief by too much.
+    r"""A metric whose direction is shortened if the mean's move would change the belief by too much.
 
     \[ d \leftarrow \min\Big(1, \sqrt{2 \epsilon / d^\top P d}\Big)\, d \]
 
     so that \(\tfrac12 d^\top P d \le \epsilon\): at rate ρ and concentration κ the mean's move adds
     \(\kappa \rho^2 \tfrac12 d^\top P d \le \kappa \rho^2 \epsilon\) to \(KL(q_{\text{new}} \,\|\, q_{\text{old}})\),
-    with the new precision in the place of the old. Unlike a clipped direction it keeps its direction.
+    where the new precision stands in for the old one. Unlike a clipped direction, it points the same way.
 
     Attributes:
         base: the metric.
-        epsilon: ε, in nats a row.
+        epsilon: ε, in nats per row.
 
     Raises:
         ValueError: for a bound that is not positive.
@@ -310,11 +310,11 @@ class Shortened:
 
     @property
     def departure(self) -> str:
-        """The base's departure, and this one."""
+        """The base's departure, and the shortening."""
         return f"{self.base.departure}, shortened steps" if self.base.departure else "shortened steps"
 
     def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
-        """Returns the base's direction, or as much of it as the bound allows."""
+        """Returns the base's direction, shortened to the bound."""
         direction = self.base.direction(precision, gradient, count, rate)
         length = tree.dot(direction, precision.matvec(direction)) / 2
         far = length > tree.cast(self.epsilon, length)
@@ -323,16 +323,16 @@ class Shortened:
 
 
 def largest_share(divergence: Callable[[Array], Array], epsilon: Number) -> Array:
-    """Returns the largest t in [0, 1] at which a divergence that grows from zero is at most ε, by bisection."""
-    whole = divergence(jnp.ones(()))
-    bound = jnp.asarray(epsilon, whole.dtype)
+    """Returns the largest t in [0, 1] at which a divergence that increases from zero is at most ε, by bisection."""
+    full = divergence(jnp.ones(()))
+    bound = jnp.asarray(epsilon, full.dtype)
 
     def search() -> Array:
-        # In floating numbers the ends meet after as many halvings as the mantissa has bits.
-        steps = jnp.finfo(whole.dtype).nmant + 4
-        return narrowed(lambda t: divergence(t) <= bound, (jnp.zeros_like(whole), jnp.ones_like(whole)), steps)[0]
+        # In floating point the ends meet after as many halvings as the mantissa has bits.
+        steps = jnp.finfo(full.dtype).nmant + 4
+        return narrowed(lambda t: divergence(t) <= bound, (jnp.zeros_like(full), jnp.ones_like(full)), steps)[0]
 
-    return jax.lax.cond(whole <= bound, lambda: jnp.ones_like(whole), search)
+    return jax.lax.cond(full <= bound, lambda: jnp.ones_like(full), search)
 
 
 def _require_positive(epsilon: Number) -> None:
@@ -342,12 +342,12 @@ def _require_positive(epsilon: Number) -> None:
 
 @record
 class Compressed:
-    r"""The straight step, projected: the nearest \(U U^\top\) of the old rank, with the diagonal of S kept.
+    r"""The straight step, projected: the nearest \(U U^\top\) of the old rank, with the diagonal of S unchanged.
 
     \[ S' = (1 - \rho) S + \rho H, \qquad S \leftarrow U U^\top + D, \qquad \mathrm{diag}\, S = \mathrm{diag}\, S' \]
 
     where U has the leading eigenvectors of the columns of S′, \([\sqrt{1-\rho}\, U, \sqrt{\rho}\, W]\), times the roots
-    of their eigenvalues. D takes up what the other columns held on the diagonal, so it stays positive for ρ ≤ 1.
+    of their eigenvalues. D takes the diagonal of the other columns, so that it stays positive for ρ ≤ 1.
 
     Source: Mishkin et al. (2018), algorithm 1.
 
@@ -366,24 +366,24 @@ class Compressed:
     stays_positive = True
 
     def move(self, precision: OperatorTree, target: OperatorTree, rate: Numeric) -> OperatorTree:
-        """Returns (1 − ρ) S + ρ H, compressed to the rank of S, and factored where S is."""
+        """Returns (1 − ρ) S + ρ H, compressed to the rank of S, and factored if S is."""
         moved = LowRank(precision.root, precision.values).toward(target, rate)
         return moved.factored() if isinstance(precision, LowRankEigen) else moved
 
 
 @record
 class Factorwise:
-    r"""Each factor along a straight line of its own, and decompositions once in a while.
+    r"""A separate straight step for each Kronecker factor, with decompositions at intervals.
 
     \[ A \leftarrow A + \rho\,(A' - A), \qquad B \leftarrow B + \rho\,(B' - B), \qquad
        \delta \leftarrow \delta + \rho\,(\delta' - \delta) \]
 
-    The rule would move \(A \otimes B + \delta I\) itself, out of the structure; this is the projection that returns.
-    Positive factors stay positive. The directions of steps and the draws come from the factors of at most `every` steps
-    ago, whose eigendecomposition costs a cube of a layer's width.
+    The rule would move \(A \otimes B + \delta I\) itself, out of the structure; this step projects back onto it.
+    Positive factors stay positive. Directions and draws use factors that are at most `every` steps
+    old, because their eigendecomposition is cubic in a layer's width.
 
     Attributes:
-        every: after how many steps the factors are decomposed anew.
+        every: the number of steps between decompositions of the factors.
 
     Raises:
         ValueError: unless `every` is a positive integer.
@@ -410,19 +410,19 @@ class Factorwise:
             raise ValueError(f"every={self.every!r} is no number of steps; give a positive integer")
 
     def move(self, precision: StaleFactors, target: OperatorTree, rate: Numeric) -> StaleFactors:
-        """Returns the precision with its factors a step of the given rate closer to the target's."""
+        """Returns the precision with each factor moved by the given rate towards the target's."""
         fresh = jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision.fresh, target)
         return precision.moved(fresh, self.every)
 
 
 @record
 class Shifted:
-    r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), for any operator that takes a multiple of I in exactly.
+    r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), for operators that can add a multiple of I exactly.
 
-    S itself is untouched, and stays a precision.
+    S itself is unchanged.
 
     Attributes:
-        damping: γ, in the units of a precision a row.
+        damping: γ, in the units of a precision per row.
 
     Raises:
         ValueError: for a negative damping.

@@ -32,7 +32,7 @@ __all__ = [
 
 @record
 class Rayleigh:
-    r"""Positive noise with the density \(\epsilon\, e^{-\epsilon^2/2}\): half as wide as it is large.
+    r"""Positive noise with the density \(\epsilon\, e^{-\epsilon^2/2}\): its deviation is about half its mean.
 
     Source: Kıral, Möllenhoff & Khan (2023), whose networks of excitatory and inhibitory weights use it.
 
@@ -58,7 +58,7 @@ class Rayleigh:
 
 @record
 class LogNormal:
-    r"""Positive noise \(\epsilon = e^{\sigma z}\) with z standard normal: σ is about its relative width.
+    r"""Positive noise \(\epsilon = e^{\sigma z}\) with z standard normal: σ is about its relative deviation.
 
     Attributes:
         scale: σ.
@@ -91,10 +91,10 @@ class LogNormal:
 
 @record
 class Multiplied:
-    r"""A belief whose noise multiplies: \(\theta = \sum_k w_k \epsilon_k\), coordinate by coordinate.
+    r"""A belief with multiplicative noise: \(\theta = \sum_k w_k \epsilon_k\), coordinate by coordinate.
 
     Attributes:
-        parts: the \(w_k\), vectors of the space; a coordinate's sign says on which side of zero its part lives.
+        parts: the \(w_k\), vectors of the space; the sign of a coordinate is that of its part of θ.
         noise: the distribution of every \(\epsilon\).
 
     Examples:
@@ -116,7 +116,7 @@ class Multiplied:
         return tree.scale(jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *self.parts), self.noise.mean)
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ."""
+        """Returns one sample of θ."""
         keys = jax.random.split(key, len(self.parts))
         drawn = [
             jax.tree.map(jnp.multiply, part, self.noise.draw(k, part)) for k, part in zip(keys, self.parts, strict=True)
@@ -124,25 +124,25 @@ class Multiplied:
         return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *drawn)
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
+        """Returns `count` independent samples along a leading axis; sample i depends only on the key and i."""
         return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))
 
 
-# X is the gradient of \(E_q[\bar\ell] - H(q)/\kappa\) in the group's algebra, which the chain rule through \(\theta = g
-# \exp(tX) \cdot \epsilon\) gives from one gradient at a draw. The exponential map never leaves the group: a scale stays
-# positive and a sign stays what it was, whatever the rate is.
+# X is the gradient of \(E_q[\bar\ell] - H(q)/\kappa\) in the group's Lie algebra, which the chain rule through \(\theta
+# = g \exp(tX) \cdot \epsilon\) gives from one gradient at a draw. The exponential map never leaves the group: a scale
+# stays positive and a sign is unchanged, whatever the rate.
 #
 # Source: Kıral, Möllenhoff & Khan (2023), the additive, multiplicative and affine rows.
 
 
 @runtime_checkable
 class Group(Protocol):
-    """A group, the base distribution that it acts on, and the beliefs that come of it."""
+    """A group, the base distribution that it acts on, and the resulting beliefs."""
 
-    departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
+    departure: str | Any = ""  # how it differs from the rule, in words; empty for the rule itself
 
     def start(self, mean: Params, concentration: Numeric) -> State:
-        r"""Returns the element at which the belief's mean is about the network's initial weights.
+        r"""Returns the element at which the belief's mean is close to the network's initial weights.
 
         Args:
             mean: the weights.
@@ -164,7 +164,7 @@ class Group(Protocol):
         Args:
             element: g.
             noise: ε.
-            gradient: \(\nabla\bar\ell(g \cdot \epsilon)\), in the units of a row.
+            gradient: \(\nabla\bar\ell(g \cdot \epsilon)\), per row.
             concentration: κ.
         """
         ...
@@ -174,7 +174,7 @@ class Group(Protocol):
         ...
 
     def belief(self, element: State) -> Belief:
-        """Returns the belief that the element stands for."""
+        """Returns the belief of the element."""
         ...
 
 
@@ -182,7 +182,7 @@ class Group(Protocol):
 class Additive(Group):
     r"""Translations of noise: \(\theta = m + \sigma\epsilon\), \(m \leftarrow m - \rho\nabla\bar\ell(\theta)\).
 
-    The entropy does not depend on m. This is SGD, its gradient taken at a draw.
+    The entropy does not depend on m. This is SGD with its gradient at a draw.
 
     Attributes:
         scale: σ, in the units of a weight.
@@ -230,12 +230,12 @@ class Additive(Group):
 class Multiplicative(Group):
     r"""Scalings of positive noise: \(\theta = w\epsilon\), \(w \leftarrow w\, e^{-\rho X}\).
 
-    With \(X = \theta\,\nabla\bar\ell(\theta) - 1/\kappa\), coordinate by coordinate. Every weight keeps the sign that
-    it starts with.
+    With \(X = \theta\,\nabla\bar\ell(\theta) - 1/\kappa\), coordinate by coordinate. Every weight keeps its initial
+    sign.
 
     Attributes:
         base: the noise, `Rayleigh` or `LogNormal`.
-        offset: the size of weights that would start at zero, where they would stay for ever.
+        offset: the initial size of weights at zero, where they would otherwise remain.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -249,7 +249,7 @@ class Multiplicative(Group):
     offset: Number = 1e-5
 
     def start(self, mean: Params, concentration: Numeric) -> tuple[Params, ...]:
-        """Returns one part, whose noise has the weights for its mean."""
+        """Returns one part, such that the mean of its noise is the weights."""
 
         def begin(leaf: Array) -> Array:
             least = jnp.where(leaf < 0, -1.0, 1.0).astype(leaf.dtype) * tree.cast(self.offset, leaf)
@@ -287,9 +287,9 @@ class Multiplicative(Group):
 
 @record
 class ExcitatoryInhibitory(Multiplicative):
-    r"""Two multiplicative groups a weight, one on each side of zero: \(\theta = w_+\epsilon_+ - w_-\epsilon_-\).
+    r"""Two multiplicative groups per weight, one on each side of zero: \(\theta = w_+\epsilon_+ - w_-\epsilon_-\).
 
-    Both sizes keep their sign for ever, and their difference may have any.
+    Both sizes keep their signs, and their difference can have either sign.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -300,7 +300,7 @@ class ExcitatoryInhibitory(Multiplicative):
     """
 
     def start(self, mean: Params, concentration: Numeric) -> tuple[Params, ...]:
-        """Returns the positive and the negative part of the weights, each at least the offset away from zero."""
+        """Returns the positive and the negative part of the weights, each at least the offset from zero."""
         scaled = jax.tree.map(lambda leaf: leaf / tree.cast(self.base.mean, leaf), mean)
         offset = self.offset
         return (
@@ -313,11 +313,11 @@ class ExcitatoryInhibitory(Multiplicative):
 class Placement:
     r"""An element (A, b) of the affine group: \(\theta = b + A\epsilon\).
 
-    As an element of the algebra its parts are U for the scale and V for the shift.
+    As an element of the algebra it has the parts U for the scale and V for the shift.
 
     Attributes:
         shift: b, a vector of the space.
-        scale: A: a vector of the space where it is diagonal, else a matrix `[D, D]`.
+        scale: A: a vector of the space if it is diagonal, else a matrix `[D, D]`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -341,8 +341,8 @@ class Affine(Group):
     that to first order in ρ this is the rule itself for the precision \(a^{-2}\).
 
     Attributes:
-        share: s, the scale's share of the rate; noisy gradients want a small one.
-        hess_init: the curvature a row at the start, \(a = (\kappa h_0)^{-1/2}\).
+        share: s, the scale's share of the rate; small for noisy gradients.
+        hess_init: the initial curvature per row, \(a = (\kappa h_0)^{-1/2}\).
 
     Examples:
         >>> import jax.numpy as jnp
@@ -358,11 +358,11 @@ class Affine(Group):
 
     @property
     def departure(self) -> str:
-        """Two rates, where the scale has one of its own."""
+        """Two rates, if the scale has its own."""
         return "" if isinstance(self.share, float) and self.share == 1.0 else "two rates"
 
     def start(self, mean: Params, concentration: Numeric) -> Placement:
-        """Returns the weights, with the initial curvature's width."""
+        """Returns the weights, with the width of the initial curvature."""
         width = (concentration * self.hess_init) ** -0.5
         return Placement(mean, jax.tree.map(lambda leaf: jnp.full_like(leaf, width), mean))
 
@@ -401,14 +401,14 @@ class Affine(Group):
 class ClippedAffine(Affine):
     r"""`Affine` with short steps: a shift moves by at most \(\rho r\), and U is clipped to \(\pm c\).
 
-    Both are the rule's where gradients have light tails. Under a wide belief about a network they have heavy ones: one
-    draw in a thousand would throw a weight out of reach, and its scale after it.
+    Both agree with the rule if gradients have light tails. Under a wide belief about a network the tails are heavy: one
+    draw in a thousand would move a weight far away, and then its scale.
 
     Attributes:
         share: s, the scale's share of the rate.
-        hess_init: the curvature a row at the start.
+        hess_init: the initial curvature per row.
         radius: r, in the units of the parameters.
-        bound: c; one draw multiplies a scale by \(e^{\rho s c/2}\) at most.
+        bound: c; one draw multiplies a scale by at most \(e^{\rho s c/2}\).
 
     Examples:
         >>> import jax.numpy as jnp
@@ -432,12 +432,12 @@ class ClippedAffine(Affine):
         return Placement(pull.shift, jax.tree.map(lambda u: jnp.clip(u, -bound(u), bound(u)), pull.scale))
 
     def move(self, element: Placement, pull: Placement, rate: Numeric) -> Placement:
-        """Returns (A, b) exp(−ρ X), the way of b clipped."""
+        """Returns (A, b) exp(−ρ X), with the move of b clipped."""
         new = super().move(element, pull, rate)
 
         def near(old: Array, to: Array) -> Array:
             most = tree.cast(rate, old) * tree.cast(self.radius.of(old), old)
-            # What is within the radius stays itself, to the bit and in its derivative.
+            # Values within the radius are unchanged, to the bit and in their derivative.
             return jnp.where(jnp.abs(to - old) <= most, to, jnp.clip(to, old - most, old + most))
 
         return Placement(jax.tree.map(near, element.shift, new.shift), new.scale)
@@ -447,8 +447,8 @@ class ClippedAffine(Affine):
 class FullAffine(Affine):
     r"""Shifts and linear maps of Gaussian noise: \(\theta = b + A\epsilon\) with a full matrix A.
 
-    U is the symmetric part of \(\kappa\, A^\top \nabla\bar\ell\, \epsilon^\top - I\): the other part would turn the
-    noise, which is isotropic. One eigendecomposition a step, \(O(D^3)\).
+    U is the symmetric part of \(\kappa\, A^\top \nabla\bar\ell\, \epsilon^\top - I\): the other part would rotate the
+    noise, which is isotropic. One eigendecomposition per step, \(O(D^3)\).
 
     Examples:
         >>> import jax.numpy as jnp
