@@ -1,7 +1,6 @@
 """Lamu: Bayesian deep learning around one idea, the Bayesian learning rule.
 
-The door to the library: the public names, imported when they are first used, so that `lamu --help` need not wait for
-JAX.
+Public names are imported when they are first used, so that `lamu --help` does not wait for JAX.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-r"""What to measure next: scores of candidates under a posterior, and the candidates that they choose.
+r"""Acquisition functions: score candidate inputs under a posterior and choose the ones to label next.
 
-A posterior says what is not known yet; an acquisition function turns that into the next question. Each takes a
-posterior and the candidates' inputs, and returns the indices of those to ask, best first, with the scores by which they
-were chosen. Nothing is fitted here: ask, learn the answer, fit again.
+Each function takes a posterior and the inputs of the candidates, and returns the indices of the chosen candidates, best
+first, with the scores of all. Nothing is fitted here: label the chosen candidates, then fit again.
 
 | to | take |
 |---|---|
 | learn the function from few labels | `bald`, `batch_bald` for several at once |
 | find the candidate with the largest value | `thompson`, `expected_improvement` |
-| choose an action for each row, and be rewarded | `thompson_arms` |
+| choose an action with a reward for each row | `thompson_arms` |
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ _POINT = "the posterior is one point, about which nothing is uncertain; use ivon
 
 
 class Chosen(NamedTuple):
-    """What an acquisition function chose.
+    """Candidates chosen by an acquisition function.
 
     Attributes:
-        indices: the rows of the candidates, best first, `[n]`, none of them twice.
+        indices: the rows of the candidates, best first, `[n]`, without repetition.
         scores: the scores of all candidates, `[N]`; of Thompson sampling a row for each draw, `[n, N]`.
 
     Examples:
@@ -77,18 +76,18 @@ class Chosen(NamedTuple):
 
 
 def bald(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey, samples: int = 128) -> Chosen:
-    r"""Bayesian active learning by disagreement: the candidates whose labels say most about the parameters.
+    r"""Chooses the candidates whose labels are most informative about the parameters (BALD).
 
     \[ I(y; \theta \mid x, D) = H\big[ E_q\, p(y \mid x, \theta) \big] - E_q\, H\big[ p(y \mid x, \theta) \big] \]
 
-    Each candidate is scored alone, so that several best ones may say the same: `batch_bald` is for these.
+    Each candidate is scored alone, so that several best ones may be redundant; `batch_bald` scores them jointly.
 
     Args:
-        posterior: what is known; anything with `predict(x, samples, key)`.
+        posterior: a posterior, or any object with `predict(x, samples, key)`.
         x: the candidates' inputs `[N, ...]`.
-        n: how many to choose.
+        n: the number of candidates to choose.
         key: for draws of the parameters, where predictions need them.
-        samples: how many of these.
+        samples: the number of these draws.
 
     Returns:
         The n most informative candidates, and the `information` of all, in nats.
@@ -110,7 +109,7 @@ def bald(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey, samples
 
 
 def information(pred: Prediction) -> Array:
-    r"""Returns how much each target says about the parameters, in nats, `[N]`.
+    r"""Returns the mutual information of each target and the parameters, in nats, `[N]`.
 
     For classes it is the mutual information. For numbers, with the variance of the mean \(v\) and of the noise
     \(s^2\) (`pred.epistemic` and `pred.aleatoric`), it is
@@ -137,7 +136,7 @@ def information(pred: Prediction) -> Array:
 def batch_bald(
     posterior: Posterior, x: Inputs, n: int, *, key: RandomKey, samples: int = 128, configurations: int = 1000
 ) -> Chosen:
-    r"""Chooses candidates whose labels together say most about the parameters, one after the other.
+    r"""Chooses, one after the other, the candidates whose labels are jointly most informative (BatchBALD).
 
     \[ i_{b+1} = \arg\max_i\; I(y_{i_1}, \ldots, y_{i_b}, y_i; \theta \mid D), \]
 
@@ -147,15 +146,15 @@ def batch_bald(
     of a Gaussian process.
 
     Args:
-        posterior: what is known, a posterior of a network.
+        posterior: a posterior of a network.
         x: the candidates' inputs `[N, ...]`.
-        n: how many to choose.
+        n: the number of candidates to choose.
         key: for the draws.
-        samples: S. A batch cannot say more than \(\log S\) nats about S draws.
-        configurations: of the labels of a batch.
+        samples: S. The information of a batch about S draws is at most \(\log S\) nats.
+        configurations: the number of joint labels of a batch that are summed exactly.
 
     Returns:
-        The batch in the order of the choice, and what each candidate alone says, in nats.
+        The batch in the order of the choice, and the information of each candidate alone, in nats.
 
     Raises:
         ValueError: for more choices than candidates, or a posterior that is one point.
@@ -185,13 +184,13 @@ def batch_bald(
 def thompson(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey) -> Chosen:
     """Thompson sampling: draws a function from the posterior, and chooses the candidate at which it is largest.
 
-    A candidate is chosen with the probability that it is the best. Several choices are of one draw each; a draw
-    whose best candidate is taken gives its next one. For the smallest value, fit the targets' negatives.
+    A candidate is chosen with the probability that it is the best. Each of n choices uses its own draw; a draw whose
+    best candidate is already taken gives its next best. For the smallest value, fit the targets' negatives.
 
     Args:
-        posterior: what is known of the function, a posterior of a network with one output.
+        posterior: a posterior of a network with one output.
         x: the candidates' inputs `[N, ...]`.
-        n: how many to choose.
+        n: the number of candidates to choose.
         key: for the draws.
 
     Returns:
@@ -231,12 +230,12 @@ def expected_improvement(
     which is exact where f is normal. For the smallest value, fit the targets' negatives.
 
     Args:
-        posterior: what is known of the function; anything with `predict(x, samples, key)`.
+        posterior: a posterior of the function, or any object with `predict(x, samples, key)`.
         x: the candidates' inputs `[N, ...]`.
         best: the best value so far; of noisy targets the largest predicted mean where they were seen.
         n: how many to choose; each is scored alone.
         key: for draws of the parameters, where predictions need them.
-        samples: how many of these.
+        samples: the number of these draws.
 
     Returns:
         The n candidates, and the expected improvement of all, in the units of the target.
@@ -266,7 +265,7 @@ def expected_improvement(
 
 
 def thompson_arms(arms: Sequence[Posterior], x: Inputs, *, key: RandomKey) -> np.ndarray:
-    """Thompson sampling of a contextual bandit: for each row the arm whose reward is largest under a draw of its own.
+    """Thompson sampling of a contextual bandit: for each row, the arm with the largest reward under its own draw.
 
     Arm a is chosen for a row with the probability that it is the best there. To act on the best guess instead
     (greedy), compare the predicted means.
@@ -295,29 +294,29 @@ def thompson_arms(arms: Sequence[Posterior], x: Inputs, *, key: RandomKey) -> np
     """
     if len(arms) < 2:
         raise ValueError(f"there is nothing to choose between {len(arms)} arms; give the posteriors of two or more")
-    x, drawn = np.asarray(arms[0].model.inputs(x)), []
+    x, rewards = np.asarray(arms[0].model.inputs(x)), []
     for arm, arm_key in zip(arms, jax.random.split(key, len(arms)), strict=True):
         blocks = [x[first : first + _AT_ONCE] for first in range(0, len(x), _AT_ONCE)]
         keys = jax.random.split(arm_key, len(blocks))
-        own = [
+        draws = [
             np.diagonal(_scalar(function_draws(arm, rows, len(rows), key=k)))
             for k, rows in zip(keys, blocks, strict=True)
         ]
-        drawn.append(np.concatenate(own))
-    return np.argmax(np.stack(drawn), axis=0)
+        rewards.append(np.concatenate(draws))
+    return np.argmax(np.stack(rewards), axis=0)
 
 
 def function_draws(posterior: Posterior, x: Inputs, n: int, *, key: RandomKey) -> np.ndarray:
-    r"""Returns \(E[y \mid x, \theta_s]\) of n draws \(\theta_s\) from the posterior, `[n, N]` or `[n, N, K]`.
+    r"""Returns \(E[y \mid x, \theta_s]\) for n posterior draws \(\theta_s\), `[n, N]` or `[n, N, K]`.
 
-    Each draw is one function for all rows, and the same function for the same key, wherever it is asked; the noise
-    of a target is left out. Of a linearised posterior (`laplace`, `conjugate`) it is a draw of the tangent, of a
-    pooled ensemble the mean of a member, each with the same probability.
+    Each draw is one function for all rows, and the same key gives the same function at any inputs; the noise of the
+    target is left out. Of a linearised posterior (`laplace`, `conjugate`) it is a draw of the tangent, of a pooled
+    ensemble the mean of a member, each with the same probability.
 
     Args:
         posterior: a posterior of a network.
         x: inputs `[N, ...]`.
-        n: how many draws.
+        n: the number of draws.
         key: for these.
 
     Raises:
@@ -350,8 +349,8 @@ def _draws(posterior: Posterior, x: Inputs, n: int, key: RandomKey) -> tuple[Any
         if is_certain(posterior.belief) and not isinstance(posterior.belief, Ensemble):
             raise ValueError(_POINT)
         # Not `belief.draws`, which of a chain or an ensemble is an even selection.
-        drawn = jax.tree.map(lambda leaf: leaf[None], posterior.sample(jax.random.clone(key), n))
-        posterior = replace(posterior, belief=Draws(drawn), rule=Sampled())
+        sampled = jax.tree.map(lambda leaf: leaf[None], posterior.sample(jax.random.clone(key), n))
+        posterior = replace(posterior, belief=Draws(sampled), rule=Sampled())
     rows, count = _few_sizes(posterior, x)
     pred: Any = posterior.predict(rows, samples=n, key=key)
     parts = [part for _, part in pred.chunks()]
@@ -360,8 +359,8 @@ def _draws(posterior: Posterior, x: Inputs, n: int, key: RandomKey) -> tuple[Any
 
 
 def _few_sizes(posterior: Any, x: Inputs) -> tuple[Inputs, int | None]:
-    """Returns inputs with the last row repeated up to one of few sizes, and how many there were."""
-    # Candidates become fewer with every label, and each number of rows would be a program of its own.
+    """Returns inputs padded with their last row to one of few sizes, and the number of rows before."""
+    # The number of candidates falls with every label, and each number of rows would compile its own program.
     if not isinstance(posterior, Posterior) or not isinstance(posterior.model, Model):
         return x, None
     rows = np.asarray(posterior.model.inputs(x))
@@ -371,14 +370,14 @@ def _few_sizes(posterior: Any, x: Inputs) -> tuple[Inputs, int | None]:
 def _joint_classes(
     p: np.ndarray, weights: np.ndarray, n: int, numbers: np.random.Generator, configurations: int
 ) -> Chosen:
-    """Returns a batch by the joint mutual information of labels, of their probabilities `[N, S, classes]`."""
+    """Chooses a batch by the joint mutual information of labels, given their probabilities `[N, S, classes]`."""
     noise = np.einsum("s,nsk->n", weights, entr(p))  # E_q of the entropy
     # P(labels | θ_s) of each configuration of the chosen rows' labels, and its share in a sum over all of them.
     joint, shares = np.ones((1, p.shape[1])), np.ones(1)
     gains, chosen = [], []
     for _ in range(n):
         both = joint * weights[None]
-        gains.append(np.array([shares @ entr(both @ own).sum(axis=1) for own in p]) - noise)
+        gains.append(np.array([shares @ entr(both @ candidate).sum(axis=1) for candidate in p]) - noise)
         chosen.append(_largest(gains[-1], chosen))
         if len(joint) * p.shape[2] <= configurations:
             joint = (joint[:, None] * p[chosen[-1]].T[None]).reshape(-1, p.shape[1])
@@ -390,7 +389,7 @@ def _joint_classes(
 
 
 def _drawn_configurations(numbers: np.random.Generator, p: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    """Returns the probabilities of drawn labels of some rows under each draw of θ, `[count, S]`."""
+    """Returns the probabilities of sampled labels of some rows under each draw of θ, `[count, S]`."""
     members = numbers.choice(len(weights), count, p=weights / weights.sum())
     joint = np.ones((count, p.shape[1]))
     for own in p:
@@ -401,21 +400,21 @@ def _drawn_configurations(numbers: np.random.Generator, p: np.ndarray, weights: 
 
 
 def _joint_numbers(root: np.ndarray, noise: np.ndarray, n: int) -> Chosen:
-    """Returns a batch by the information of normal outputs, whose covariance has the root `[S, N, K]`."""
+    """Chooses a batch by the information of normal outputs, whose covariance has the root `[S, N, K]`."""
     gains, chosen = [], []
     for _ in range(n):
         gains.append(np.log1p((root**2).sum(axis=0) / noise).sum(axis=1) / 2)
         chosen.append(_largest(gains[-1], chosen))
-        for k in range(root.shape[2]):  # what is left of the covariance when this number has been seen with noise
-            own, seen = root[:, chosen[-1], k], noise[chosen[-1], k]
-            variance = max(float(own @ own), np.finfo(own.dtype).tiny)
-            share = (1.0 - np.sqrt(seen / (variance + seen))) / variance
-            root = root - share * np.tensordot(own, np.tensordot(own, root, 1), 0)
+        for k in range(root.shape[2]):  # the covariance conditional on a noisy observation of this output
+            chosen_root, chosen_noise = root[:, chosen[-1], k], noise[chosen[-1], k]
+            variance = max(float(chosen_root @ chosen_root), np.finfo(chosen_root.dtype).tiny)
+            share = (1.0 - np.sqrt(chosen_noise / (variance + chosen_noise))) / variance
+            root = root - share * np.tensordot(chosen_root, np.tensordot(chosen_root, root, 1), 0)
     return _informative(np.asarray(chosen), gains[0])
 
 
 def _largest(scores: np.ndarray, taken: list[int]) -> int:
-    """Returns the row with the largest score of those that are not taken."""
+    """Returns the row with the largest score among those that are not taken."""
     free = np.array(scores, float)
     free[taken] = -np.inf
     return int(np.argmax(free))

@@ -28,7 +28,7 @@ _ROWS = 1024
 
 @record
 class BatchStatistics:
-    """Base class of treatments of a network's batch statistics in a posterior; without `of` they stay as they came.
+    """Base class for the treatment of a network's batch statistics in a posterior; by default they are kept.
 
     Examples:
         >>> from lamu.batch_statistics import BatchStatistics, Recomputed
@@ -37,18 +37,18 @@ class BatchStatistics:
     """
 
     def of(self, posterior: Any, data: Data) -> Any:
-        """Returns the posterior with its state.
+        """Returns the posterior with the network state that this treatment gives.
 
         Args:
             posterior: a posterior.
-            data: the data, or None where a state is only looked at: then nothing is recomputed.
+            data: the data, or None where a state is only inspected: then nothing is recomputed.
         """
         return posterior
 
 
 @record
 class Frozen(BatchStatistics):
-    """The statistics stay as they came: fast, and right for narrow beliefs.
+    """Keeps the statistics of training: fast, and accurate for narrow beliefs.
 
     Examples:
         >>> from lamu.batch_statistics import Frozen
@@ -59,9 +59,9 @@ class Frozen(BatchStatistics):
 
 @record
 class Recomputed(BatchStatistics):
-    """The statistics of the belief's mean, from up to 1,024 rows of the data.
+    """Recomputes the statistics at the belief's mean, from up to 1,024 rows of the data.
 
-    Right where the state is not that of the mean: averaged weights, or a network that was saved without its state.
+    Use it where the state is not that of the mean: averaged weights, or a network that was saved without its state.
 
     Examples:
         >>> import lamu
@@ -87,10 +87,10 @@ class Recomputed(BatchStatistics):
 
 @record
 class RecomputedPerDraw(BatchStatistics):
-    """Statistics for every draw of the weights, from up to 1,024 rows of the data; 50 passes over those a draw.
+    """Recomputes the statistics for every draw of the weights, from up to 1,024 rows; 50 passes over those a draw.
 
-    Predictions are averages over draws then, also where the algorithm's own rule is another one (Laplace's linearised
-    rule is about the mean alone). The rows are kept in the posterior.
+    Predictions are then averages over draws, also where the algorithm has another rule (Laplace's linearised rule needs
+    the mean alone). The posterior keeps the rows.
 
     Examples:
         >>> from lamu.batch_statistics import RecomputedPerDraw
@@ -99,37 +99,37 @@ class RecomputedPerDraw(BatchStatistics):
     """
 
     def of(self, posterior: Posterior, data: Data) -> Posterior:
-        """Returns the posterior that predicts by draws with states of their own."""
+        """Returns the posterior that predicts by draws, each with its own network state."""
         if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
         return posterior.with_rule(OwnStatistics(_some(data)))
 
 
 def _some(data: Data) -> Array:
-    """Returns up to 1,024 rows: from all over arrays, as a sorted table begins with one kind, and a stream's first."""
+    """Returns up to 1,024 rows: evenly spaced ones of arrays, which may be sorted, and the first of a stream."""
     if isinstance(data, Arrays):
         spread = np.linspace(0, data.count - 1, min(data.count, _ROWS)).astype(int)
         return jnp.asarray(data.take(spread).x)
-    found, count = [], 0
+    blocks, count = [], 0
     for batch in data.batches(_ROWS):
-        found.append(np.asarray(batch.x)[np.asarray(batch.mask) > 0])
-        count += len(found[-1])
+        blocks.append(np.asarray(batch.x)[np.asarray(batch.mask) > 0])
+        count += len(blocks[-1])
         if count >= _ROWS:
             break
-    return jnp.asarray(np.concatenate(found)[:_ROWS])
+    return jnp.asarray(np.concatenate(blocks)[:_ROWS])
 
 
 def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
-    """Raises the question that a trained network with a state leaves open; by shapes alone, nothing is computed.
+    """Raises an error where a trained network with a state needs a choice of statistics; uses shapes alone.
 
     Args:
-        algorithm: an algorithm that is to make a posterior of a network that arrived trained, without a choice.
+        algorithm: an algorithm that makes a posterior of an already trained network, without a choice.
         objective: the loss.
-        batch: some rows, for shapes.
+        batch: example rows, for shapes.
 
     Raises:
-        ValueError: where the network has a state, and weights will be drawn: a linearised prediction needs the network
-            at the mean alone, whose statistics are its own (`Frozen`).
+        ValueError: where the network has a state and predictions draw weights: a linearised prediction needs the
+            network at the mean alone, for which the statistics of training are right (`Frozen`).
 
     Examples:
         >>> import lamu
@@ -149,7 +149,7 @@ def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
 
     if algorithm.traits.linearises:
         return
-    # What looks at the data again makes more of its state: a belief about more than a point.
+    # An algorithm with a pass over the data makes a belief of its state that is more than a point.
     if algorithm.traits.needs_data_pass or not _is_point(jax.eval_shape(belief, key, state)):
         raise ValueError(
             "the network keeps statistics of its batches, which weights drawn from the belief have never made; choose "

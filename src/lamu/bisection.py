@@ -1,4 +1,4 @@
-"""Bisection: of arrays elementwise, behind all quantiles, and of a statement about one number."""
+"""Bisection: elementwise for arrays, used by all quantiles, and for a predicate of one number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bisect(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Array:
 
 
 def bisect_closely(is_below: Callable[[Array], Array], ends: Ends, most: int) -> Array:
-    """Returns the same to the last digit, in as many steps as that takes; nothing is differentiated through it."""
+    """Returns the same point to the last digit, in as many steps as that takes; it has no derivative."""
 
     def going(state: tuple[Array, Ends]) -> Array:
         number, (lower, upper) = state
@@ -42,15 +42,15 @@ def narrowed(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Ends
 
 
 def doubled(is_near: Callable[[Array], Array], end: Array, steps: int) -> Array:
-    """Returns an end, doubled as long as it is too near, elementwise."""
+    """Returns an end, doubled while it is too near, elementwise."""
     return jax.lax.fori_loop(0, steps, lambda _, end: jnp.where(is_near(end), 2 * end, end), end)
 
 
 def halved(is_below: Callable[[Array], Array], ends: Ends) -> Ends:
     """Returns the ends after one step of the bisection."""
     lower, upper = ends
-    # Between ends of unlike size, as of a count whose log mean is hardly known, half of the way leaves small numbers
-    # out of reach: there it is half of the way between their logarithms.
+    # Between ends of very different magnitude, as for a count with an uncertain log mean, the arithmetic middle misses
+    # small numbers: there the geometric middle is taken.
     far = upper - lower > _FAR * (1.0 + jnp.minimum(jnp.abs(lower), jnp.abs(upper)))
     between = jnp.sinh((jnp.arcsinh(lower) + jnp.arcsinh(upper)) / 2)
     middle = jnp.where(far, between, (lower + upper) / 2)
@@ -58,12 +58,12 @@ def halved(is_below: Callable[[Array], Array], ends: Ends) -> Ends:
     return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
 
 
-_WHOLE = 0.5  # between ends, of which the middle then rounds to the whole number between them
+_WHOLE = 0.5  # distance between ends at which their middle rounds to the whole number between them
 
 
 def search(is_below: Callable[[Array], Array], ends: Ends, compiled: bool = True, whole: bool = False) -> Array:
-    """Returns the point at which a monotone predicate turns, as closely as the ends' dtype tells numbers apart."""
-    # `whole`: whether it turns at a whole number, to which the point is then near enough to be rounded: a few steps.
+    """Returns the point at which a monotone predicate turns, to the resolution of the ends' dtype."""
+    # `whole`: whether the predicate turns at a whole number; then a few steps suffice, as the point can be rounded.
     steps = 60 if ends[0].dtype == jnp.float64 else 30
     if compiled and not whole:
         return bisect(is_below, ends, steps)
@@ -80,7 +80,7 @@ def search(is_below: Callable[[Array], Array], ends: Ends, compiled: bool = True
 
 
 def last_within(holds: Callable[[float], bool], inside: float, outside: float, until: float) -> float:
-    """Returns the last point at which a statement holds that holds inside, to a tolerance, by bisection."""
+    """Returns, to a tolerance, the last point from `inside` towards `outside` at which a predicate holds."""
     while outside - inside > until:
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)

@@ -1,7 +1,7 @@
-"""One search behind every choice: of a scale of a prior, a temperature, a likelihood, or a factor of the noise."""
+"""Search over candidates, shared by the choices of a prior scale, a temperature, a likelihood and a noise factor."""
 
-# A candidate is anything that can be a key of a dictionary. A function returns its loss, by rows set aside, by folds or
-# by the evidence; a search asks for the losses of the candidates that are to be tried, in its order, and ends.
+# A candidate is any hashable value. A function returns its loss, from held-out rows, folds or the evidence; a search
+# calls that function for the candidates to try, in its order.
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = [
 Candidate = TypeVar("Candidate", bound=Hashable)
 Ask: TypeAlias = Callable[..., float]  # returns the loss of a candidate, infinite where there is none
 
-_WORST = 1e30  # what Nelder and Mead's method, which takes differences, is told in the place of infinity
+_WORST = 1e30  # stands for infinity in Nelder and Mead's method, which takes differences
 
 
 @dataclass(frozen=True)
 class Choice(Generic[Candidate]):
-    """The candidate of least loss, and the losses of all that were tried, in their order."""
+    """The candidate of least loss, and the losses of all candidates tried, in their order."""
 
     best: Candidate
     losses: dict[Candidate, float]
 
     def finite(self, what: str) -> Choice[Candidate]:
-        """Returns itself; raises a ValueError where no candidate has a finite loss, of which none is the best."""
+        """Returns itself; raises a ValueError where no candidate has a finite loss."""
         if math.isinf(self.losses[self.best]):
             raise ValueError(
                 f"no {what} of {list(self.losses)} has a finite loss; standardise the data, or train longer"
@@ -54,9 +54,9 @@ def choose(
     failure: type[Exception] | tuple[()] = (),
     **options: object,
 ) -> Choice[Candidate]:
-    """Returns the candidate of least loss among those that a search asks for; of equal ones the first."""
-    # Each is judged once. One that fails, or whose loss is no number, has an infinite loss; where all fail, the first
-    # failure is raised.
+    """Returns the candidate of least loss among those that a search evaluates; of equal ones the first."""
+    # Each candidate is evaluated once. One that fails, or whose loss is NaN, has an infinite loss; where all fail, the
+    # first error is raised.
     losses: dict[Candidate, float] = {}
     failures: list[Exception] = []
 
@@ -78,13 +78,13 @@ def choose(
 
 
 def all_of(ask: Ask, candidates: Iterable[object]) -> None:
-    """Asks for every one of several candidates."""
+    """Evaluates every candidate."""
     for candidate in candidates:
         ask(candidate)
 
 
 def until_worse(ask: Ask, candidates: Iterable[object]) -> None:
-    """Asks for candidates in their order, up to the first that is worse than one before."""
+    """Evaluates candidates in their order, up to the first that is worse than an earlier one."""
     least = math.inf
     for candidate in candidates:
         if ask(candidate) > least:
@@ -93,7 +93,7 @@ def until_worse(ask: Ask, candidates: Iterable[object]) -> None:
 
 
 def doublings(ask: Ask, start: float, farthest: int) -> None:
-    """Asks for a start, its double and its half, and goes on the better way while the loss falls."""
+    """Evaluates a start, its double and its half, and continues in the better direction while the loss falls."""
     ask(start)
     factor = 2.0 if ask(2 * start) < ask(start / 2) else 0.5
     point, power = start * factor, 1
@@ -103,7 +103,7 @@ def doublings(ask: Ask, start: float, farthest: int) -> None:
 
 
 def walked(ask: Ask, start: float, stride: float, ends: tuple[float, float]) -> None:
-    """Walks from a start downwards, or else upwards, while the loss falls; at the end by half the stride."""
+    """Walks from a start downwards, or else upwards, while the loss falls; the last steps are half a stride."""
     within = lambda point: min(max(point, ends[0]), ends[1])
     best = within(start)
     while math.isinf(ask(best)) and best > ends[0]:
@@ -118,9 +118,8 @@ def walked(ask: Ask, start: float, stride: float, ends: tuple[float, float]) -> 
 
 
 def refined(ask: Ask, low: float, high: float, points: int, until: float) -> None:
-    """Asks for a grid, and finer ones beside its best point."""
-    # SciPy has its like: but the import of its optimisers takes a tenth of what the whole posterior of a small network
-    # does.
+    """Evaluates a grid, then finer grids around its best point."""
+    # Not SciPy's: importing its optimisers takes a tenth of the time of the whole posterior of a small network.
     grid, stride = np.linspace(low, high, points, retstep=True)
     best, stride = min(grid.tolist(), key=ask), float(stride)
     while stride > until:
@@ -130,7 +129,7 @@ def refined(ask: Ask, low: float, high: float, points: int, until: float) -> Non
 
 
 def bounded(ask: Ask, low: float, high: float, tolerance: float = 1e-5) -> None:
-    """Asks in an interval by golden section and parabolas (Brent)."""
+    """Minimises in an interval by golden section and parabolas (Brent)."""
     from scipy.optimize import minimize_scalar
 
     minimize_scalar(ask, bounds=(low, high), method="bounded", options={"xatol": tolerance})
@@ -139,7 +138,7 @@ def bounded(ask: Ask, low: float, high: float, tolerance: float = 1e-5) -> None:
 def simplex(
     ask: Ask, start: Sequence[float], steps: Sequence[float], bounds: Sequence[tuple[float, float]], **options: object
 ) -> None:
-    """Asks for tuples of numbers by the method of Nelder and Mead, its first simplex a step along each of them."""
+    """Minimises over tuples of numbers by Nelder and Mead's method; the first simplex is a step along each."""
     from scipy.optimize import minimize
 
     first = np.array(start, float)

@@ -1,9 +1,9 @@
-r"""Beliefs as sums: data add to natural parameters, and can be subtracted again.
+r"""Combines posteriors in natural parameters: merges shards, removes rows, adds sites.
 
 \[ \lambda_{\text{post}} = \lambda_{\text{prior}} + \sum_k \lambda_{\text{lik},k} \]
 
-A posterior of K shards is therefore the sum of what each shard adds to its prior, and one prior; and a posterior
-without some rows is the posterior with what they added taken away. Both are exact for conjugate models.
+A posterior of K shards is therefore one prior plus the likelihood terms of all shards; and a posterior without some
+rows is the posterior minus their likelihood terms. Both are exact for conjugate models.
 """
 
 from __future__ import annotations
@@ -29,29 +29,28 @@ __all__ = ["add", "merge", "remove"]
 
 
 def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperature: Number | None = None) -> Posterior:
-    r"""Returns the posterior of all the data that several posteriors saw, each a part of them.
+    r"""Merges posteriors fitted to disjoint parts of the data into the posterior of all the data.
 
     \[ \lambda = \tfrac1T \lambda_{\text{prior}} + \sum_k (\lambda_k - \tfrac1T \lambda_{\text{prior},k}) \]
 
-    Exact for conjugate models, and for graphs in which no factor brings two variables together and rows have no
-    latents: K shards merged equal one fit of all rows. Of networks it multiplies Gaussian beliefs,
-    which are local. Hidden units have no order of their own, and two networks that began at other weights know the same
-    in units of another order: the parts of a network with hidden units must have started from the same weights, by
+    Exact for conjugate models, and for graphs in which no factor joins two variables and rows have no latents: K merged
+    shards equal one fit of all rows. For networks it multiplies Gaussian beliefs, which are local. Hidden units can be
+    permuted without changing the function, so networks with hidden units must have started from the same weights, by
     `Model.starting_at` or by one seed. Weights that predict linearly (`Linear`, a head above frozen features) have one
-    mode, and may start anywhere. Learned dispersions, of which each shard knows a point, become the mean of the points.
+    mode, and may start anywhere. Learned dispersions, a point in each shard, become the mean of the points.
 
     Args:
         posteriors: posteriors of one model, fitted to different rows.
-        prior: the prior of the whole; the one that they share where None.
-        temperature: the temperature T at which they were made; their own where None.
+        prior: the prior of the merged posterior; the shards' common prior where None.
+        temperature: the temperature T of the posteriors; their own where None.
 
     Returns:
-        The posterior, with the model of the first one and, where all know theirs, its evidence.
+        The posterior, with the model of the first one and, where all have an evidence, its evidence.
 
     Raises:
         TypeError: for beliefs that are neither Gaussian nor of an exponential family, or not all alike.
-        ValueError: for none, models that differ, priors or temperatures that differ where none is given, networks with
-            hidden units that did not start from the same weights, or a sum that is no belief.
+        ValueError: for no posteriors, models that differ, priors or temperatures that differ where none is given,
+            networks with hidden units that did not start from the same weights, or a sum that is not a valid belief.
 
     Source: Khan & Rue (2021), section 5.1; Neiswanger, Wang & Xing (2014).
 
@@ -80,26 +79,26 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     _require_one_start(posteriors)
     if temperature is None:
         temperature = _shared_temperature(posteriors)
-    whole: Any = first.model.free_prior if prior is None else prior
-    values = prior_values(whole, beliefs[0], temperature)
+    merged_prior: Any = first.model.free_prior if prior is None else prior
+    values = prior_values(merged_prior, beliefs[0], temperature)
     for posterior in posteriors:
         values = tree.add(values, site(posterior, temperature=temperature).values)
     belief = belief_of(beliefs[0], values, "the sum of these posteriors without their priors")
     dispersions = [dispersion(posterior) for posterior in posteriors]
-    held = jax.tree.map(lambda *points: sum(points[1:], points[0]) / len(points), *dispersions)
+    point = jax.tree.map(lambda *points: sum(points[1:], points[0]) / len(points), *dispersions)
     evidence = None
-    known = all(posterior.evidence is not None for posterior in posteriors) and not isinstance(beliefs[0], Product)
-    if known and not jax.tree.leaves(held):
-        at = belief.mean
-        evidence = _log_prior(whole, at) / temperature - belief.log_prob(at)
+    complete = all(posterior.evidence is not None for posterior in posteriors) and not isinstance(beliefs[0], Product)
+    if complete and not jax.tree.leaves(point):
+        mean = belief.mean
+        evidence = _log_prior(merged_prior, mean) / temperature - belief.log_prob(mean)
         for posterior, part in zip(posteriors, beliefs, strict=True):
-            added = part.log_prob(at) - _log_prior(posterior.model.free_prior, at) / temperature
+            added = part.log_prob(mean) - _log_prior(posterior.model.free_prior, mean) / temperature
             evidence = evidence + posterior.evidence + added
-    model = first.model.under_prior(whole)
+    model = first.model.under_prior(merged_prior)
     return replace(
         first,
         model=model,
-        belief=_product(belief, held),
+        belief=_product(belief, point),
         evidence=evidence,
         convergence=None,
         temperature=temperature,
@@ -109,30 +108,30 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
 def remove(
     posterior: Posterior, data: Data, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Posterior:
-    r"""Returns the posterior as it would be without some of the rows that it was fitted on.
+    r"""Removes rows from a posterior that was fitted on them.
 
     \[ \lambda \leftarrow \lambda - \lambda_{\text{lik}}(\text{rows}) \]
 
-    Exact for conjugate models, linear regression among them. For a Gaussian belief about a network what the rows added
-    is their Gauss–Newton matrix and gradient at the mean, one step of the rule:
+    Exact for conjugate models, including linear regression. For a Gaussian belief about a network the contribution of
+    the rows is their Gauss–Newton matrix and gradient at the mean, one step of the rule:
 
     \[ S \leftarrow S - \tfrac1T \sum_i J_i^\top \Lambda_i J_i, \qquad
        m \leftarrow m - S^{-1} \tfrac1T \sum_i \nabla \log p(y_i \mid x_i, m) \]
 
-    with the new S in the second. It follows the refit as far as the loss is quadratic. Learned dispersions stay.
+    with the new S in the second. It agrees with a refit as far as the loss is quadratic. Learned dispersions stay.
 
     Args:
-        posterior: what was fitted.
+        posterior: the fitted posterior.
         data: rows that it was fitted on, as `fit` takes them, or their `Site`.
         temperature: the temperature T at which it was fitted; its own where None.
         likelihood_power: the power of the likelihood with which it was fitted.
 
     Returns:
-        The posterior without the rows; with its evidence where the model is conjugate and it was known.
+        The posterior without the rows; with its evidence where the model is conjugate and has one.
 
     Raises:
         TypeError: for a belief from which rows cannot be subtracted.
-        ValueError: if nothing is left that is a belief: the rows weigh more than what was fitted.
+        ValueError: if the result is not a valid belief: the rows weigh more than the data that was fitted.
 
     Source: Khan & Rue (2021), section 5.1; Nickl et al. (2023), "The memory-perturbation equation".
 
@@ -149,8 +148,8 @@ def remove(
     if isinstance(data, Site):
         return _with_belief(posterior, shifted(belief, data, -1.0, "what is left without this site"), None, temperature)
     rows = model.rows(data)
-    found = site(posterior, data, temperature, likelihood_power)
-    new = shifted(belief, found, -1.0, f"what is left without these {rows.count} rows")
+    removed = site(posterior, data, temperature, likelihood_power)
+    new = shifted(belief, removed, -1.0, f"what is left without these {rows.count} rows")
     exact = _is_exact(model) and not jax.tree.leaves(dispersion(posterior))
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
     evidence = None
@@ -163,21 +162,21 @@ def remove(
 
 
 def add(posterior: Posterior, of: Site) -> Posterior:
-    r"""Returns the posterior with a site more, \(\lambda + \lambda_{\text{site}}\).
+    r"""Adds a site to a posterior, \(\lambda + \lambda_{\text{site}}\).
 
     Exact for conjugate models. For rows that are not yet a site see `Model.with_prior`, and `extended_kalman`, which
-    adds the sites of rows one after the other, each at the mean that it meets.
+    adds the sites of rows one after the other, each taken at the current mean.
 
     Args:
-        posterior: what was fitted.
-        of: what other rows added to a posterior of the same model and prior, at the same temperature: `lamu.site`.
+        posterior: the fitted posterior.
+        of: a site (`lamu.site`) of other rows, from a posterior of the same model, prior and temperature.
 
     Returns:
-        The posterior; without evidence, which a site does not know.
+        The posterior; without evidence, which a site does not have.
 
     Raises:
         TypeError: for a belief without natural parameters, or a site of another structure.
-        ValueError: if the sum is no belief.
+        ValueError: if the sum is not a valid belief.
 
     Examples:
         >>> import lamu
@@ -210,7 +209,7 @@ def _is_exact(model: Any) -> bool:
 
 
 def _require_one_start(posteriors: Sequence[Posterior]) -> None:
-    """Raises a ValueError where networks whose units have no order began at weights of their own."""
+    """Raises a ValueError where networks with hidden units did not start from the same weights."""
     first = posteriors[0]
     if _has_one_mode(first):
         return
@@ -229,7 +228,7 @@ def _require_one_start(posteriors: Sequence[Posterior]) -> None:
 
 
 def _has_one_mode(posterior: Posterior) -> bool:
-    """Whether the free weights predict linearly, or are no network's, so that no units can change places."""
+    """Whether the free weights predict linearly, or belong to no network, so that no units can be permuted."""
     model: Any = posterior.model
     if model.identified:
         return True
@@ -237,13 +236,13 @@ def _has_one_mode(posterior: Posterior) -> bool:
     return model.frozen is not None and all(tree.matches(path, model.network.head) for path in free)
 
 
-def _began_alike(one: Posterior, other: Posterior) -> bool:
-    """Whether two runs of one model started from the same weights: those that were given, or those of one seed."""
-    if one.model.start is not None or other.model.start is not None:
-        return _equal(one.model.start, other.model.start)
+def _began_alike(first: Posterior, other: Posterior) -> bool:
+    """Whether two runs of one model started from the same weights: given ones, or those of one seed."""
+    if first.model.start is not None or other.model.start is not None:
+        return _equal(first.model.start, other.model.start)
     # The key of predictions comes from the seed, as the random weights of the start do.
-    mine, theirs = (np.asarray(jax.random.key_data(posterior.key)) for posterior in (one, other))
-    return bool(np.array_equal(mine, theirs)) or one.model.trained
+    start, other_start = (np.asarray(jax.random.key_data(posterior.key)) for posterior in (first, other))
+    return bool(np.array_equal(start, other_start)) or first.model.trained
 
 
 def _shared_temperature(posteriors: Sequence[Posterior]) -> Number:

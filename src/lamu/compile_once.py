@@ -1,8 +1,8 @@
-"""What is done once: programs that are compiled quickly, the keys that they derive, and answers of a shape."""
+"""Functions compiled with few optimisations because they run a few times, random keys for them, and a shape cache."""
 
-# A posterior of a network that arrives trained is a handful of programs, each run once. XLA spends seconds on them,
-# most of them on optimising loops whose run takes milliseconds; products, convolutions and decompositions are library
-# calls, and no slower for it.
+# The posterior of an already trained network consists of a few programs that each run once. XLA spends seconds on them,
+# mostly on optimising loops that run for milliseconds; products, convolutions and decompositions are library calls, and
+# no slower without these optimisations.
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ __all__ = ["CompiledOnce", "compiled_lightly", "compiled_once", "is_traced", "on
 
 Answer = TypeVar("Answer")
 
-keep_compiled()  # here, since all that compiles programs of its own imports this file before it does
+keep_compiled()  # here, because every module that compiles programs imports this file first
 
 _QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 _OVER_ROWS = {"xla_cpu_use_fusion_emitters": False}  # loops over many rows are worth optimising
-# Random numbers and gradients compile in a third of the time and run as fast; sums of products round otherwise.
+# Random numbers and gradients compile in a third of the time and run as fast; sums of products round differently.
 _LIGHTLY = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 
 
 class CompiledOnce:
-    """A function that is compiled quickly, to run a few times; all else is as of `jax.jit`."""
+    """A function that is compiled with few optimisations, to run a few times; otherwise as `jax.jit` makes it."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], static: Any, donated: Any = ()) -> None:
         functools.update_wrapper(self, function)
         self._function, self._options, self._static, self._donated = function, options, static, donated
 
     def __call__(self, *arguments: Any) -> Any:
-        """Returns what the function returns; inside another compiled function it is a part of that."""
+        """Calls the function; inside another compiled function it is traced into that."""
         return self._function(*arguments) if is_traced() else self._compiled(*arguments)
 
     def __getattr__(self, name: str) -> Any:
-        """Has what a jitted function has: `trace`, `lower`, `eval_shape`."""
+        """Forwards to the jitted function: `trace`, `lower`, `eval_shape`."""
         return getattr(self._compiled, name)
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        asked = os.environ.get("XLA_FLAGS", "")  # what is said there holds for every program
-        options = _known(tuple(option for option in self._options.items() if option[0] not in asked))
+        flags = os.environ.get("XLA_FLAGS", "")  # what is said there holds for every program
+        options = _known(tuple(option for option in self._options.items() if option[0] not in flags))
         numbers = {"static_argnums": self._static, "donate_argnums": self._donated}
         return jax.jit(self._function, compiler_options=options or None, **numbers)
 
 
 def compiled_once(over_rows: bool = False, static_argnums: Any = ()) -> Callable[[Callable[..., Any]], CompiledOnce]:
-    """Returns a decorator as `jax.jit` is one, for a function that runs a few times at most."""
-    # `over_rows`: whether it runs over rows of the data, so that its loops are optimised as ever.
+    """Returns a decorator like `jax.jit`, for a function that runs a few times at most."""
+    # `over_rows`: whether it runs over rows of the data, so that its loops are optimised as usual.
     return lambda function: CompiledOnce(function, _OVER_ROWS if over_rows else _QUICK, static_argnums)
 
 
 def compiled_lightly(static_argnums: Any = (), donate_argnums: Any = ()) -> Callable[..., CompiledOnce]:
-    """Returns a decorator as `jax.jit` is one, for what runs a few times, is large, and may round otherwise."""
+    """Returns a decorator like `jax.jit`, for large programs that run a few times and may round differently."""
     return lambda function: CompiledOnce(function, _LIGHTLY, static_argnums, donate_argnums)
 
 
 def is_traced() -> bool:
-    """Whether this is called while a function is traced, where XLA's options have no place."""
+    """Whether a function is being traced, where compiler options cannot be set."""
     return get_opaque_trace_state() != _outside()
 
 
@@ -79,7 +79,7 @@ def _outside() -> Any:
 
 @functools.cache
 def _known(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """Returns the options that this version of XLA has: all of them, as a rule, for one small program."""
+    """Returns the options that this version of XLA accepts, tested by compiling a small program."""
     if _are_known(options):
         return dict(options)
     return dict(option for option in options if _are_known((option,)))
@@ -88,33 +88,33 @@ def _known(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
 def _are_known(options: tuple[tuple[str, Any], ...]) -> bool:
     try:
         jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
-    except Exception:  # XLA's own, of which a type is not documented
+    except Exception:  # the type of XLA's error is not documented
         return False
     return True
 
 
 @compiled_once()
 def subkey(key: RandomKey, number: Any) -> RandomKey:
-    """Returns `jax.random.fold_in(key, number)`, in a third of the time where nothing else compiles it."""
+    """Returns `jax.random.fold_in(key, number)`, compiled in a third of the time outside of other programs."""
     return jax.random.fold_in(key, number)
 
 
 def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:
-    """Returns a key for each of some rows, which depends on the key and the row's number alone."""
+    """Returns one key a row, which depends on the key and the row's number alone."""
     numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rows, dtype=jnp.int32)
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(numbers)
 
 
-# How much a row takes is asked at every call, and never changes.
-_MOST = 128  # answers of one function that are kept, the latest asked for
+# The memory that a row takes is asked for at every call, and never changes.
+_MOST = 128  # results kept for one function, the most recently used ones
 
 
 def once_a_shape(function: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Returns the function with a memory: arguments of known structure, shapes and dtypes are not computed again."""
-    # Arrays count by shape and dtype, everything else by value. JAX's default float is a part of the question.
+    """Caches a function by the structure, shapes and dtypes of its arguments."""
+    # Arrays enter the cache key by shape and dtype, everything else by value; JAX's default float is a part of it.
     #
-    # `function`: of pytrees; what it returns must not depend on the arrays' numbers.
-    known: OrderedDict[Any, Answer] = OrderedDict()
+    # `function`: of pytrees; its result must not depend on the arrays' numbers.
+    answers: OrderedDict[Any, Answer] = OrderedDict()
 
     @functools.wraps(function)
     def remembered(*arguments: Any, **named: Any) -> Answer:
@@ -122,14 +122,14 @@ def once_a_shape(function: Callable[..., Answer]) -> Callable[..., Answer]:
         question = (structure, tuple(map(_told, leaves)), jnp.result_type(float))
         try:
             hash(question)
-        except TypeError:  # somebody's own object, which cannot be told from another
+        except TypeError:  # an unhashable object
             return function(*arguments, **named)
-        if question not in known:
-            known[question] = function(*arguments, **named)
-            if len(known) > _MOST:
-                known.popitem(last=False)
-        known.move_to_end(question)
-        return known[question]
+        if question not in answers:
+            answers[question] = function(*arguments, **named)
+            if len(answers) > _MOST:
+                answers.popitem(last=False)
+        answers.move_to_end(question)
+        return answers[question]
 
     return remembered
 

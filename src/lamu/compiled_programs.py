@@ -1,4 +1,4 @@
-"""Compiled programs, kept on disk: a later process does not compile again what has the same shapes."""
+"""Compiled programs cached on disk, so that a later process need not compile the same shapes again."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from pathlib import Path
 __all__ = ["CACHE", "ProgramFolder", "compiled_folder", "keep_compiled", "programs_folder"]
 
 CACHE = "LAMU_CACHE"  # the environment variable: another folder, or "off"
-_MOST = 1 << 30  # bytes; beyond it the half that was used last stays
-_FEW = 1 << 26  # bytes that a process writes before it counts the folder again
-_STALE = 3600  # seconds after which a draft is one that a killed process left
+_MOST = 1 << 30  # bytes; beyond it the most recently used half stays
+_FEW = 1 << 26  # bytes that a process writes before it measures the folder again
+_STALE = 3600  # seconds after which a temporary file counts as left by a killed process
 _DRAFT, _PROGRAM = ".draft-", "-cache"
 
-# Most programs of a fit compile in a tenth of a second: JAX's own threshold, a second, would keep none of them.
+# Most programs of a fit compile in a tenth of a second: JAX's own threshold, one second, would keep none of them.
 _SETTINGS = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
 _DIRECTORY, _ENABLED = "jax_compilation_cache_dir", "jax_enable_compilation_cache"
 
 
 class ProgramFolder:
-    """A folder of compiled programs for JAX: written atomically, bounded in size, the least recently used go first."""
+    """Least-recently-used cache folder of compiled programs for JAX, written atomically and bounded in size."""
 
-    # JAX's own (`jax._src.lru_cache`) writes in place: a process that reads meanwhile warns and compiles, and what a
-    # killed one left is never mended. Its bound needs another package, and fails for good after an interrupted write.
-    # Errors of the disk, a full one for instance, end in a program that is not kept.
+    # JAX's own (`jax._src.lru_cache`) writes in place: a process that reads meanwhile warns and compiles, and a partial
+    # file of a killed process is never replaced. Its bound needs another package, and fails for good after an
+    # interrupted write. After an error of the disk, a full one for instance, the program is not kept.
 
     def __init__(self, folder: Path, most: int = _MOST) -> None:
         self._path, self._most = folder, most  # JAX's log reads `_path`
-        self._unchecked = most  # bytes written since the folder was counted: the first write counts
+        self._unchecked = most  # bytes written since the folder was measured: the first write measures it
 
     def get(self, key: str) -> bytes | None:
-        """Returns the program of a key, if there is one."""
+        """Returns the program of a key, or None."""
         path = self._path / f"{key}{_PROGRAM}"
         try:
             value = path.read_bytes()
         except OSError:
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # the time of the last use decides what goes
+            os.utime(path)  # the time of the last use decides which program is removed
         return value
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps a program; one that JAX asked for and could not read is replaced."""
+        """Stores a program, and replaces one that JAX could not read."""
         try:
             if self._unchecked + len(value) > min(_FEW, self._most // 16):
                 forget_oldest(self._path, self._most - len(value))
@@ -68,7 +68,7 @@ class ProgramFolder:
 
 
 def forget_oldest(folder: Path, most: int) -> None:
-    """Removes abandoned drafts, and from more than `most` bytes the programs used longest ago, down to half."""
+    """Removes abandoned temporary files and, beyond `most` bytes, the least recently used programs, down to half."""
     files = []
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):  # another process removed it
@@ -88,21 +88,21 @@ def forget_oldest(folder: Path, most: int) -> None:
 
 
 def programs_folder(settings: Mapping[str, str]) -> Path | None:
-    """Returns the folder that an environment asks for, made if need be; None if `off`, or if it cannot be written."""
-    asked = settings.get(CACHE, "")
-    if asked == "off":
+    """Returns the folder that the environment names, created if needed; None if `off`, or if it is not writable."""
+    setting = settings.get(CACHE, "")
+    if setting == "off":
         return None
     try:
-        folder = (Path(asked) if asked else _user_cache(settings) / "lamu") / _machine()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # JAX runs what lies in it
+        folder = (Path(setting) if setting else _user_cache(settings) / "lamu") / _machine()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # JAX executes its files
     except (OSError, RuntimeError):  # `RuntimeError`: there is no home folder
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
 def keep_compiled() -> Path | None:
-    """Lets JAX keep what this process compiles in a folder of the user's; returns it, or None where it keeps none."""
-    # Whoever has set a folder for JAX, or has switched its cache off, has decided already.
+    """Sets JAX's compilation cache to a folder of the user's; returns it, or None where there is none."""
+    # A cache folder that the user has set for JAX, or a cache switched off, is left as it is.
     import jax
 
     chosen = getattr(jax.config, _DIRECTORY, None) is not None or _DIRECTORY.upper() in os.environ
@@ -128,13 +128,13 @@ def compiled_folder() -> Path | None:
 
 
 def _write_atomically(folder: Path) -> None:
-    """Puts `ProgramFolder` in the place of JAX's for this folder; a JAX that cannot be told keeps its own."""
+    """Replaces JAX's cache of this folder by `ProgramFolder`; a JAX version without that hook keeps its own."""
     try:
         cache = importlib.import_module("jax._src.compilation_cache")
-        theirs = cache.get_file_cache
+        default_cache = cache.get_file_cache
     except (ImportError, AttributeError):
         return
-    ours = lambda path: (ProgramFolder(folder), path) if path == str(folder) else theirs(path)
+    ours = lambda path: (ProgramFolder(folder), path) if path == str(folder) else default_cache(path)
     vars(cache)["get_file_cache"] = ours
 
 
@@ -147,7 +147,7 @@ def _user_cache(settings: Mapping[str, str]) -> Path:
 
 
 def _machine() -> str:
-    """Returns a name for processors that run the same programs: a home folder may be shared by several machines."""
+    """Returns a name for the kind of processor, since machines of several kinds may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

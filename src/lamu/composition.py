@@ -1,8 +1,8 @@
-"""Composition: several posteriors as one, and posteriors made of repeated fits.
+"""Combines several posteriors into one predictive, and makes posteriors of repeated fits.
 
-`average` weighs posteriors by their evidence, `stack` by how well they predict held-out rows; both give a `Composition`
-that predicts as a posterior does. `bootstrap` and `sandwich` are the frequentist's baselines: how far the estimate
-would move with other rows.
+`average` weighs posteriors by their evidence, `stack` by how well they predict held-out rows; both return a
+`Composition` that predicts as a posterior does. `bootstrap` and `sandwich` are frequentist baselines: the variation of
+the estimate over repetitions of the data.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ __all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich"
 
 # \[ p(y^* \mid x^*) = \sum_k w_k\, p_k(y^* \mid x^*) \]
 #
-# The posteriors may be of different models, algorithms and shapes; only what they predict must be the same thing.
+# The posteriors may differ in model, algorithm and shapes; only the predicted quantity must be the same.
 
 
 _SURE = 1e-9  # nats by which stacking weights may miss the best ones
 _ROUNDS = 100_000  # of stacking at most
-_NEGLIGIBLE = 1e-8  # a weight whose member is not asked
+_NEGLIGIBLE = 1e-8  # a weight up to which a member is left out
 
 
 @record
 class Composition:
-    """Posteriors and their weights; it predicts as a posterior does.
+    """Weighted posteriors that predict as one.
 
     Attributes:
         posteriors: the members.
@@ -73,7 +73,7 @@ class Composition:
         return np.exp(np.asarray(self.log_weights, float))
 
     def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: object = None) -> Predictive:
-        """Returns the weighted average of the members' predictions; members without weight are not asked.
+        """Returns the weighted average of the members' predictions; members of negligible weight are left out.
 
         Args:
             x: inputs `[N, ...]` in the units of the data.
@@ -82,29 +82,29 @@ class Composition:
             offset: a known part of the linear predictor.
 
         Raises:
-            ValueError: for members of different tasks or shapes, and for what the members refuse.
+            ValueError: for members of different tasks or shapes, and for inputs that the members refuse.
         """
-        kept = np.flatnonzero(self.weights > _NEGLIGIBLE)
-        keys = [None if key is None else jax.random.fold_in(jax.random.clone(key), int(k)) for k in kept]
-        # All members' predictions are held side by side, so each has its share of what may be held.
-        with memory.within(max(memory.limit() // len(kept), 1)):
+        members = np.flatnonzero(self.weights > _NEGLIGIBLE)
+        keys = [None if key is None else jax.random.fold_in(jax.random.clone(key), int(k)) for k in members]
+        # The predictions of all members are in memory together, so each gets its share of the memory limit.
+        with memory.within(max(memory.limit() // len(members), 1)):
             parts = tuple(
-                self.posteriors[k].predict(x, samples, own, offset) for k, own in zip(kept, keys, strict=True)
+                self.posteriors[k].predict(x, samples, subkey, offset) for k, subkey in zip(members, keys, strict=True)
             )
-        logs = np.asarray(self.log_weights, float)[kept]
+        logs = np.asarray(self.log_weights, float)[members]
         return Weighted(parts, jnp.asarray(logs - np.logaddexp.reduce(logs), parts[0].mean.dtype))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the composition as a folder, as `Posterior.save` does; `load_composition` reads it.
 
         Args:
-            path: the folder to make.
+            path: the folder to create.
 
         Returns:
             Its path.
 
         Raises:
-            FileExistsError: if there is something at `path`.
+            FileExistsError: if `path` exists.
         """
         arrays: dict[str, np.ndarray] = {}
         content = encode(self, arrays, "composition")
@@ -119,7 +119,7 @@ def load_composition(path: str | os.PathLike[str], *, trust: Iterable[str] = ())
         trust: names of modules that may be imported, as for `lamu.load`.
 
     Raises:
-        lamu.store.StoreError: if the folder is missing, altered, or holds something else.
+        lamu.store.StoreError: if the folder is missing, altered, or holds another kind of object.
 
     Examples:
         >>> import lamu, tempfile, pathlib, jax.numpy as jnp
@@ -133,10 +133,10 @@ def load_composition(path: str | os.PathLike[str], *, trust: Iterable[str] = ())
     """
     content, arrays = store.read(path, lambda content: _declared(path, content))
     with store.reading(path):
-        found = decode(content, arrays, trust=trust)
-        for posterior in found.posteriors:
+        composition = decode(content, arrays, trust=trust)
+        for posterior in composition.posteriors:
             require_whole(posterior)
-    return found
+    return composition
 
 
 def _declared(path: object, content: object) -> Any:
@@ -146,7 +146,7 @@ def _declared(path: object, content: object) -> Any:
 
 
 def average(posteriors: object, prior: object = None) -> Composition:
-    r"""Returns the Bayesian average of models, each weighted by how probable it makes the data.
+    r"""Returns the Bayesian model average, with each model weighted by its evidence.
 
     \[ w_k \propto \pi_k \exp(\text{evidence}_k) \]
 
@@ -160,7 +160,7 @@ def average(posteriors: object, prior: object = None) -> Composition:
         prior: π, one probability a model, up to a factor; equal where none is given.
 
     Returns:
-        What predicts.
+        The weighted posteriors.
 
     Raises:
         ValueError: for a posterior without evidence, with one that is not finite, or at another temperature than one;
@@ -210,34 +210,34 @@ def stack(
     weight: object = None,
     offset: object = None,
 ) -> Composition:
-    r"""Returns the weights under which held-out rows are most probable.
+    r"""Returns the mixture of posteriors under which held-out rows are most probable (stacking).
 
     \[ \max_{w \in \Delta} \; \sum_{i=1}^n n_i \log \sum_k w_k\, p_k(y_i \mid x_i) + s \sum_k \tfrac1K \log w_k \]
 
-    with \(n_i\) what row i counts, \(n = \sum_i n_i\), and s the strength of a pull towards equal weights, worth s
-    rows: it keeps few rows from choosing by chance, and is forgotten as there are more. The problem is concave; it is
+    with \(n_i\) the weight of row i, \(n = \sum_i n_i\), and s the strength of a penalty towards equal weights, worth s
+    rows: it keeps few rows from choosing by chance, and loses influence with more rows. The problem is concave; it is
     solved by expectation maximisation, \(w_k \leftarrow (\sum_i n_i r_{ik} + s/K) / (n + s)\) with r the
-    responsibilities, until the duality gap says that no weights are better by 1e-9 nats a row. A prediction of each
-    member once; then `[n, K]` operations.
+    responsibilities, until the duality gap is below 1e-9 nats a row. Each member predicts once; then the cost is
+    `[n, K]` operations an iteration.
 
-    The rows must be unseen by every member. Unlike `average` it does not believe that one of the models is right, and
-    it needs no evidence: any posterior may take part.
+    No member may have been fitted to these rows. Unlike `average` it does not assume that one of the models is right,
+    and it needs no evidence, so that it takes any posterior.
 
     Args:
         posteriors: a sequence, or a mapping by name, of one task, of any models and algorithms.
         x: held-out inputs, `[n, ...]`.
         y: their targets, `[n]` or `[n, outputs]`.
         samples: draws a member, where its rule needs draws.
-        strength: s; zero for the maximum itself.
-        weight: what each row counts, `[n]`; ones where None.
+        strength: s; zero for no penalty.
+        weight: the weight of each row, `[n]`; ones where None.
         offset: a known part of the rows' linear predictor, as for `Posterior.predict`.
 
     Returns:
-        What predicts.
+        The weighted posteriors.
 
     Raises:
-        ValueError: for tasks that differ, a row that no member thinks possible, a negative strength, or weights that
-            are negative, all zero, or not one a row.
+        ValueError: for tasks that differ, a row of zero density under every member, a negative strength, or weights
+            that are negative, all zero, or not one a row.
 
     Source: Wolpert (1992); Yao, Vehtari, Simpson & Gelman (2018).
 
@@ -255,8 +255,8 @@ def stack(
     members = _members(posteriors)
     if not 0 <= strength < float("inf"):
         raise ValueError(f"strength={strength!r} is no number of rows; give zero or more")
-    asked = [member.predict(x, samples=samples, offset=offset).log_prob(jnp.asarray(y)) for member in members]
-    densities = np.stack([np.asarray(each, float) for each in asked], axis=1)
+    log_densities = [member.predict(x, samples=samples, offset=offset).log_prob(jnp.asarray(y)) for member in members]
+    densities = np.stack([np.asarray(each, float) for each in log_densities], axis=1)
     counts = row_counts(weight, len(densities))
     impossible = ~np.isfinite(densities.max(axis=1))
     if impossible.any() or np.isnan(densities).any():
@@ -275,7 +275,7 @@ def stacking_weights(densities: np.ndarray, strength: float = 0.0, counts: np.nd
     weights = np.full(K, 1 / K)
     for _ in range(_ROUNDS):
         slope = by_member @ (counts / (weights @ by_member))
-        # The gradient of the whole objective; on the simplex its largest entry bounds what can be gained.
+        # The gradient of the whole objective; on the simplex its largest entry bounds the possible gain.
         gradient = slope + strength / K / np.maximum(weights, 1e-300)
         if gradient.max() - (n + strength) <= _SURE * n:
             break
@@ -296,28 +296,28 @@ def _members(posteriors: Any) -> tuple[Any, ...]:
 def bootstrap(
     model: Model, data: Data, algorithm: Algorithm, *, resamples: int = 20, seed: int = 0, **options: Any
 ) -> Posterior:
-    r"""Fits an algorithm to rows drawn with replacement from the rows, several times, and pools what they learn.
+    r"""Fits an algorithm to several bootstrap resamples of the rows and pools the posteriors.
 
     \[ D^{(b)} = \{(x_{j_i}, y_{j_i})\}_{i=1}^N, \quad j_i \sim U\{1, \dots, N\}, \qquad
        q(\theta) = \frac1B \sum_b q^{(b)}(\theta) \]
 
-    The spread of the members is that of the estimate over repetitions of the data: a baseline for beliefs, which it
-    approaches where there are many rows. The pooled prediction's intervals hold the noise too. All fits start alike
-    and see the rows in the same order, so that only the rows differ. B fits.
+    The spread of the members estimates the sampling variation of the estimate: a baseline for beliefs, which it
+    approaches with many rows. The intervals of the pooled prediction include the noise. All fits start alike and see
+    the rows in the same order, so that only the rows differ. It costs B fits.
 
     Args:
         model: network, likelihood and prior.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
-        algorithm: what each member runs.
+        algorithm: the algorithm of each member.
         resamples: B.
-        seed: of the rows that are drawn, and of every fit.
+        seed: of the resampling, and of every fit.
         **options: further options of `lamu.fit`, for instance `epochs`.
 
     Returns:
         The ensemble's posterior.
 
     Raises:
-        ValueError: for fewer than two resamples, or an option that makes no sense here.
+        ValueError: for fewer than two resamples, or an option that does not apply here.
 
     Source: Efron (1979); for neural networks Tibshirani (1996).
 
@@ -349,10 +349,10 @@ def bootstrap(
 # \[ \Sigma = H^{-1} G H^{-1}, \qquad H = \nabla^2 \ell(m), \qquad
 #    G = \sum_i n_i\, g_i g_i^\top, \quad g_i = -\nabla \log p(y_i \mid x_i, m) \]
 #
-# with \(n_i\) what row i counts.
+# with \(n_i\) the weight of row i.
 #
-# Where the model is right H and G agree and it is the inverse of either; where rows are noisier than the model says, or
-# unequally so, G is larger.
+# Where the model is right H and G agree and the covariance is the inverse of either; where rows are noisier than the
+# model says, or unequally so, G is larger.
 
 
 _ROWS = 1024
@@ -361,19 +361,20 @@ _ROWS = 1024
 def sandwich(posterior: Posterior, data: Data) -> Posterior:
     r"""Returns a Gaussian about a fitted point with the Huber–White covariance, as a posterior.
 
-    It is a statement about repetitions and no belief: a baseline. The prior enters H, and with it the point that is
-    fitted, but not G. Dispersions stay at their point. N gradients, a Hessian (D products of the whole data's), and
-    operations of the order D³.
+    It describes repetitions of the data and is not a Bayesian belief: a baseline. The prior enters H, and with it the
+    fitted point, but not G. Dispersions stay at their point. It costs N gradients, D Hessian–vector products over all
+    rows, and operations of the order D³.
 
     Args:
-        posterior: whose mean is the fitted point, of any algorithm.
+        posterior: a posterior of any algorithm, whose mean is the fitted point.
         data: the rows that it was fitted to, `(x, y)` or a mapping with `x`, `y` and, optionally, `weight`, `offset`.
 
     Returns:
         A posterior that predicts by linearisation.
 
     Raises:
-        ValueError: for an indefinite Hessian (the point is no minimum), fewer rows than weights, or too many weights.
+        ValueError: for an indefinite Hessian (the point is not a minimum), fewer rows than weights, or too many
+            weights.
         AttributeError: for a belief with several modes, which has no fitted point.
 
     Source: Huber (1967); White (1980).
@@ -421,8 +422,8 @@ def sandwich(posterior: Posterior, data: Data) -> Posterior:
     half = (hessian @ vectors) / np.sqrt(values)
     like = jax.tree.leaves(weights)[0].dtype
     belief = Gaussian(weights, Dense(jnp.asarray(half @ half.T, like)))
-    whole = Product({"network": belief, "likelihood": Point(dispersion)})
-    return Posterior(posterior.model, whole, state, Linearised(), posterior.key)
+    product = Product({"network": belief, "likelihood": Point(dispersion)})
+    return Posterior(posterior.model, product, state, Linearised(), posterior.key)
 
 
 @jax.jit
@@ -434,7 +435,7 @@ def _sums(objective: Objective, state: State, dispersion: Params, weights: Param
         params = {"network": unravel(vector), "likelihood": dispersion}
         return -jnp.sum(objective.model.log_likelihood(params, state, batch)[0] * batch.mask * weights)
 
-    # A weight of two is the row written twice: its gradient's square counts twice, and not four times.
+    # A weight of two equals the row written twice: its squared gradient counts twice, not four times.
     gradient = lambda row: jax.grad(loss)(
         vector, jax.tree.map(lambda leaf: leaf[None], row), jnp.sqrt(row.weight)[None]
     )

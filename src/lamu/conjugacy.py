@@ -1,4 +1,4 @@
-r"""Targets without inputs, \(y_i \sim p(y \mid \theta)\), with a prior that the observation is conjugate to."""
+r"""Conjugate models without inputs, \(y_i \sim p(y \mid \theta)\)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["ConjugateModel"]
 
 @record
 class ConjugateModel(ConjugateTarget):
-    r"""The parameters θ of an observation, with a prior of the family that it is conjugate to.
+    r"""A model of the parameters θ of an observation, with a conjugate prior.
 
     \[ p(\theta \mid y) \propto p(\theta) \prod_i p(y_i \mid \theta)^{w_i}, \qquad
        \lambda = \lambda_0 + \sum_i w_i\, t(y_i) \]
 
-    θ stands at `params["network"]`.
+    θ is stored at `params["network"]`.
 
     Attributes:
         observation: \(p(y \mid \theta)\), one of `lamu.observations`.

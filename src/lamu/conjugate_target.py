@@ -1,9 +1,9 @@
-"""A target with exact messages: the expectation of its log joint is known in the statistics of what rows share."""
+"""Targets with exact messages: the expected log joint is a function of the statistics of the shared variables."""
 
 # \[ F(s) = \sum_i F_i(s) + F_0(s), \qquad
 #    F(T(\theta)) = \log p(\theta, D), \qquad F(\mu) = E_q[\log p(\theta, D)] \]
 #
-# A prior that enters the belief exactly is \(\lambda_0\) in the place of \(F_0\).
+# A prior that enters the belief exactly is \(\lambda_0\) instead of \(F_0\).
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class ConjugateTarget(Target):
-    """What algorithms in λ ask of a target, `lamu.ConjugateModel` and `lamu.Graph` among them."""
+    """Base class of targets for algorithms in natural parameters, such as `lamu.ConjugateModel` and `lamu.Graph`."""
 
     @abstractmethod
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Numeric) -> Belief:
@@ -57,7 +57,7 @@ class ConjugateTarget(Target):
         """Returns the expectation parameters of a belief as the statistics that the two functions below take."""
 
     def first_dispersions(self, batch: Batch) -> Params:
-        """Returns the dispersions that are learned beside the belief, at a point, as they start; none by default.
+        """Returns the initial values of the dispersions that are learned as a point; none by default.
 
         Args:
             batch: some rows.
@@ -78,7 +78,7 @@ class ConjugateTarget(Target):
 
     @abstractmethod
     def shared_log_joint(self, statistics: Statistics) -> Array:
-        """Returns the log density of what all rows share in nats; zero where the prior enters the belief exactly."""
+        """Returns the log density of the shared variables in nats; zero where the prior enters the belief exactly."""
 
 
 @jax.jit
@@ -88,9 +88,9 @@ def _log_likelihoods(target: Target, draws: Params, batch: Batch) -> Array:
 
 
 class MessageTarget(ConjugateTarget, ConstrainedTarget):
-    """What coordinate ascent asks of a target: variables by name, each with a family of its own."""
+    """Base class of targets for coordinate ascent: variables by name, each with its own family."""
 
-    expansion: Any = None  # moves along what the likelihood does not see after a sweep, or None
+    expansion: Any = None  # moves along directions that the likelihood is constant in, after a sweep; or None
 
     @property
     @abstractmethod
@@ -100,33 +100,33 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
     @property
     @abstractmethod
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The variables in groups that no factor brings together, in the order of their updates."""
+        """The variables in groups within which no factor joins two, in the order of their updates."""
 
     @property
     def rows_add_up(self) -> bool:
-        """Whether λ is a sum over rows whatever is believed: no factor brings two variables together."""
+        """Whether λ is a sum over rows for any belief: no factor joins two variables."""
         return len(self.blocks) == 1
 
     @abstractmethod
     def require_messages(self, asked: str, exact: bool = True) -> None:
-        """Raises a TypeError for a variable to which no message comes."""
+        """Raises a TypeError for a variable without messages."""
 
     @abstractmethod
     def first_beliefs(
         self, key: RandomKey, batch: Batch, temperature: Numeric = 1.0, *, number: Numeric | None = None
     ) -> dict[str, Belief]:
-        """Returns beliefs to start from, by name; number says which start of ascents over all rows it is."""
+        """Returns initial beliefs, by name; `number` is the number of the start among several ascents."""
 
     def held(self) -> dict[str, Belief]:
-        """Returns the statistics of what is no part of a belief, by name; none by default."""
+        """Returns the statistics of variables that no belief is about, by name; none by default."""
         return {}
 
     @abstractmethod
     def has_categories(self, batch: Batch) -> bool:
-        """Whether categories of rows are summed out, so that of several starts one may be much better than others."""
+        """Whether categories of rows are summed out, so that one of several starts may be much better than others."""
 
     def has_alike_members(self, batch: Batch) -> bool:
-        """Whether only a draw tells members of a plate apart at the start, as it does topics; not by default.
+        """Whether members of a plate, such as topics, are exchangeable and need a random start; not by default.
 
         Args:
             batch: some rows.
@@ -141,19 +141,19 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
 
     @property
     def short_ascent(self) -> tuple[int, int]:
-        """The sweeps of an ascent that judges a start, and how many rows it takes at most."""
+        """The number of sweeps of the ascent that judges a start, and its largest number of rows."""
         return _SWEEPS, max(1, _POINTS // self.longest_series)
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Numeric) -> Belief:
         """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
         if self.has_categories(batch):
-            found = best_starts(self, key, batch, temperature, 1, _STARTS)
-            return self.product(jax.tree.map(lambda leaf: leaf[0], found))
+            best = best_starts(self, key, batch, temperature, 1, _STARTS)
+            return self.product(jax.tree.map(lambda leaf: leaf[0], best))
         return self.product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
 
     def starts(self, key: RandomKey, batch: Batch, temperature: Numeric, count: int) -> dict[str, Belief]:
-        """Returns beliefs that several ascents over all rows start from, by name, along a leading axis."""
-        # Fewer rows than judge a start, of a run that has more, would hold topics to what chance gave those few.
+        """Returns initial beliefs of several ascents over all rows, by name, along a leading axis."""
+        # Judged by too few of a run's rows, topics would be fitted to the noise of those rows.
         enough = len(batch.mask) < _POINTS or self.short_ascent[1] <= 2 * len(batch.mask)
         if self.has_categories(batch) or (self.has_alike_members(batch) and enough):
             return best_starts(self, key, batch, temperature, count, max(_STARTS_OF_ASCENT, count))
@@ -166,11 +166,11 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         return tree.zeros_like(belief.to_natural())
 
     def moments(self, beliefs: Mapping[str, Belief]) -> dict[str, Statistics]:
-        """Returns μ of beliefs, by name, and the statistics of what is held."""
+        """Returns μ of beliefs, by name, and the statistics of variables without a belief."""
         return {**self.held(), **{name: kind.under(beliefs[name]) for name, kind in self.kinds.items()}}
 
     def statistics(self, mu: Statistics) -> dict[str, Statistics]:
-        """Returns μ by name, in records, and the statistics of what is held."""
+        """Returns μ by name, in records, and the statistics of variables without a belief."""
         return {**self.held(), **{name: kind(*jax.tree.leaves(mu[name])) for name, kind in self.kinds.items()}}
 
     @abstractmethod
@@ -182,16 +182,16 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         """Returns the belief about all variables."""
 
     def fitted_to(self, rows: PyTree) -> PyTree:
-        """Returns the target of a point that was fitted to so many rows; itself where that tells nothing.
+        """Returns the target given the number of rows that a point was fitted to; itself by default.
 
         Args:
-            rows: how many.
+            rows: the number of rows.
         """
         del rows
         return self
 
     def fewer_rows(self, batch: Batch) -> Batch | None:
-        """Returns fewer rows that stand for all, or None where there are none such.
+        """Returns fewer rows with the same likelihood, such as grouped ones, or None.
 
         Args:
             batch: the rows.
@@ -200,8 +200,8 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
 
 
 def independent_groups(names: Iterable[str], meetings: Iterable[Collection[str]]) -> tuple[tuple[str, ...], ...]:
-    """Returns variables in groups that none of the meetings brings together, in their order."""
-    # Given the latents of the rows, the variables of a group are independent: one step updates all of them.
+    """Returns variables, in their order, in groups of which no two are in one of the `meetings`."""
+    # Given the rows' latents, the variables of a group are independent: one step updates all of them.
     groups: list[list[str]] = []
     met = [set(meeting) for meeting in meetings]
     for name in names:
@@ -232,44 +232,44 @@ def updated(
 
 
 # Starts, sweeps of coordinate ascent from each, and points that judge them: rows, or times of series. On eight
-# development seeds of 200,000 rows of a mixture svi found all five centres in none from one start, and in eight from
-# the best of these. Of 20 seeds of vmp on fourteen mixtures and hidden Markov models 31 % of single starts ended at
-# least five nats below the best, and none of the best of these. The points are all that a run starts from: by 2,000 of
-# 20,000 rows, 24 columns and 20 components three seeds ended 12,800 to 15,900 nats below where they do by these.
+# development seeds of 200,000 rows of a mixture, svi found all five centres in none from one start, and in eight from
+# the best of these starts. Over 20 seeds of vmp on fourteen mixtures and hidden Markov models 31 % of single starts
+# ended at least five nats below the best, and none of the best of these starts. A run starts from these points alone:
+# with 2,000 of 20,000 rows, 24 columns and 20 components three seeds ended 12,800 to 15,900 nats lower.
 _STARTS, _SWEEPS, _POINTS = 16, 40, 4_096
-_STARTS_OF_ASCENT = 8  # of what goes on to sweep over all rows; after 20 sweeps the bounds of some do not tell yet
+_STARTS_OF_ASCENT = 8  # for ascents over all rows; after 20 sweeps the bounds of some starts still do not differ
 
 
 def best_starts(
     target: MessageTarget, key: RandomKey, batch: Batch, temperature: Numeric, count: int, starts: int
 ) -> dict[str, Belief]:
-    """Returns the beliefs of the starts whose bounds are best after ascent on some rows, by name, the best first."""
+    """Returns the beliefs of the starts with the best bounds after ascent on some rows, by name, the best first."""
     # \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p]/T, \qquad
     #    \mathcal L = E_q[\log p]/T + H(q) \]
     #
-    # A step on a minibatch moves a component little once ρ has fallen, so that one that starts between two groups of
+    # A step on a minibatch moves a component little once ρ has fallen, so a component that starts between two groups of
     # rows stays there.
     T = jnp.asarray(temperature, batch.weight.dtype)
     steps, rows = target.longest_series, batch
     sweeps, most = target.short_ascent
-    if len(batch.mask) > most:  # any rows, since those of one component may stand together
+    if len(batch.mask) > most:  # at random, since rows of one component may be adjacent
         places = jax.random.permutation(jax.random.fold_in(key, 0), len(batch.mask))[:most]
         rows = jax.tree.map(lambda leaf: leaf[places], batch)
 
     def ascended(key: RandomKey) -> State:
         def energy(own: Statistics, statistics: Statistics) -> Array:
-            known = {**statistics, **own}
-            return rows.total(target.row_bounds(known, rows, T)) + target.shared_log_joint(known) / T
+            all_statistics = {**statistics, **own}
+            return rows.total(target.row_bounds(all_statistics, rows, T)) + target.shared_log_joint(all_statistics) / T
 
         def sweep(_: Numeric, state: State) -> State:
             beliefs, value = state
             statistics = target.moments(beliefs)
             for number, names in enumerate(target.blocks):
                 own = {name: statistics[name] for name in names}
-                found, slopes = jax.value_and_grad(energy)(own, statistics)
+                bound, slopes = jax.value_and_grad(energy)(own, statistics)
                 if number == 0:
                     entropy = [belief.entropy() for belief in beliefs.values()]
-                    value = jnp.asarray(sum(entropy, found), value.dtype)
+                    value = jnp.asarray(sum(entropy, bound), value.dtype)
                 new = {name: slopes[name].belief() for name in names}
                 beliefs = jax.tree.map(lambda made, old: made.astype(old.dtype), {**beliefs, **new}, beliefs)
                 statistics = {**statistics, **{name: target.kinds[name].under(beliefs[name]) for name in names}}
@@ -278,7 +278,7 @@ def best_starts(
         first = target.first_beliefs(key, rows, T, number=0)
         return jax.lax.fori_loop(0, sweeps, sweep, (first, jnp.asarray(-jnp.inf, T.dtype)))
 
-    # The steps of a series cost what they cost for one start; rows of all would fill a cache.
+    # The steps of a series cost as much as for one start; the rows of all starts at once would fill the cache.
     side_by_side = jax.vmap if steps > 1 else lambda f: lambda keys: jax.lax.map(f, keys)
     beliefs, values = jax.jit(side_by_side(ascended))(jax.random.split(key, starts))
     best = jax.lax.top_k(jnp.where(jnp.isfinite(values), values, -jnp.inf), count)[1]
@@ -286,7 +286,7 @@ def best_starts(
 
 
 def conjugate_target(target: Any) -> ConjugateTarget:
-    """Returns a target as one with exact messages, which it is."""
+    """Narrows the type of a target to one with exact messages."""
     if isinstance(target, ConjugateTarget):
         return target
     raise TypeError(
@@ -296,7 +296,7 @@ def conjugate_target(target: Any) -> ConjugateTarget:
 
 
 def message_target(target: Any) -> MessageTarget:
-    """Returns a target as one with messages between variables, which it is."""
+    """Narrows the type of a target to one with messages between variables."""
     if isinstance(target, MessageTarget):
         return target
     raise TypeError(

@@ -1,7 +1,7 @@
-r"""Parameters with constraints, as images of real ones: \(\theta = g(u)\), leaf by leaf, with the Jacobian of g."""
+r"""Constrained parameters as transforms of real ones: \(\theta = g(u)\), leaf by leaf, with the Jacobian of g."""
 
-# A density of θ is, as one of u, \(p_u(u) = p(g(u))\, |\det \partial g / \partial u|\). The maps are NumPyro's (exp for
-# positive numbers, stick breaking for a simplex, …); a leaf that no pattern names is real, and its own image.
+# The density of u is \(p_u(u) = p(g(u))\, |\det \partial g / \partial u|\). The transforms are NumPyro's (exp for
+# positive numbers, stick breaking for a simplex, …); a leaf without a pattern is real, and not transformed.
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["Constraints", "NumpyroConstraint", "TransformedBelief"]
 # The names of constraints, and NumPyro's attributes.
 _NAMES = {name: name for name in ("real", "positive", "unit_interval", "simplex", "positive_definite")}
 _NAMES["ordered"] = "ordered_vector"
-_CENTRE = 1024  # draws of the mean of an image: to a thirtieth of a standard deviation
+_CENTRE = 1024  # draws for the mean of a transformed leaf: accurate to a thirtieth of a standard deviation
 
 
 @record
 class Constraints:
-    """Which leaves are constrained, and how."""
+    """Constraints of leaves, by path pattern."""
 
     # Pairs of a path pattern and a constraint; the first pattern that matches a leaf counts.
     table: tuple[tuple[str, Any], ...] = static(default=())
@@ -43,9 +43,9 @@ class Constraints:
         table = dict(table or {})
         named: Params = theta if not jax.tree_util.all_leaves([theta]) else {"*": theta}
         tree.require_matches(table, named)
-        made = cls(tuple((pattern, _frozen(pattern, constraint)) for pattern, constraint in table.items()))
-        tree.map_with_path(lambda path, leaf: made._require(path, leaf), theta)
-        return made
+        constraints = cls(tuple((pattern, _frozen(pattern, constraint)) for pattern, constraint in table.items()))
+        tree.map_with_path(lambda path, leaf: constraints._require(path, leaf), theta)
+        return constraints
 
     def constrain(self, real: Params) -> tuple[Params, Array]:
         r"""Returns \(g(u)\), and \(\log |\det \partial g / \partial u|\) in nats, a scalar."""
@@ -82,11 +82,11 @@ class Constraints:
         """Returns NumPyro's constraint of a leaf."""
         from numpyro.distributions import constraints
 
-        found = self._constraint(path)
-        return constraints.real if found is None else found
+        constraint = self._constraint(path)
+        return constraints.real if constraint is None else constraint
 
     def _constraint(self, path: str) -> Any:
-        return next((_opened(kept) for pattern, kept in self.table if tree.matches(path, pattern)), None)
+        return next((_opened(stored) for pattern, stored in self.table if tree.matches(path, pattern)), None)
 
     def _transform(self, path: str) -> Any:
         constraint = self._constraint(path)
@@ -101,8 +101,8 @@ class Constraints:
         if constraint is None or isinstance(value, Tracer):
             return
         with lenient():
-            kept = np.asarray(constraint(jnp.asarray(value)))
-        if not kept.all():
+            valid = np.asarray(constraint(jnp.asarray(value)))
+        if not valid.all():
             raise ValueError(
                 f"init has {np.asarray(value).tolist()!r} at {path or 'its only leaf'!r}, which is not "
                 f"{_words(constraint)}; runs start from init, so give values that satisfy their constraints"
@@ -111,11 +111,11 @@ class Constraints:
 
 @record
 class TransformedBelief:
-    r"""The belief about \(\theta = g(u)\) of a belief about u, with the Jacobian of g in its density."""
+    r"""The belief about \(\theta = g(u)\) for a belief about u, with the Jacobian of g in its density."""
 
     base: Belief  # the belief about u
     constraints: Constraints  # g
-    # The name of the part of the parameters that is mapped, or None for all of them.
+    # The name of the part of the parameters that is transformed, or None for all of them.
     part: str | None = static(default=None)
 
     @property
@@ -125,58 +125,58 @@ class TransformedBelief:
 
     @property
     def mean(self) -> Params:
-        r"""E_q[θ]: that of u where a leaf is its own image, else the average of 1,024 draws by a key of their own."""
+        r"""E_q[θ]: that of u where a leaf is not transformed, else the average of 1,024 draws with a fixed key."""
         centre = self.base.mean
         if self.kind == "degenerate":
             return self._image(centre)
-        return self._told(lambda draws: jnp.mean(draws, axis=0), centre)
+        return self._leafwise(lambda draws: jnp.mean(draws, axis=0), centre)
 
     @property
     def std(self) -> Params:
-        """The standard deviation of each number of θ, by draws as the mean."""
+        """The standard deviation of each number of θ, from the draws of the mean."""
         centre = self.mean  # an AttributeError where there are several modes
         if self.kind == "degenerate":
             return tree.zeros_like(centre)
-        return self._told(lambda draws: jnp.std(draws, axis=0), self.base.std)
+        return self._leafwise(lambda draws: jnp.std(draws, axis=0), self.base.std)
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
-        """Returns the ends of the central interval of each number of θ, by draws as the mean."""
+        """Returns the ends of the central interval of each number of θ, from the draws of the mean."""
         centre = self.mean
         if self.kind == "degenerate":
             return centre, centre
         low, high = self.base.interval(level)
         end = lambda probability: lambda draws: jnp.quantile(draws, probability, axis=0)
-        return self._told(end((1.0 - level) / 2.0), low), self._told(end((1.0 + level) / 2.0), high)
+        return self._leafwise(end((1.0 - level) / 2.0), low), self._leafwise(end((1.0 + level) / 2.0), high)
 
-    def _told(self, function: Callable[[Array], Array], known: Params) -> Params:
-        """Returns a function of draws of every leaf; what is known of u where a leaf is its own image."""
+    def _leafwise(self, function: Callable[[Array], Array], base_value: Params) -> Params:
+        """Returns a function of the draws of every transformed leaf, and `base_value` for the other leaves."""
         draws = self._image(jax.vmap(self.base.sample)(jax.random.split(jax.random.key(0), _CENTRE)))
         average = jax.tree.map(function, draws)
-        whole, real = (found if self.part is None else found[self.part] for found in (average, known))
+        sampled, real = (part_of if self.part is None else part_of[self.part] for part_of in (average, base_value))
         exact = dict(zip(tree.paths(real), jax.tree.leaves(real), strict=True))
         chosen = tree.map_with_path(
-            lambda path, leaf: exact[path] if self.constraints._transform(path) is None else leaf, whole
+            lambda path, leaf: exact[path] if self.constraints._transform(path) is None else leaf, sampled
         )
-        return chosen if self.part is None else {**known, self.part: chosen}
+        return chosen if self.part is None else {**base_value, self.part: chosen}
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns the image of a draw."""
+        """Returns a transformed draw."""
         return self._image(self.base.sample(key))
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns the images of the points that represent the belief about u."""
+        """Returns the transforms of the points that represent the belief about u."""
         return self._image(self.base.draws(key, count))
 
     def log_prob(self, theta: Params) -> Array:
         """Returns log q(θ) in nats, with the Jacobian."""
         inside = theta if self.part is None else theta[self.part]
         real = self.constraints.unconstrain(inside)
-        whole = real if self.part is None else {**theta, self.part: real}
-        found = self.base.log_prob(whole)
-        return found - self.constraints.constrain(real)[1].astype(found.dtype)
+        coordinates = real if self.part is None else {**theta, self.part: real}
+        log_density = self.base.log_prob(coordinates)
+        return log_density - self.constraints.constrain(real)[1].astype(log_density.dtype)
 
     def _image(self, real: Params) -> Params:
-        # Leading axes (of draws) need no care: every map acts on the last axes of a leaf.
+        # Leading axes (of draws) are allowed: every transform acts on the last axes of a leaf.
         if self.part is None:
             return self.constraints.constrain(real)[0]
         return {**real, self.part: self.constraints.constrain(real[self.part])[0]}
@@ -184,48 +184,48 @@ class TransformedBelief:
 
 @record
 class NumpyroConstraint:
-    """A constraint of NumPyro's module, by the name of its class and what it holds, so that a file can hold it."""
+    """A constraint of NumPyro's module as its class name and attributes, so that it can be saved."""
 
     name: str = static()
-    # Numbers, some of which may be infinite, and constraints inside of it, by attribute.
+    # Numbers, some of which may be infinite, and inner constraints, by attribute.
     holds: tuple[tuple[str, Any], ...] = field(default=(), metadata={"static": True, "measured": True})
 
     @property
     def constraint(self) -> Any:
-        """NumPyro's own."""
+        """The constraint of NumPyro."""
         from numpyro.distributions import constraints
 
         kind = getattr(constraints, self.name, None)
         if not (isinstance(kind, type) and issubclass(kind, constraints.Constraint)):
             raise ValueError(f"NumPyro has no constraint {self.name!r}")
         names = tuple(name for name, _ in self.holds)
-        return kind.tree_unflatten((names, {}), tuple(_unkept(held) for _, held in self.holds))
+        return kind.tree_unflatten((names, {}), tuple(_unkept(value) for _, value in self.holds))
 
     def __repr__(self) -> str:
         return repr(self.constraint)
 
 
-def _kept(held: Any) -> Any:
-    """Returns a number or a constraint that one of NumPyro's holds, as what has a hash and a file can hold."""
-    if isinstance(held, str | bool | int | float | tuple):
-        return held
-    if callable(held):
-        return _foreign(held)
-    array = np.asarray(held)
+def _kept(value: Any) -> Any:
+    """Returns an attribute of a NumPyro constraint, a number or a constraint, in a hashable form that can be saved."""
+    if isinstance(value, str | bool | int | float | tuple):
+        return value
+    if callable(value):
+        return _foreign(value)
+    array = np.asarray(value)
     return ("array", str(array.dtype), array.shape, tuple(array.ravel().tolist()))
 
 
-def _unkept(kept: Any) -> Any:
-    if isinstance(kept, NumpyroConstraint | _Foreign):
-        return kept.constraint
-    if isinstance(kept, tuple) and kept[:1] == ("array",):
-        _, dtype, shape, numbers = kept
+def _unkept(value: Any) -> Any:
+    if isinstance(value, NumpyroConstraint | _Foreign):
+        return value.constraint
+    if isinstance(value, tuple) and value[:1] == ("array",):
+        _, dtype, shape, numbers = value
         return np.asarray(numbers, dtype).reshape(shape)
-    return kept
+    return value
 
 
 def _foreign(constraint: Any) -> Any:
-    """Returns a constraint with the interface of NumPyro's in the structure of a record."""
+    """Returns a constraint with NumPyro's interface as a static part of a record."""
     from numpyro.distributions import constraints
 
     kind = type(constraint)
@@ -233,13 +233,13 @@ def _foreign(constraint: Any) -> Any:
         isinstance(leaf, Tracer) for leaf in jax.tree.leaves(constraint)
     ):
         return _Foreign(constraint)
-    held, (names, more) = constraint.tree_flatten()
-    pairs = (*zip(names, held, strict=True), *sorted(more.items()))
+    values, (names, more) = constraint.tree_flatten()
+    pairs = (*zip(names, values, strict=True), *sorted(more.items()))
     return NumpyroConstraint(kind.__name__, tuple((name, _kept(value)) for name, value in pairs))
 
 
 class _Foreign:
-    """A constraint of one's own in the structure of a record, which must have a hash; no file can hold it."""
+    """A user's own constraint as a static part of a record: it must be hashable, and cannot be saved."""
 
     def __init__(self, constraint: object) -> None:
         self.constraint = constraint
@@ -279,20 +279,20 @@ def _frozen(pattern: str, constraint: object) -> Any:
     )
 
 
-def _opened(kept: Any) -> Any:
-    """Returns NumPyro's constraint; None for the real numbers."""
+def _opened(stored: Any) -> Any:
+    """Returns the constraint of NumPyro; None for the real numbers."""
     from numpyro.distributions import constraints
 
-    if isinstance(kept, NumpyroConstraint | _Foreign):
-        return kept.constraint
-    if isinstance(kept, tuple):
-        lower, upper = kept
+    if isinstance(stored, NumpyroConstraint | _Foreign):
+        return stored.constraint
+    if isinstance(stored, tuple):
+        lower, upper = stored
         if math.isinf(lower) and math.isinf(upper):
             return None
         if math.isinf(upper):
             return constraints.greater_than(lower)
         return constraints.less_than(upper) if math.isinf(lower) else constraints.interval(lower, upper)
-    return None if kept == "real" else getattr(constraints, _NAMES[kept])
+    return None if stored == "real" else getattr(constraints, _NAMES[stored])
 
 
 def _words(constraint: object) -> str:

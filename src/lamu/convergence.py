@@ -1,12 +1,12 @@
-r"""How far a belief is from the fixed point of the rule, as a value.
+r"""Convergence diagnostics: the distance of a belief from the fixed point of the rule.
 
-A belief that the rule no longer moves satisfies \(\lambda^* = -\nabla_\mu E_q[\ell]\) (Khan & Rue 2021, equation 5).
-For a Gaussian these are two equations, and the distances from both are measured over all rows:
+A belief at the fixed point satisfies \(\lambda^* = -\nabla_\mu E_q[\ell]\) (Khan & Rue 2021, equation 5). For a
+Gaussian these are two equations, and the distance from each is measured over all rows:
 
 \[ E_q[\nabla\ell] = 0: \quad \sqrt{E_q[\nabla\ell]^\top S^{-1} E_q[\nabla\ell]}, \qquad
    S = E_q[\nabla^2\ell]: \quad |\log S_{jj} - \log E_q[\nabla^2\ell]_{jj}| \]
 
-A point has the first one alone. Draws are judged by the split R-hat and the effective sample size of their chains.
+A point has the first equation alone. Chains are judged by their split R-hat and effective sample size.
 """
 
 from __future__ import annotations
@@ -44,46 +44,46 @@ FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over
 _FARTHEST_OUTPUTS = 0.5  # an interval of 90 % about a centre that is so far away covers 86.6 %
 _PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
 LARGEST_R_HAT, _ESS = 1.1, 50.0
-LARGEST_SHAPE, LARGEST_ERROR = 0.7, 0.5  # nats; of weights whose mean has an error that they show
+LARGEST_SHAPE, LARGEST_ERROR = 0.7, 0.5  # nats; above it weights do not show the error of their mean
 _FEWEST_IN_TAIL = 20
-FEWEST_WEIGHTS = 5 * _FEWEST_IN_TAIL  # that show a shape: the tail is at most a fifth of all
-FARTHEST_SHAPE = 0.25  # nats of KL(q ‖ p): what a standard deviation of 0.55 in the place of one has
+FEWEST_WEIGHTS = 5 * _FEWEST_IN_TAIL  # for an estimate of the shape: the tail is at most a fifth of the weights
+FARTHEST_SHAPE = 0.25  # nats of KL(q ‖ p): that of a standard deviation of 0.55 instead of one
 
 
 class Unconverged(UserWarning):
-    """A belief that is not the fixed point of the rule, or not the posterior: what is off, by how much, what to do."""
+    """Warns of a belief that is not at the fixed point of the rule, or not the posterior, with figures and a remedy."""
 
 
 class WorseThanMean(UserWarning):
-    """A belief that predicts the rows set aside worse than the point at its mean: by how much, what to do."""
+    """Warns of a belief that predicts held-out rows worse than the point at its mean, with figures and a remedy."""
 
 
 @record
 class Convergence:
-    r"""How far a belief is from the fixed point of the rule. What does not apply to a belief is None.
+    r"""Distances of a belief from the fixed point of the rule. Attributes that do not apply to a belief are None.
 
     Attributes:
         residual: \(\sqrt{g^\top S^{-1} g}\) with g the expected gradient of ℓ/T over all rows; for a point S is the
-            diagonal of the precision that Laplace's method would give it. Half its square is the loss, in nats, that a
-            Newton step would still gain.
-        squared_error: the standard error of the squared residual, where it was estimated from draws; of the residual
-            counts what two of them do not explain.
-        dimension: the number of coordinates that the residual is a norm over.
+            diagonal of the precision that Laplace's method would give it. Half its square is the decrease of the loss,
+            in nats, that a Newton step would still bring.
+        squared_error: the standard error of the squared residual, where it was estimated from draws; two of them are
+            subtracted before the residual is judged.
+        dimension: the number of coordinates of the residual.
         precision_error: the median over coordinates of \(|\log (S / E_q[\nabla^2\ell])|\); 0.2 is ten per cent of a
             standard deviation.
         precision_error_90: its 90 % quantile.
         r_hat: the largest split R-hat of the chains.
-        ess: the smallest effective sample size of what the R-hat is of.
-        shift: of weights that arrived trained and stay: how far the outputs at the rows are from those at the mode, in
-            their posterior standard deviations, root mean square. It stands for the residual, since the rows may say
-            nothing about most coordinates.
-        divergence: the least that KL(q ‖ p) can be in nats, by importance weights of draws from the belief, where a
-            Gaussian stands for variables that are not conjugate.
+        ess: the smallest effective sample size of the quantities whose R-hat was taken.
+        shift: for pretrained weights that are kept: the distance of the outputs at the rows from those at the mode, in
+            their posterior standard deviations, root mean square. It replaces the residual, since the rows may carry no
+            information about most coordinates.
+        divergence: a lower bound of KL(q ‖ p) in nats, by importance weights of draws from the belief, where a Gaussian
+            approximates variables that are not conjugate.
         pareto_k: k of the generalised Pareto distribution of the largest of these weights; above 0.7 they do not
             correct the belief.
-        misshapen: the variables whose moments the weights change most, where the divergence is beyond its limit.
+        misshapen: the variables whose moments the weights change most, where the divergence exceeds its limit.
         settled: whether the algorithm has stopped by itself, so that further steps change nothing.
-        remedy: what to do where it is not converged, as the end of a sentence; empty for the general advice.
+        remedy: the advice where it is not converged, as the end of a sentence; empty for the general advice.
 
     Examples:
         >>> from lamu.convergence import Convergence
@@ -114,21 +114,21 @@ class Convergence:
 
     @property
     def _certain_offset(self) -> float | None:
-        """The offset less what two standard errors explain."""
+        """The offset less two standard errors."""
         if self.residual is None:
             return None
         squared = float(self.residual) ** 2
-        left = squared - 2 * float(self.squared_error)
-        return left if math.isnan(left) else math.sqrt(max(left, 0.0) / max(self.dimension, 1))
+        excess = squared - 2 * float(self.squared_error)
+        return excess if math.isnan(excess) else math.sqrt(max(excess, 0.0) / max(self.dimension, 1))
 
     @property
     def converged(self) -> bool:
-        """Whether no distance is beyond its limit."""
+        """Whether all distances are within their limits."""
         return not self.complaints
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What is beyond its limit, each with its figure."""
+        """The distances beyond their limits, each with its figure."""
         found = []
         if self.shift is not None:
             if _beyond(self.shift, _FARTHEST_OUTPUTS):
@@ -172,12 +172,12 @@ class Convergence:
 
     @property
     def has_shape(self) -> bool:
-        """Whether the belief's family can be close to the posterior, as far as that was measured."""
+        """Whether the belief's family can be close to the posterior, as far as measured."""
         return not _beyond(self.divergence, FARTHEST_SHAPE)
 
     @property
     def at_fixed_point(self) -> bool:
-        """Whether a longer run is of no use: no distance is beyond its limit but that of the belief's family."""
+        """Whether a longer run would not help: only the distance due to the belief's family may exceed its limit."""
         return len(self.complaints) == (not self.has_shape)
 
     @property
@@ -186,7 +186,7 @@ class Convergence:
         return "; ".join(self.complaints)
 
     def describe(self) -> dict[str, float | int | bool]:
-        """Returns the figures that apply by name, and the verdict, as JSON holds them."""
+        """Returns the figures that apply, by name, and whether it is converged, as values for JSON."""
         named = {
             "residual": self.residual,
             "offset": self.offset,
@@ -211,7 +211,7 @@ def pareto_shape(weights: np.ndarray) -> float:
     count = len(weights)
     tail = int(min(0.2 * count, 3 * math.sqrt(count)))
     if tail < _FEWEST_IN_TAIL:
-        return math.nan  # too few for a shape; the error is all there is
+        return math.nan  # too few weights for a shape; only the error is known
     ordered = np.sort(weights)
     excess = ordered[-tail:] - ordered[-tail - 1]
     if not excess[-1] > 1e-10 * ordered[-1]:
@@ -233,14 +233,14 @@ def pareto_shape(weights: np.ndarray) -> float:
 
 @record
 class RowLogProb:
-    """The log density of every row, and how far importance sampling leaves it open.
+    """The log density of every row, with the error of importance sampling.
 
     Attributes:
         value: nats, `[N]`.
-        error: the standard error of each in nats, `[N]`, by the spread of its weights; zero where nothing is drawn, and
-            infinite where the weights do not tell.
-        shape: k of the generalised Pareto distribution of the largest weights, `[N]`: above 0.7 their mean has no error
-            that samples of this size show. NaN where nothing is drawn, and of fewer than 100 samples.
+        error: the standard error of each in nats, `[N]`, from the spread of its weights; zero where nothing is drawn,
+            and infinite where the weights are unreliable.
+        shape: k of the generalised Pareto distribution of the largest weights, `[N]`: above 0.7 samples of this size do
+            not show the error of their mean. NaN where nothing is drawn, and for fewer than 100 samples.
 
     Examples:
         >>> import numpy as np
@@ -255,43 +255,43 @@ class RowLogProb:
 
     @property
     def unreliable(self) -> np.ndarray:
-        """Of which rows the weights do not tell the density."""
+        """Whether the weights of each row are unreliable, `[N]`."""
         return (self.error > LARGEST_ERROR) | (self.shape > LARGEST_SHAPE) | ~np.isfinite(self.value)
 
 
 class UnreliableWeights(UserWarning):
-    """Rows whose weights leave their log density open, or draws without a density: how many, and what to do."""
+    """Warns of rows whose log density is unreliable, or of draws without a density, with their number and a remedy."""
 
 
 def is_sound(log_densities: Any) -> bool:
-    """Whether no log density is NaN or ∞; true of what is traced, whose numbers nobody knows."""
+    """Whether no log density is NaN or ∞; true for traced values, which are unknown."""
     if isinstance(log_densities, Tracer):
         return True
-    found = np.asarray(log_densities)
-    return not bool(np.any(np.isnan(found) | np.isposinf(found)))
+    values = np.asarray(log_densities)
+    return not bool(np.any(np.isnan(values) | np.isposinf(values)))
 
 
 def sound_average(average: Any, by_draw: Callable[[], Any], log_weights: Any = None) -> Any:
-    """Returns the log of an average of densities; where a draw made it no number, with that draw's density as zero.
+    """Returns the log of an average of densities, with zero for draws whose density is NaN or ∞.
 
     Args:
-        average: what a program found, `[N]`.
-        by_draw: returns the log densities that it averaged, `[S, N]`; asked only where the average is no number.
+        average: the result of a compiled program, `[N]`.
+        by_draw: returns the averaged log densities, `[S, N]`; called only where the average is NaN or ∞.
         log_weights: of the draws, `[S]`, normalised; equal where None.
     """
-    # A program cannot warn, so that its answer is looked at here; a second average is rare, and not a program.
+    # A compiled program cannot warn, so its result is checked here; the second average is rare, and not compiled.
     if is_sound(average):
         return average
     log_densities = counted_out(np.asarray(by_draw()))
     each = -math.log(len(log_densities)) if log_weights is None else np.asarray(log_weights)[:, None]
     with np.errstate(invalid="ignore"):  # NaN where no draw has a density
-        found = np.logaddexp.reduce(log_densities + each, axis=0)
-    return jax.device_put(found.astype(log_densities.dtype))
+        averages = np.logaddexp.reduce(log_densities + each, axis=0)
+    return jax.device_put(averages.astype(log_densities.dtype))
 
 
 def counted_out(log_densities: np.ndarray) -> np.ndarray:
-    """Returns log densities `[S, N]` with −∞ where one is NaN or ∞, which a warning counts; NaN where all are."""
-    # As zero they leave the average of importance weights a lower bound, which the average of the others is not.
+    """Replaces NaN and ∞ in log densities `[S, N]` by −∞, with a warning; NaN where all of a row are."""
+    # With zero densities the average of importance weights stays a lower bound; that of the others alone is not one.
     unsound = np.isnan(log_densities) | (log_densities == np.inf)
     if not unsound.any():
         return log_densities

@@ -1,7 +1,7 @@
-r"""Any density over a pytree, as a target: \(\log p(\theta)\), without rows and without a prior of its own.
+r"""Targets from any log density over a pytree, \(\log p(\theta)\), without rows and without a prior.
 
-One row of no content stands for the data, so that N = 1, a mean over rows is a sum, and the concentration κ is 1/T. The
-pytree stands at `params["network"]`.
+The data are one empty row, so that N = 1, a mean over rows is a sum, and the concentration κ is 1/T. The pytree is
+stored at `params["network"]`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ __all__ = ["Density", "LogDensity", "nothing"]
 def LogDensity(log_density: object, init: object, constraints: object = None) -> Density:
     r"""Returns the target of a density \(\exp(\log p(\theta))\), which need not be normalised.
 
-    Constrained leaves are made real by NumPyro's transforms, \(\theta = g(u)\), and algorithms work on
-    \(\log p(g(u)) + \log |\det \partial g / \partial u|\); a log density is written in θ, without Jacobians. Draws
-    come back constrained. At a temperature T samplers draw θ from \(p(\theta)^{1/T}\): they do not temper the Jacobian.
-    Variational algorithms and modes do, since the loss is all they see: they are about \((p\, |\partial g|)^{1/T}\).
+    Constrained leaves are mapped to real numbers by NumPyro's transforms, \(\theta = g(u)\), and algorithms work on
+    \(\log p(g(u)) + \log |\det \partial g / \partial u|\); write the log density in θ, without Jacobians. Draws are
+    returned constrained. At a temperature T samplers draw θ from \(p(\theta)^{1/T}\): they do not temper the Jacobian.
+    Variational algorithms and modes temper the whole loss: they approximate \((p\, |\partial g|)^{1/T}\).
 
     Args:
-        log_density: from θ to a number in nats, or to a dictionary of named terms, whose sum is meant.
-        init: where runs start: a pytree of floating arrays that satisfies the constraints, or a function of a key that
-            makes one. A posterior of an earlier run continues here by its mean, or by `lambda key:
-            posterior.belief.sample(key)["network"]`.
+        log_density: a function of θ that returns a number in nats, or a dictionary of named terms, which are summed.
+        init: the start of runs: a pytree of floating arrays that satisfies the constraints, or a function of a key that
+            makes one. To continue from an earlier posterior give its mean, or
+            `lambda key: posterior.belief.sample(key)["network"]`.
         constraints: by path pattern (`lamu.tree.matches`) "positive", "unit_interval", "simplex" (last axis), "ordered"
             (last axis, increasing), "positive_definite" (last two axes), a pair `(lower, upper)`, of which one may be
-            infinite, or a NumPyro constraint; the first pattern that matches a leaf counts, and a leaf without one is
+            infinite, or a NumPyro constraint; the first pattern that matches a leaf applies, and a leaf without one is
             real.
 
     Returns:
         A target, for `lamu.fit(density, None, algorithm)`, or for `init`, `step` and `posterior` by hand with the batch
-        `Batch.of(*nothing())`. Its posteriors know θ at `params["network"]`, and predict nothing.
+        `Batch.of(*nothing())`. Its posteriors have θ at `params["network"]`, and predict nothing.
 
     Raises:
-        TypeError: if `log_density` is no function or returns no number, or a leaf of `init` holds no floating numbers.
+        TypeError: if `log_density` is not a function or does not return a number, or a leaf of `init` is not floating.
         ValueError: if the density is not finite at the start (the message names the term), a pattern matches no leaf,
             or the start violates a constraint.
 
@@ -70,43 +70,43 @@ def LogDensity(log_density: object, init: object, constraints: object = None) ->
     """
     if not callable(log_density):
         raise TypeError(f"log_density={log_density!r} is no function; give one from θ to a number in nats")
-    drawn = callable(init)
-    start = init(jax.random.key(0)) if drawn else init
+    is_random = callable(init)
+    start = init(jax.random.key(0)) if is_random else init
     for leaf in jax.tree.leaves(start):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise TypeError(f"init holds {leaf!r}, which is no floating number; a density is about real numbers")
     checked = Constraints.of(constraints, start)
     _require_finite(log_density, start)
-    return Density(log_density, init if drawn else None, None if drawn else start, checked)
+    return Density(log_density, init if is_random else None, None if is_random else start, checked)
 
 
 @record
 class FlatPrior(Prior):
-    """An improper flat prior: a `LogDensity` contains its prior already."""
+    """An improper flat prior, because a `LogDensity` contains its prior already."""
 
     def check(self, params: Params) -> None:
-        """Accepts anything."""
+        """Accepts any parameters."""
 
     def log_prob(self, params: Params) -> Array:
         # Returns zero.
         return jnp.zeros(())
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        # Raises a TypeError: it is no distribution.
+        # Raises a TypeError: it is not a distribution.
         raise TypeError("a density has no prior to draw from; start chains from init")
 
 
 @record
 class Density(ConstrainedTarget):
-    r"""A log density over a pytree. Use `lamu.LogDensity`, which checks its parts.
+    r"""A log density over a pytree. Use `lamu.LogDensity`, which checks its arguments.
 
     Attributes:
-        log_density: from θ to a number, or to named terms.
-        draw: from a key to where runs start, or None.
-        theta: where runs start, or None where it is drawn.
-        constraints: how θ comes of the real numbers that algorithms see.
-        prior: of those numbers; none, unless `with_prior` gives one.
-        frozen: leaves held at given values, as real numbers, or None.
+        log_density: a function of θ that returns a number, or named terms.
+        draw: a function of a key that returns the start of runs, or None.
+        theta: the start of runs, or None where it is drawn.
+        constraints: the transforms from the real coordinates of algorithms to θ.
+        prior: of those coordinates; flat, unless `with_prior` sets one.
+        frozen: leaves fixed at given values, as real numbers, or None.
         start: parameters that every run starts from, as `starting_at` sets them, or None.
 
     Examples:
@@ -130,11 +130,11 @@ class Density(ConstrainedTarget):
 
     @property
     def has_rows(self) -> bool:
-        """No: the one row has no content."""
+        """False: the one row is empty."""
         return False
 
     def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, State]:
-        """Returns where runs start, as real numbers, and the empty state."""
+        """Returns the start of runs, as real numbers, and the empty state."""
         start = self.theta if self.draw is None else self.draw(key)
         copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf), copy=True), start)
         return self.started({"network": self.constraints.unconstrain(copied), "likelihood": {}}, {})
@@ -142,7 +142,7 @@ class Density(ConstrainedTarget):
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, State]:
-        """Returns log p(θ), with the Jacobian, for every row of the batch, which has one."""
+        """Returns log p(θ), with the Jacobian, for the one row of the batch."""
         value = self.log_target(params, 1.0)
         return jnp.broadcast_to(jnp.reshape(value, (1,)), batch.mask.shape), state
 
@@ -159,7 +159,7 @@ class Density(ConstrainedTarget):
         return value + volume.astype(value.dtype) if self.transforms else value
 
     def read(self, data: Data) -> Arrays:
-        """Returns one row of no content."""
+        """Returns one empty row."""
         rows = data if isinstance(data, Arrays) else Arrays.of(nothing() if data is None else data)
         if rows.count != 1:
             raise ValueError(f"a density has no data, and was given {rows.count} rows; give None")
@@ -171,7 +171,7 @@ class Density(ConstrainedTarget):
 
 
 def nothing() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the data of a density: one row of no content.
+    """Returns the data of a density: one empty row.
 
     Examples:
         >>> from lamu.density import nothing
@@ -183,7 +183,7 @@ def nothing() -> tuple[np.ndarray, np.ndarray]:
 
 
 def total(terms: object) -> Array:
-    """Returns a log density as one number: the sum of its terms, where it has several."""
+    """Returns a log density as one number, summed over its terms."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(terms)]
     with lenient():
         wide = jnp.result_type(*[leaf.dtype for leaf in leaves])
@@ -192,17 +192,17 @@ def total(terms: object) -> Array:
 
 @partial(jax.jit, static_argnums=0)
 def _terms(log_density: Any, start: Params) -> Any:
-    """Returns what the density says, by one program: every operation by itself is one of its own to compile."""
+    """Evaluates the density in one program, since outside of one every operation is compiled separately."""
     return log_density(start)
 
 
 def _require_finite(log_density: object, start: Params) -> None:
-    """Raises where the density is no number, or none that is finite, at the start."""
+    """Raises an error where the density at the start is not a finite number."""
     terms = _terms(log_density, jax.tree.map(jnp.asarray, start))
     named = dict(zip(tree.paths(terms), jax.tree.leaves(terms), strict=True))
     if not named or any(jnp.size(value) != 1 for value in named.values()):
-        found = {path: jnp.shape(value) for path, value in named.items()}
-        raise TypeError(f"log_density returns {found or 'nothing'} at init; it must return one number, or named ones")
+        shapes = {path: jnp.shape(value) for path, value in named.items()}
+        raise TypeError(f"log_density returns {shapes or 'nothing'} at init; it must return one number, or named ones")
     if any(isinstance(value, Tracer) for value in named.values()):
         return
     numbers = {path: float(np.asarray(value).reshape(())) for path, value in named.items()}

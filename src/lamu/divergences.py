@@ -1,4 +1,4 @@
-"""Divergences between a belief and its target, one choice an object."""
+"""Divergences between a belief and its target, as objectives of variational descent."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Divergence", "InclusiveKL", "Renyi", "ReverseKL", "renyi_divergence"
 
 
 class Divergence:
-    r"""How far a belief q is from the target p, known up to a factor, and how descent sees it.
+    r"""Base class of divergences between a belief q and a target p that is known up to a factor.
 
     From draws \(\theta_k \sim q\) with the log weights \(\log w_k = \log p(\theta_k) - \log q(\theta_k)\), p without
     its normaliser, an estimate of the gradient is \(\sum_k \omega_k \nabla f_k\), with \(\omega\) of `shares` and f of
     `surrogate`. The base class is the divergence of the evidence bound, \(KL(q \,\|\, p)\).
 
     Attributes:
-        departure: what the choice changes about the evidence bound, in words; empty for the bound itself.
-        through_draws: whether gradients go through the draws \(\theta = m + s z\), or hold them.
-        least: the fewest draws that say anything.
+        departure: the difference from the evidence bound, in words; empty for the bound itself.
+        through_draws: whether gradients go through the draws \(\theta = m + s z\), or treat them as constants.
+        least: the smallest useful number of draws.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -54,7 +54,7 @@ class Divergence:
         return -jnp.mean(log_weights)
 
     def shares(self, log_weights: Array) -> Array:
-        r"""Returns \(\omega\), what each draw's gradient counts, `[draws]`, with sum one."""
+        r"""Returns \(\omega\), the weight of each draw's gradient, `[draws]`, with sum one."""
         return jnp.full_like(log_weights, 1 / log_weights.size)
 
     def surrogate(self, log_target: Array, log_belief: Array) -> Array:
@@ -63,7 +63,7 @@ class Divergence:
 
 
 def mixed(a: float, one: Operator, b: float, other: Operator, like: Params) -> Operator:
-    """Returns a · S + b · S′, in the common structure where it is linear in its leaves, else as a matrix."""
+    """Returns a · S + b · S′, in the common structure where that is linear in its leaves, else as a matrix."""
     linear = type(one) is type(other) and hasattr(type(one), "from_diagonal") and not isinstance(one, Dense)
     if linear and jax.tree.structure(one) == jax.tree.structure(other):
         return jax.tree.map(lambda s, t: a * s + b * t, one, other)
@@ -74,8 +74,8 @@ def mixed(a: float, one: Operator, b: float, other: Operator, like: Params) -> O
 class ReverseKL(Divergence):
     r"""\(KL(q \,\|\, p)\), whose negative is the evidence lower bound less the log evidence.
 
-    A mean-field q takes the variance \(1 / \Lambda_{ii}\) of a Gaussian with precision Λ, that of a coordinate when all
-    others are known: too little, where coordinates are correlated.
+    For a Gaussian target with precision Λ a mean-field q has the variance \(1 / \Lambda_{ii}\), that of a coordinate
+    given all others: too small where coordinates are correlated.
 
     Examples:
         >>> from lamu.divergences import ReverseKL
@@ -91,8 +91,8 @@ class InclusiveKL(Divergence):
     \[ \nabla KL(p \,\|\, q) = -E_p[\nabla \log q(\theta)] \approx -\sum_k \frac{w_k}{\sum_l w_l} \nabla \log
        q(\theta_k) \]
 
-    A mean-field q takes the target's own variances \(\Sigma_{ii}\). The weights are biased for few draws, and in many
-    dimensions one draw has nearly all of the weight: this is for small models, with many draws.
+    A mean-field q has the target's marginal variances \(\Sigma_{ii}\). The weights are biased for few draws, and in
+    many dimensions one draw has nearly all of the weight: use it for small models, with many draws.
 
     Source: Minka (2005); Bornschein & Bengio (2015), equation 5 for the weights.
 
@@ -120,7 +120,7 @@ class InclusiveKL(Divergence):
         return jax.nn.softmax(log_weights)
 
     def surrogate(self, log_target: Array, log_belief: Array) -> Array:
-        """Returns − log q − log p, the second for what the target depends on beside θ."""
+        """Returns − log q − log p; the second term is for parameters of the target other than θ."""
         return -log_belief - log_target
 
 
@@ -133,7 +133,7 @@ def renyi_divergence(q: Gaussian, p: Gaussian, alpha: float) -> Array:
        + (1 - \alpha) \log\det S' - \log\det S_\alpha \big) \]
 
     It is \(KL(q \,\|\, p)\) at α = 1. Where \(S_\alpha\) is not positive (α > 1 and a q too narrow or too wide for it)
-    the integral is infinite, and so is what is returned.
+    the integral is infinite, and infinity is returned.
 
     Args:
         q: a Gaussian over any operator.
@@ -158,12 +158,12 @@ def renyi_divergence(q: Gaussian, p: Gaussian, alpha: float) -> Array:
     if alpha == 1.0:
         return q.kl(p)
     away = tree.add(q.mean, p.mean, -1.0)
-    whole = mixed(alpha, q.precision, 1 - alpha, p.precision, q.mean).factored()
-    pulled = q.precision.matvec(whole.solve(p.precision.matvec(away)))
+    mixture = mixed(alpha, q.precision, 1 - alpha, p.precision, q.mean).factored()
+    pulled = q.precision.matvec(mixture.solve(p.precision.matvec(away)))
     logdet = lambda operator: operator.logdet(q.mean)
-    volumes = alpha * logdet(q.precision) + (1 - alpha) * logdet(p.precision) - logdet(whole)
-    found = alpha * tree.dot(away, pulled) / 2 + volumes / (2 * (alpha - 1))
-    return jnp.where(whole.is_positive(q.mean), found, jnp.full_like(found, jnp.inf))
+    volumes = alpha * logdet(q.precision) + (1 - alpha) * logdet(p.precision) - logdet(mixture)
+    divergence = alpha * tree.dot(away, pulled) / 2 + volumes / (2 * (alpha - 1))
+    return jnp.where(mixture.is_positive(q.mean), divergence, jnp.full_like(divergence, jnp.inf))
 
 
 @record
@@ -173,10 +173,10 @@ class Renyi(Divergence):
     \[ \mathcal L_\alpha = \frac{1}{1 - \alpha} \log E_q\Big[ \Big( \frac{p(\theta, D)}{q(\theta)} \Big)^{1 - \alpha}
        \Big] = \log p(D) - D_\alpha(q \,\|\, p(\theta \mid D)) \]
 
-    with the expectation an average over K draws: a gradient counts \(w_k^{1-\alpha}\), normalised. At α = 1 it is the
-    evidence bound, below it q covers more of the target (at 0 it is the importance-weighted bound), above it less. With
-    few draws the estimate leans towards the evidence bound's, with one draw it is that. On minibatches the weights are
-    those of N/B times the batch, which is biased for α ≠ 1.
+    with the expectation an average over K draws: a gradient has the weight \(w_k^{1-\alpha}\), normalised. At α = 1 it
+    is the evidence bound, below 1 q covers more of the target (at 0 it is the importance-weighted bound), above 1 less.
+    With few draws the estimate is biased towards the evidence bound, with one draw it equals it. On minibatches the
+    weights are those of N/B times the batch, which is biased for α ≠ 1.
 
     Attributes:
         alpha: α.

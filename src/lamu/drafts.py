@@ -1,4 +1,4 @@
-"""Atomic writes: a file or folder is made in a hidden folder beside its place and renamed when it is whole."""
+"""Atomic writes: a file or folder is written in a hidden sibling folder and renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["draft", "exchange", "hidden_beside", "is_alive", "reason"]
 
 @contextmanager
 def draft(path: Path, check: Callable[[], None] = lambda: None, other: str = "another") -> Iterator[Path]:
-    """Gives a path to make a file or folder at, which becomes `path` if all goes well and vanishes otherwise."""
-    # `check` is called before the renaming, and raises an error where what is at `path` by then must stay; `other` is
-    # the remedy that an error names.
+    """Yields a temporary path for a file or folder, which is renamed to `path` on success and removed otherwise."""
+    # `check` is called before the renaming, and raises an error where an existing `path` must stay; `other` is the
+    # remedy that an error names.
     hidden = hidden_beside(path, other)
     try:
         yield hidden / path.name
@@ -36,17 +36,17 @@ def draft(path: Path, check: Callable[[], None] = lambda: None, other: str = "an
 
 
 def hidden_beside(path: Path, other: str = "another") -> Path:
-    """Makes a hidden folder beside a path, and removes those that killed processes of this machine left."""
-    # Its name has the number of the process and of the machine, so that the draft of a process that still runs, or of
-    # another machine on a shared disk, stays.
+    """Creates a hidden folder beside a path, and removes those left by killed processes of this machine."""
+    # Its name contains the process and the machine, so that the temporary folder of a running process, or of another
+    # machine on a shared disk, is not removed.
     ours = re.compile(rf"\.{re.escape(path.name)}\.{_machine()}-(\d+)\.\w+")
     try:
         names = os.listdir(path.parent)
     except OSError:  # a folder that may be written but not listed
         names = []
     for name in names:
-        left = ours.fullmatch(name)
-        if left is not None and not is_alive(int(left[1])):
+        match = ours.fullmatch(name)
+        if match is not None and not is_alive(int(match[1])):
             shutil.rmtree(path.parent / name, ignore_errors=True)
     try:
         return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}-{os.getpid()}.", dir=path.parent))
@@ -57,7 +57,7 @@ def hidden_beside(path: Path, other: str = "another") -> Path:
 
 
 def reason(error: OSError) -> str:
-    """Returns why something could not be written, in words."""
+    """Returns the reason of a failed write, in words."""
     return (error.strerror or str(error)).lower()
 
 
@@ -66,26 +66,26 @@ def _machine() -> str:
 
 
 def is_alive(process: int) -> bool:
-    """Returns whether this machine has a process of this number; where that cannot be asked, it has."""
+    """Whether this machine has a process of this number; True where that is not known."""
     if sys.platform == "win32":  # where the question would end it
         return True
     try:
         os.kill(process, 0)
     except OSError as error:
-        return error.errno != errno.ESRCH  # another user's process may not be asked, and is alive
+        return error.errno != errno.ESRCH  # a process of another user is alive, but may not be signalled
     except OverflowError:
         return False
     return True
 
 
 _HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
-_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # of a kernel or a file system that does not know the swap
+_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # of a kernel or a file system without the swap
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Lets two existing files or folders of one file system change places."""
-    # In one step where the system can (Linux): nobody ever sees either name without its content. Elsewhere in three
-    # renames; if one of them fails those before it are taken back.
+    """Swaps two existing files or folders of one file system."""
+    # In one step where the system can (Linux), so that both names exist at every moment. Elsewhere in three renames; if
+    # one of them fails, those before it are undone.
     if _in_one_step(one, other):
         return
     aside = one.with_name(f"{one.name}.aside")
@@ -98,11 +98,11 @@ def exchange(one: Path, other: Path) -> None:
     os.rename(aside, one)
 
 
-def _in_one_step(one: Path, other: Path) -> bool:
+def _in_one_step(first: Path, other: Path) -> bool:
     swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     if swap is None:
         return False
-    if swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _SWAP) == 0:
+    if swap(_HERE, os.fsencode(first), _HERE, os.fsencode(other), _SWAP) == 0:
         return True
     number = ctypes.get_errno()
     if number in _UNKNOWN:

@@ -1,10 +1,10 @@
-"""Dtypes and digits: promotion inside other people's code, and products of float32 on accelerators."""
+"""Dtype policy: promotion around third-party code, and the precision of float32 products on accelerators."""
 
-# An accelerator shortens the factors of a float32 product unless it is told not to: to 11 bits (TF32) on a GPU, to 8
-# (bfloat16) on a TPU. The passes of a network lose nothing by it. Covariances do, which are differences of what is
-# nearly equal: on an H100 the variances of an extended Kalman filter of 500 rows were off by one per cent. So
-# `all_digits` keeps all digits in what Lamu computes, and `network_products` takes the passes of networks out of it. A
-# default that somebody has chosen (`jax.default_matmul_precision`) holds for both.
+# By default an accelerator rounds the factors of a float32 product: to 11 bits (TF32) on a GPU, to 8 (bfloat16) on a
+# TPU. Network passes lose nothing by it. Covariances do, because they are differences of nearly equal numbers: on an
+# H100 the variances of an extended Kalman filter of 500 rows were off by one per cent. So `all_digits` computes at full
+# precision, and `network_products` exempts the passes of networks. A default that the user has set
+# (`jax.default_matmul_precision`) applies to both.
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _kept: ContextVar[bool] = ContextVar("kept", default=False)
 
 
 def full_products(function: _Function) -> _Function:
-    """Decorates a function whose float32 products are to have all their digits on any device."""
-    # It puts a frame on the stack, which warnings count: what can warn takes `all_digits`.
+    """Decorates a function so that its float32 products have full precision on any device."""
+    # It adds a stack frame, which the `stacklevel` of warnings counts: functions that warn use `all_digits`.
 
     @functools.wraps(function)
     def called(*args: object, **kwargs: object) -> Any:
@@ -39,8 +39,8 @@ def full_products(function: _Function) -> _Function:
 
 @contextmanager
 def all_digits() -> Iterator[None]:
-    """Gives float32 products in a `with` block all their digits on any device; on a CPU they have them anyway."""
-    # Inside, `network_products` is the way back. A default that is set is the user's, but inside of `network_products`.
+    """Context manager under which float32 products have full precision on any device, as they always do on a CPU."""
+    # A default that is already set is the user's, except inside of `network_products`, and stays.
     chosen = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
     if (chosen is not None and not _kept.get()) or jax.default_backend() == "cpu":
         yield
@@ -55,31 +55,31 @@ def all_digits() -> Iterator[None]:
 
 @contextmanager
 def network_products() -> Iterator[None]:
-    """Gives products in a `with` block the device's own precision again, inside of `all_digits`."""
+    """Context manager that restores the device's default precision inside of `all_digits`."""
     if not _kept.get():
         yield
         return
-    # By name: a product without a precision of its own would be differentiated under whatever holds around it.
+    # Set by name: otherwise the derivative of a product would have the precision of the context it is taken in.
     with jax.default_matmul_precision("default"):
         yield
 
 
 def widened(values: Array, dtype: DTypeLike = jnp.float32) -> Array:
-    """Returns floating numbers of fewer bits than a dtype has in that dtype, and all others as they are."""
+    """Casts floating arrays of fewer bits than a dtype to that dtype; others are unchanged."""
     narrow = jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize < jnp.dtype(dtype).itemsize
     return values.astype(dtype) if narrow else values
 
 
 @contextmanager
 def lenient() -> Iterator[None]:
-    """Lets dtypes and ranks promote inside a `with` block: few libraries are written for strict promotion."""
+    """Context manager that allows dtype and rank promotion, for third-party code not written for strict promotion."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 def of_rows(dtype: DTypeLike) -> DTypeLike:
-    """Returns the dtype in which inputs are computed: at least 32 bits, the default for what is not floating."""
-    # Weights, counts of rows and beliefs follow it, and float16 cannot even count beyond 2,048.
+    """Returns the dtype for computing with inputs: at least 32 bits, and JAX's default where it is not floating."""
+    # Weights, row counts and beliefs have this dtype, and float16 cannot count beyond 2,048.
     if not jnp.issubdtype(dtype, jnp.floating):
         return jnp.result_type(float)
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32

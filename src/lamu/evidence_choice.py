@@ -1,11 +1,11 @@
-r"""Hyperparameters by the evidence: prior scales, links, dispersions, or anything else that makes a model.
+r"""Empirical Bayes: chooses prior scales, links, dispersions or other hyperparameters by the evidence.
 
 \[ \psi^* = \arg\max_\psi p(y \mid x; \psi), \qquad
    p(y \mid x; \psi) = \int p(y \mid x, \theta; \psi)\, p(\theta; \psi)\, d\theta \]
 
-Each ψ is a fit of its own, so the evidence may be whatever the algorithm knows: exact (`conjugate`), Laplace's
-(`laplace`, of all weights or of a last layer), or the bound below it (any variational recipe). For the scales of the
-prior alone, `laplace` with `LearnedNormal` and `lamu.algorithms.tuned` climb at one mode, which costs less.
+The model is fitted for each ψ, and the evidence is that of the algorithm: exact (`conjugate`), Laplace's approximation
+(`laplace`, of all weights or of a last layer), or a lower bound (any variational recipe). For the scales of the prior
+alone, `laplace` with `LearnedNormal` and `lamu.algorithms.tuned` optimise at one mode, which costs less.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from lamu.typing import Data, Options
 __all__ = ["EvidenceFit", "fit_evidence"]
 
 # Conventions, not tuned.
-_FARTHEST = math.log(1e3)  # of a number from where it starts, in either direction
+_FARTHEST = math.log(1e3)  # distance of a number from its start, in either direction
 _TOLERANCE, _MOST = 1e-2, 60  # nats; fits for each combination of choices
 
 
 @dataclass(frozen=True)
 class EvidenceFit:
-    """What `fit_evidence` returns.
+    """Result of `fit_evidence`.
 
     Attributes:
         posterior: the posterior of the greatest evidence.
         chosen: ψ*, by name.
-        tried: every ψ with its log evidence, or bound, in nats; −∞ where the fit diverged.
+        tried: every ψ tried with its log evidence, or bound, in nats; −∞ where the fit diverged.
 
     Examples:
         >>> from lamu.evidence_choice import EvidenceFit
@@ -55,7 +55,7 @@ class EvidenceFit:
 
     @property
     def evidence(self) -> Estimate:
-        """The greatest log evidence, in nats; its standard error, where it is a bound by draws."""
+        """The greatest log evidence, in nats, with its standard error where it is a bound estimated by draws."""
         return next(value for psi, value in self.tried if psi == self.chosen)
 
 
@@ -69,23 +69,23 @@ def fit_evidence(
     seed: int = 0,
     **options: Any,
 ) -> EvidenceFit:
-    r"""Fits a model for each ψ and returns the one of the greatest evidence.
+    r"""Fits a model for each ψ and returns the fit of the greatest evidence.
 
-    Every combination of the `choices` is fitted. Positive `numbers` are climbed for each combination, in their
-    logarithms and by the method of Nelder & Mead, to a hundredth of a nat, with 60 fits at most.
+    Every combination of the `choices` is fitted. For each combination positive `numbers` are optimised in their
+    logarithms by the method of Nelder & Mead, to a hundredth of a nat, with 60 fits at most.
 
     Args:
         build: a function of ψ, by name, that returns the model.
         data: as `lamu.fit` takes it.
-        algorithm: what fits each model: one whose posterior knows its evidence, or has a bound below it.
+        algorithm: the algorithm of each fit, whose posterior has an evidence or a lower bound of it.
         choices: for each name the values to compare, for instance `{"link": [Logit(), Probit()]}`.
-        numbers: for each name a first positive value, for instance `{"scale": 1.0}`; no number goes farther than a
-            factor of a thousand from it.
+        numbers: for each name a positive initial value, for instance `{"scale": 1.0}`; the search stays within a factor
+            of a thousand of it.
         seed: of every run.
         **options: further options of `lamu.fit`, for instance `epochs`.
 
     Returns:
-        The posterior, ψ*, and all that were tried.
+        The posterior, ψ*, and all ψ tried.
 
     Raises:
         ValueError: where there is nothing to choose, a number that is not positive and finite, a name given twice,
@@ -134,7 +134,7 @@ def fit_evidence(
         return -value.value
 
     def climbs(ask: Ask) -> None:
-        # A first simplex that reaches by factors of two, as the right scale is known to about that.
+        # The first simplex has factors of two, about the uncertainty of a first guess of the scale.
         logs = [math.log(number) for number in numbers.values()]
         bounds = [(log - _FARTHEST, log + _FARTHEST) for log in logs]
         for each in range(len(combinations)):

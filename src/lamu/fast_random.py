@@ -1,4 +1,4 @@
-"""Standard normal noise from a hash of a counter: the draw that every variational step takes once a weight."""
+"""Counter-based standard normal noise, for variational steps that draw one number a weight."""
 
 # A threefry draw of as many normals as a network has weights costs about as much as the gradient itself. Here threefry
 # mixes the key once, into two words \((k_0, k_1)\), and number i comes from two rounds of a 32-bit mixer with one word
@@ -7,18 +7,18 @@
 # \[ x_i = \mathrm{mix}_1(i + k_0), \qquad b_i = \mathrm{mix}_2(x_i \oplus k_1) \oplus x_i, \qquad
 #    z_i = \sqrt2\, \mathrm{erf}^{-1}(u_i) \]
 #
-# with u_i in (−1, 1) from the high bits of b_i. It is as fine as `jax.random.normal` in the same dtype, and no more a
-# cipher than that. Keys are JAX's own, of any implementation. The mixers are rotations of xor-shift and multiply with
-# the constants of Wellons's search for the smallest bias (2018, "Prospecting for hash functions").
+# with u_i in (−1, 1) from the high bits of b_i. Its resolution is that of `jax.random.normal` in the same dtype, and
+# like that it is not cryptographic. Keys are JAX's own, of any implementation. The mixers are rounds of xor-shift and
+# multiply with the constants of Wellons's search for the smallest bias (2018, "Prospecting for hash functions").
 #
 # In float32 the quantile is Giles's approximation (2012, "Approximating the erfinv function", table 5), with a
-# logarithm of seven terms: the argument is a normal number in (0, 1], so that nothing else need be provided for. It is
-# within 3e-7 of the quantile, relatively, everywhere; XLA's own is slower, and within 6e-6.
+# logarithm of seven terms: its argument is always a normal number in (0, 1]. The relative error is below 3e-7
+# everywhere; XLA's own quantile is slower, with an error of 6e-6.
 #
-# XLA for CPUs computes what is cheap an operation again wherever it is used, and takes the quantile for cheap: a bias's
-# noise was computed anew at every row and position to which the bias is broadcast, which made a variational step of a
-# ConvNet 1.8 times as long. Its fusion does not cross a branch, so there the draw is made inside one, and the quantile
-# inside another: one loop of the hash and the quantile takes half as long again as the two.
+# XLA for CPUs recomputes cheap operations at every use, and counts the quantile as cheap: a bias's noise was recomputed
+# at every row and position to which the bias is broadcast, which made a variational step of a ConvNet 1.8 times as
+# long. Fusion does not cross a branch, so on CPUs the hash is computed inside one branch and the quantile inside
+# another: one loop of both takes 1.5 times as long as two.
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FIRST = (16, 0x21F0AAAD, 15, 0xD35A2D97, 15)
 _SECOND = (16, 0x7FEB352D, 15, 0x846CA68B, 16)
 _LOW = 0x9E3779B9
 
-# The best polynomial for log(1 + f), 0 <= f < 1: within 2e-7, absolutely, which is all that the quantile feels.
+# The minimax polynomial for log(1 + f), 0 <= f < 1: absolute error below 2e-7, which suffices for the quantile.
 _LOGARITHM = (
     1.922036858559295e-07, 0.9999731183052063, -0.4993799924850464, 0.327787846326828, -0.22475565969944,
     0.133146271109581, -0.054108500480651855, 0.010484088212251663,
@@ -55,7 +55,7 @@ _TAIL = (
 
 def bits(key: RandomKey, size: int) -> Array:
     """Returns `size` random words, `uint32[size]`; word i depends on the key and on i alone."""
-    # `size`: how many, below 2³², where the counter would start again.
+    # `size`: the number of words, below 2³², where the counter would wrap around.
     return _hashed(_words(key, size), jax.lax.iota(jnp.uint32, size))
 
 
@@ -66,12 +66,12 @@ def normal(key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike | None = Non
 
 
 def normals(key: RandomKey, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DTypeLike]) -> list[Array]:
-    """Returns `normal` of each of as many keys as `jax.random.split` makes, their words mixed side by side."""
+    """Returns `normal` for each key of `jax.random.split`, with their words mixed in one vectorised call."""
     keys, size = jax.random.split(key, len(shapes)), max(map(math.prod, shapes))
     precise = any(dtype == jnp.float64 for dtype in dtypes)
     of = partial(_words_of, precise=precise, size=size)
-    # Threefry is a loop of small operations on a processor, which cost a step of a small network one loop a leaf. Of
-    # other keys a batch has other words than each key alone.
+    # On a CPU threefry is a loop of small operations, which cost a step of a small network one loop a leaf. For keys of
+    # other implementations a batch has other words than each key alone.
     together = jax.random.key_impl(key) == "threefry2x32"
     words = jax.vmap(of)(keys) if together else jnp.stack([of(keys[i]) for i in range(len(shapes))])
     return [_drawn(words[i], shape, dtype) for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))]
@@ -83,7 +83,7 @@ def _drawn(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
 
 
 def _words_of(key: RandomKey, precise: bool, size: int) -> Array:
-    """Returns the words of a draw, four of them for numbers of two words."""
+    """Returns the two words that a draw derives from its key, or four for 64-bit numbers."""
     words = _words(key, size)
     if not precise:
         return words
@@ -99,11 +99,11 @@ def _words(key: RandomKey, size: int) -> Array:
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _apart(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """Draws inside of branches where XLA would else fuse the draw into every use of it."""
+    """Draws inside of branches on CPUs, where XLA would otherwise fuse the draw into every use of it."""
     uniforms = partial(_uniforms, shape=shape, dtype=dtype)
 
     def branches(words: Array) -> Array:
-        # A square is 0 or 1 modulo 4, so that this bit is never set; but no compiler knows that.
+        # A square is 0 or 1 modulo 4, so this bit is never set; but the compiler does not know that.
         never = (words[0] * words[0]) & jnp.uint32(2)
         apart = lambda draw, of: jax.lax.cond(never == 0, draw, lambda _: jnp.zeros(shape, dtype), of)
         return apart(_quantiles, apart(uniforms, words))
@@ -119,7 +119,7 @@ def _uniforms(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         low = _hashed(words[2:], counter)
         uniform = high.astype(jnp.float64) * 2.0**-31 + ((low >> 11).astype(jnp.float64) + 0.5) * 2.0**-52
     else:
-        # The signed word's 24 high bits, put in the middle of their interval: symmetric, and never an end.
+        # The 24 high bits of the signed word, centred in their interval: symmetric, and never an end.
         uniform = ((high >> 8).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
     return uniform.reshape(shape)
 
@@ -161,7 +161,7 @@ def _logarithm(y: Array) -> Array:
 
 
 def _polynomial(terms: list[Any], x: Array) -> Array:
-    """Horner's rule, the constant term first."""
+    """Evaluates a polynomial by Horner's rule, given the constant term first."""
     value = terms[-1]
     for term in terms[-2::-1]:
         value = value * x + term

@@ -1,4 +1,4 @@
-"""Whether a value is of the kind that a dataclass's annotation names."""
+"""Checks of values against the annotations of a dataclass."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["hints_of", "suits", "written"]
 
 @functools.cache
 def hints_of(cls: type) -> Mapping[str, Any]:
-    """Returns the annotations of a dataclass's fields, evaluated; none where one of them cannot be."""
+    """Returns the evaluated annotations of a dataclass's fields; empty where one cannot be evaluated."""
     try:
         hints = typing.get_type_hints(cls)
-    except Exception:  # of a class of somebody else, whose annotations may be anything
+    except Exception:  # annotations of a user's class may be anything
         return {}
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
 
 
 def suits(value: object, hint: object) -> bool:
-    """Returns whether a value is of the kind that an annotation names; what cannot be known suits."""
-    # A number may be an array of no dimension, and a whole number may stand for a real one, as in Python's own rules. A
-    # truth value is no number.
+    """Whether a value is an instance of an annotation; True where that cannot be checked."""
+    # A number may be an array without dimensions, and an integer is accepted for a float, as in Python's own rules. A
+    # Boolean is not accepted for a number.
     if hint is Any:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -82,7 +82,7 @@ def _items_suit(value: tuple[object, ...], arguments: tuple[object, ...]) -> boo
 
 
 def written(hint: Any) -> str:
-    """Returns an annotation as people write it, without the modules."""
+    """Returns an annotation as text, without the modules."""
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(written(each) for each in arguments)

@@ -1,10 +1,10 @@
-r"""An ensemble over folds: each member learns from all the rows but a fold, and stops where that fold says.
+r"""Cross-validation ensembles: each member is fitted to all rows but one fold, which decides when it stops.
 
 \[ q(\theta) = \frac1K \sum_{k=1}^K q_k(\theta), \qquad q_k \text{ from the rows outside fold } k \]
 
-Validation costs rows, and on a small table the rows set aside are too few to judge by. Here every row is learned from
-by K − 1 members and judges the one that has not seen it, so that neither is lost: the mean out-of-fold negative log
-density is an estimate of the members' error from all N rows. It also chooses the prior's scale where nobody knows it.
+Validation costs rows, and on a small table the held-out rows are too few to judge by. Here K − 1 members are fitted to
+each row and the remaining one is validated on it: the mean out-of-fold negative log density is an estimate of the
+members' error from all N rows. It also chooses the prior's scale where that is to be learned.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from lamu.typing import Data, Options
 
 __all__ = ["FoldedFit", "epochs_of", "fit_folds", "fits_of", "folds_for", "folds_of", "length_of_members"]
 
-# How members over folds are trained where nothing is said. None of these was tuned.
-_WIDTHS = (1.0, 2.0, 0.5)  # times the prior's own scale: the scales that are tried
-_ENOUGH_ROWS = 1000  # of a fold, by which alone scales are judged; of fewer all folds judge
+# Defaults for the training of members. None of these was tuned.
+_WIDTHS = (1.0, 2.0, 0.5)  # factors of the prior's own scale that are tried
+_ENOUGH_ROWS = 1000  # rows from which one fold alone judges the scales; with fewer rows all folds judge
 _FOLDS = 5
-_RATE = 0.01  # Adam's first, which falls to zero
-_BATCH, _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 64, 3000, 30, 500  # as many epochs as make about so many steps
+_RATE = 0.01  # Adam's initial rate, which falls to zero
+_BATCH, _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 64, 3000, 30, 500  # epochs for about so many steps
 
 
 @dataclass(frozen=True)
 class FoldedFit:
-    """What `fit_folds` returns.
+    """Result of `fit_folds`.
 
     Attributes:
         posterior: the ensemble.
-        fits: each member's own fit.
-        nll: each fold's negative log predictive density under the member that has not seen it, in nats a row.
-        scales: the scales of the prior that were tried, with the mean of `nll` under each, folds weighed by the weights
-            of their rows; empty where it is known.
-        held: the numbers of the rows of each fold.
+        fits: the fit of each member.
+        nll: each fold's negative log predictive density under the member not fitted to it, in nats a row.
+        scales: the prior scales tried, with the mean of `nll` under each, folds weighted by the weights of their rows;
+            empty where the scale is given.
+        held: the row numbers of each fold.
 
     Examples:
         >>> import lamu
@@ -85,7 +85,7 @@ def fit_folds(
     checkpoint: object = None,
     **options: Any,
 ) -> FoldedFit:
-    r"""Fits an algorithm once for each fold of the data, and pools what they learn.
+    r"""Fits an algorithm once for each fold of the data and pools the members into an ensemble.
 
     With the prior `LearnedNormal` the scales s, 2s and s/2 are compared by their out-of-fold density (on one fold
     alone, where that has a thousand rows or more), and the best one is taken.
@@ -93,21 +93,21 @@ def fit_folds(
     Args:
         model: network, likelihood and prior. Scaling (`standardised`) is the model's, hence common to all members.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
-        algorithm: what each member runs. Left out, it is what `lamu fit` runs where no algorithm is named: Adam with a
-            rate that falls from 0.01, and, unless `epochs` or `steps` say otherwise, for three thousand steps, stopped
-            after a fifth of the epochs without a better validation.
+        algorithm: the algorithm of each member. By default that of `lamu fit`: Adam with a rate that falls from 0.01,
+            and, unless `epochs` or `steps` are given, for three thousand steps, stopped after a fifth of the epochs
+            without a better validation.
         folds: K; None for five, and fewer where there are not two rows for each.
-        seed: of the folds; member k's own is the seed plus k.
-        checkpoint: a folder, or `lamu.Checkpoints`, in which each member has a folder of checkpoints of its own; with
-            `resume=True` members that are done are not run again, and the end is the same.
+        seed: of the folds; the seed of member k is this plus k.
+        checkpoint: a folder, or `lamu.Checkpoints`, in which each member has its own folder of checkpoints; with
+            `resume=True` finished members are not run again, and the result is the same.
         **options: further options of `lamu.fit`, for instance `epochs`, `batch_size` and `stop`.
 
     Returns:
-        The ensemble's posterior, the members' fits, and how the folds were predicted.
+        The ensemble's posterior, the members' fits, and the scores of the folds.
 
     Raises:
-        ValueError: for fewer than two folds, more folds than rows, or an option that makes no sense for folds.
-        KeyboardInterrupt: if a member is stopped from the keyboard; no further one is begun.
+        ValueError: for fewer than two folds, more folds than rows, or an option that does not apply to folds.
+        KeyboardInterrupt: if a member is stopped from the keyboard; no further member is started.
 
     Source: Krogh & Vedelsby (1995), cross-validation ensembles; Lakshminarayanan, Pritzel & Blundell (2017).
 
@@ -120,8 +120,8 @@ def fit_folds(
         True
     """
     if "validation" in options:
-        given = options["validation"]
-        raise ValueError(f"validation={given!r} is the business of each fold here; leave it out, or use fit")
+        validation = options["validation"]
+        raise ValueError(f"validation={validation!r} is the business of each fold here; leave it out, or use fit")
     require_target(model)
     model = model.named(data)
     with memory.within(options.get("max_memory")):
@@ -139,16 +139,16 @@ def fit_folds(
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=model.has_classes)
 
     def member(model: Model, k: int, under: str = "") -> Fit:
-        held = parts[k]
-        learned = np.setdiff1d(np.arange(rows.count), held)
+        fold = parts[k]
+        learned = np.setdiff1d(np.arange(rows.count), fold)
         place = of_part(checkpoint, f"{under}fold-{k}")
-        options_of_k = {**options, "seed": (seed + k) % 2**32, "validation": rows.take(held), "checkpoint": place}
+        options_of_k = {**options, "seed": (seed + k) % 2**32, "validation": rows.take(fold), "checkpoint": place}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WorseThanMean)  # it is the pool that predicts
-            found = fit(model, rows.take(learned), algorithm, **options_of_k)
-        if found.interrupted:  # who stops a member means the ensemble, of which a part would be another answer
+            member_fit = fit(model, rows.take(learned), algorithm, **options_of_k)
+        if member_fit.interrupted:  # stopping a member stops the ensemble: a part of it would be another result
             raise KeyboardInterrupt
-        return found
+        return member_fit
 
     runs = fits_of(rows.count, folds, isinstance(model.prior, LearnedNormal))
     with SeveralRuns(runs, options.get("progress"), "folds", at_most=options.get("stop") is not None):
@@ -159,10 +159,10 @@ def fit_folds(
 
 
 def folds_for(rows: int) -> int:
-    """Returns K where nothing says it: five, and fewer where there are not two rows for each.
+    """Returns the default of K: five, and fewer where there are not two rows for each.
 
     Args:
-        rows: the rows of all folds.
+        rows: the number of rows of all folds.
 
     Examples:
         >>> from lamu.folds import folds_for
@@ -173,12 +173,12 @@ def folds_for(rows: int) -> int:
 
 
 def fits_of(rows: int, folds: int, learned: bool) -> int:
-    """Returns how many fits `fit_folds` makes.
+    """Returns the number of fits that `fit_folds` makes.
 
     Args:
-        rows: the rows of all folds.
+        rows: the number of rows of all folds.
         folds: K.
-        learned: whether the scale of the prior is to be chosen.
+        learned: whether the scale of the prior is chosen.
 
     Examples:
         >>> from lamu.folds import fits_of
@@ -192,10 +192,10 @@ def fits_of(rows: int, folds: int, learned: bool) -> int:
 
 
 def length_of_members(rows: int, folds: int) -> Options:
-    """Returns how long the members of an ensemble over folds learn where nothing says so, as options of `lamu.fit`.
+    """Returns the default length of the members' runs, as options of `lamu.fit`.
 
     Args:
-        rows: the rows of all folds.
+        rows: the number of rows of all folds.
         folds: K.
 
     Examples:
@@ -208,10 +208,10 @@ def length_of_members(rows: int, folds: int) -> Options:
 
 
 def epochs_of(rows: int | float) -> int:
-    """Returns the epochs of three thousand steps, thirty at least and five hundred at most.
+    """Returns the number of epochs for three thousand steps, between thirty and five hundred.
 
     Args:
-        rows: the rows that are learned from.
+        rows: the number of training rows.
 
     Examples:
         >>> from lamu.folds import epochs_of
@@ -224,7 +224,7 @@ def epochs_of(rows: int | float) -> int:
 def _chosen(
     model: Model, parts: Sequence[np.ndarray], member: Any, weight: np.ndarray
 ) -> tuple[list[Fit], dict[float, float]]:
-    """Returns the members under the best scale of the prior, where it is to be learned and all were fitted for it."""
+    """Returns the members under the best scale of the prior; the members as they are where it is not learned."""
     prior = model.prior
     if not isinstance(prior, LearnedNormal):
         return [], {}
@@ -244,7 +244,7 @@ def _chosen(
 
 
 def _judging(rows_of_fold: int, folds: int) -> int:
-    """Returns how many folds compare the scales: one that has enough rows, or all."""
+    """Returns the number of folds that compare the scales: one with enough rows, or all."""
     return 1 if rows_of_fold >= _ENOUGH_ROWS else folds
 
 

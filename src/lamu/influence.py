@@ -1,4 +1,4 @@
-"""Influence of rows: how far a belief and its predictions move when a row is left out, without a refit."""
+"""Influence of rows: the change of a belief and its predictions when a row is left out, without a refit."""
 
 # One step of the rule away from row i, \(\lambda \leftarrow \lambda - \lambda_i\) with the row's site (`lamu.sites`):
 # for a Gaussian belief \(N(m, S^{-1})\) about a network with Jacobian \(J_i\), information \(\Lambda_i\) and residual
@@ -7,7 +7,7 @@
 # \[ S_{-i} = S - J_i^\top \Lambda_i J_i, \qquad m_{-i} = m - S_{-i}^{-1} J_i^\top e_i \]
 #
 # so that with the predictive covariance of its outputs, \(V_i = J_i S^{-1} J_i^\top\), and \(a_i = (I - \Lambda_i
-# V_i)^{-1} e_i\), every number of a row is one of matrices as large as its outputs.
+# V_i)^{-1} e_i\), all figures of a row come from matrices of the size of its outputs.
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _JACOBIAN_NUMBERS = 2**24
 
 @dataclass(frozen=True)
 class Sensitivity:
-    r"""What `sensitivity` finds about every row, as NumPy arrays.
+    r"""Result of `sensitivity`: the influence of every row, as NumPy arrays.
 
     Attributes:
-        belief: how far the belief moves when the row is left out, \(KL(q_{-i} \,\|\, q)\) in nats, `[N]`.
-        prediction: how far the outputs f at the row itself move, \(f_{-i}(x_i) - f(x_i)\), `[N, outputs]`, in units of
-            the network's outputs; for a conjugate model those of the mean of θ.
-        leverage: the share of a row's information that is its own, \(\mathrm{tr}(\Lambda_i V_i)\) `[N]`, from zero up
-            to the number of outputs; NaN for a conjugate model.
-        residual: the size of its Pearson residual, \(\sqrt{e_i^\top \Lambda_i^+ e_i}\) `[N]`, in standard deviations of
-            the target; NaN for a conjugate model.
+        belief: the change of the belief when the row is left out, \(KL(q_{-i} \,\|\, q)\) in nats, `[N]`.
+        prediction: the change of the outputs f at the row itself, \(f_{-i}(x_i) - f(x_i)\), `[N, outputs]`, in units of
+            the network's outputs; for a conjugate model the change of the mean of θ.
+        leverage: the leverage of the row, \(\mathrm{tr}(\Lambda_i V_i)\) `[N]`, from zero up to the number of outputs;
+            NaN for a conjugate model.
+        residual: the size of the row's Pearson residual, \(\sqrt{e_i^\top \Lambda_i^+ e_i}\) `[N]`, in standard
+            deviations of the target; NaN for a conjugate model.
 
     Examples:
         >>> import numpy as np
@@ -61,24 +61,24 @@ class Sensitivity:
 
     @property
     def order(self) -> np.ndarray:
-        """The numbers of the rows, the most influential one first, `[N]`."""
+        """The row numbers, the most influential first, `[N]`."""
         return np.argsort(-self.belief, kind="stable")
 
 
 def sensitivity(
     posterior: Posterior, data: Data, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Sensitivity:
-    r"""Returns how far the belief and the predictions move when a row is left out, from its natural gradient alone.
+    r"""Returns the influence of every row on the belief and the predictions, from its natural gradient alone.
 
     \[ KL(q_{-i} \,\|\, q) = \tfrac12 \Big( \mathrm{tr}\big( (I - B_i)^{-1} B_i \big) + \log\det(I - B_i)
        + a_i^\top V_i a_i \Big), \qquad f_{-i}(x_i) - f(x_i) \approx -V_i a_i \]
 
     with \(B_i = R_i^\top V_i R_i\), \(\Lambda_i = R_i R_i^\top\). Exact for conjugate models and for linear regression
-    with known noise (the leave-one-out residuals of the textbook); elsewhere it follows refits as far as the loss is
-    quadratic around the mean. One Jacobian a row and a solve with S; nothing is fitted.
+    with known noise (the leave-one-out residuals of the textbook); elsewhere it agrees with refits as far as the loss
+    is quadratic around the mean. It costs one Jacobian a row and a solve with S; nothing is fitted.
 
     Args:
-        posterior: what was fitted; of a network with a Gaussian belief, or of a conjugate model.
+        posterior: a posterior of a network with a Gaussian belief, or of a conjugate model.
         data: the rows that it was fitted on, all or some of them, as `fit` takes them.
         temperature: the temperature T at which it was fitted; its own where None.
         likelihood_power: the power of the likelihood with which it was fitted.
@@ -88,7 +88,7 @@ def sensitivity(
 
     Raises:
         TypeError: for a belief of another kind.
-        ValueError: for a row that weighs more than what was fitted: it was not a part of it.
+        ValueError: for a row that weighs more than the data that was fitted, which cannot have contained it.
 
     Source: Nickl, Xu, Tailor, Möllenhoff & Khan (2023), "The memory-perturbation equation", equations 7 and 12.
 
@@ -116,16 +116,16 @@ def sensitivity(
     size = max(1, min(rows.count, _JACOBIAN_NUMBERS // numbers))
     factored = Gaussian(belief.mean, belief.precision.factored())
     parts = [_of_rows(objective, posterior, factored, batch) for batch in rows.batches(size)]
-    found = [np.concatenate([np.asarray(part[i]) for part in parts])[: rows.count] for i in range(5)]
-    _require_fitted(found[4])
-    return Sensitivity(*found[:4])
+    columns = [np.concatenate([np.asarray(part[i]) for part in parts])[: rows.count] for i in range(5)]
+    _require_fitted(columns[4])
+    return Sensitivity(*columns[:4])
 
 
 @jax.jit
 def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch: Batch) -> tuple[Array, ...]:
-    """Returns the four numbers of every row, and the largest eigenvalue of B."""
-    held = dispersion(posterior)
-    loss = BatchLoss(objective, batch, posterior.network_state, NetworkParameters(), held, conjugate=True)
+    """Returns the four figures of every row, and the largest eigenvalue of B."""
+    dispersions = dispersion(posterior)
+    loss = BatchLoss(objective, batch, posterior.network_state, NetworkParameters(), dispersions, conjugate=True)
     jacobian, f = loss.jacobian(belief.mean), loss.outputs(belief.mean)
     solved = jax.vmap(jax.vmap(belief.precision.solve))(jacobian)
     rows = lambda a: jax.vmap(jax.vmap(lambda one: tree.ravel(one)[0]))(a)
@@ -134,9 +134,9 @@ def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch
 
     likelihood = objective.model.likelihood
     weight = batch.mask * batch.weight * objective.likelihood_power / objective.temperature
-    slope = jax.grad(lambda f: jnp.sum(likelihood.log_prob(held, f, batch.y) * weight.astype(f.dtype)))(f)
-    counts = likelihood.counted(held, f, batch.y, weight).astype(f.dtype)
-    R = likelihood.information_root(held, f) * jnp.sqrt(counts)[:, None, None]
+    slope = jax.grad(lambda f: jnp.sum(likelihood.log_prob(dispersions, f, batch.y) * weight.astype(f.dtype)))(f)
+    counts = likelihood.counted(dispersions, f, batch.y, weight).astype(f.dtype)
+    R = likelihood.information_root(dispersions, f) * jnp.sqrt(counts)[:, None, None]
     values, basis = jnp.linalg.eigh(jnp.einsum("bkr,bkl,bls->brs", R, V, R))
     share = jnp.maximum(values, 0.0)
     # (I − Λ V)⁻¹ e = e + R (I − B)⁻¹ Rᵀ V e, in the basis of B.
@@ -152,7 +152,7 @@ def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch
 
 
 def _of_observations(objective: Objective, belief: Belief, rows: Arrays) -> Sensitivity:
-    """Returns the divergence of the belief without each row, and how far its mean moves."""
+    """Returns the divergence of the belief without each row, and the change of its mean."""
     divergence, moved = (np.asarray(part) for part in _without_each(objective, belief, rows.full()))
     _require_fitted(np.where(np.isfinite(divergence), 0.0, 1.0))
     nothing = np.full(rows.count, np.nan)
@@ -162,8 +162,8 @@ def _of_observations(objective: Objective, belief: Belief, rows: Arrays) -> Sens
 @jax.jit
 def _without_each(objective: Objective, belief: Any, batch: Batch) -> tuple[Array, Array]:
     def of_row(row: Batch) -> tuple[Array, Array]:
-        one = jax.tree.map(lambda leaf: leaf[None], row)
-        without = belief.with_natural(tree.add(belief.to_natural(), row_statistics(objective, belief, one), -1.0))
+        single = jax.tree.map(lambda leaf: leaf[None], row)
+        without = belief.with_natural(tree.add(belief.to_natural(), row_statistics(objective, belief, single), -1.0))
         return without.kl(belief), tree.ravel(without.mean)[0] - tree.ravel(belief.mean)[0]
 
     return jax.vmap(of_row)(batch)

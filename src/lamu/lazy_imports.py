@@ -1,4 +1,4 @@
-"""Faces of packages whose names are imported when they are first used."""
+"""Packages whose public names are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def lazy_names(
     package: str, file: str, renamed: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns a package's `__getattr__` and `__dir__`: the names that its `if TYPE_CHECKING` block imports."""
-    # Names that were renamed work for one minor version under the old one, with a warning.
-    # The block that type checkers read is the table: a name stands in it once. A fit then loads the modules that it
-    # uses and not those of every family, likelihood and algorithm, which together take as long as JAX itself.
+    # Renamed names work for one minor version under the old name, with a warning. The block that type checkers read is
+    # the table of names. A fit then loads the modules that it uses and not those of every family, likelihood and
+    # algorithm, which together take as long to import as JAX itself.
     modules: dict[str, str] = {}
 
     def find(name: str) -> Any:
@@ -36,7 +36,7 @@ def lazy_names(
         module = modules.get(name)
         if module is None and (name.startswith("_") or find_spec(f"{package}.{name}") is None):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if module in (None, package):  # a file of the package, which need not be a name of its face
+        if module in (None, package):  # a file of the package, which need not be a public name
             return import_module(f"{package}.{name}")
         value = getattr(import_module(module), name)
         setattr(sys.modules[package], name, value)

@@ -1,7 +1,7 @@
-r"""Likelihoods compared by the log density of rows that were held out, each as a generalised linear model.
+r"""Compares likelihoods by the log density of held-out rows, each as a generalised linear model.
 
-A density of a continuous target and the mass of a discrete one are not of one kind. Where a candidate is of whole
-numbers, a continuous one is judged by its probability of the unit around the target,
+The density of a continuous target and the mass of a discrete one cannot be compared. Where a candidate is discrete, a
+continuous one is judged by its probability of the unit interval around the target,
 
 \[ \log P(y - \tfrac12 < Y \le y + \tfrac12 \mid f) \]
 
@@ -36,23 +36,22 @@ def compare_likelihoods(
     weight: object = None,
     offset: object = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the held-out log density of every row under each candidate, `[N]` in nats, by the candidate's name.
+    """Returns the held-out log density of every row, `[N]` in nats, by the name of the candidate likelihood.
 
-    Each is the model of `lamu.regression` at its mode, weights and dispersions together, from the rows of the other
-    folds. What counts are paired differences: the mean of `found[a] - found[b]` and its standard error.
+    Each is the model of `lamu.regression` at its mode, weights and dispersions together, fitted to the rows of the
+    other folds. Compare paired differences: the mean of `found[a] - found[b]` and its standard error.
 
     Args:
         x: columns of numbers, `[N, D]`.
         y: targets, `[N]`, or arrays by name.
         candidates: names, as for `lamu fit --likelihood`, or likelihoods, all of this target.
-        folds: how many parts the rows are cut into.
+        folds: the number of parts that the rows are split into.
         seed: of the folds.
-        weight: what each row counts where it is learned from, `[N]`; ones where None. The mean of what is returned is
-            the caller's to weigh.
+        weight: the weight of each row in the fits, `[N]`; ones where None. The returned log densities are not weighted.
         offset: a known part of the linear predictor, as in the data of `lamu.fit`.
 
     Raises:
-        ValueError: for an unknown name, targets that a candidate cannot have, or fewer than two folds.
+        ValueError: for an unknown name, targets outside a candidate's support, or fewer than two folds.
 
     Examples:
         >>> import lamu, numpy as np
@@ -66,15 +65,15 @@ def compare_likelihoods(
     if not 2 <= folds <= len(x):
         raise ValueError(f"folds={folds!r} cannot be made of {len(x)} rows; give a number from 2 to the rows")
     models = {_name(each): linear_model(x, y, each, weight=weight) for each in candidates}
-    whole = any(model.likelihood.support.discrete for model in models.values())
+    any_discrete = any(model.likelihood.support.discrete for model in models.values())
     parts = folds_of(np.arange(len(x)), folds, seed, stratify=False)
-    given = {"x": x, "y": y, "weight": weight, "offset": offset}
-    data = {name: values for name, values in given.items() if values is not None}
-    return {name: _held_out(model, data, parts, whole) for name, model in models.items()}
+    rows = {"x": x, "y": y, "weight": weight, "offset": offset}
+    data = {name: values for name, values in rows.items() if values is not None}
+    return {name: _held_out(model, data, parts, any_discrete) for name, model in models.items()}
 
 
 def log_probability(likelihood: Any, params: Params, f: Array, y: Targets, whole: bool) -> Array:
-    """Returns the log density of each row, `[batch]` in nats; of whole numbers the log probability of a unit.
+    """Returns the log density of each row, `[batch]` in nats; for whole numbers the log probability of a unit interval.
 
     Args:
         likelihood: p(y | f).
@@ -97,7 +96,7 @@ def log_probability(likelihood: Any, params: Params, f: Array, y: Targets, whole
 
 
 def _held_out(model: Model, data: Data, parts: Sequence[np.ndarray], whole: bool) -> np.ndarray:
-    """The log density of every row under the mode of the rows of the other parts."""
+    """Returns the log density of every row under the mode fitted to the other folds."""
     from scipy.optimize import minimize
 
     rows: Any = model.read(data)
@@ -122,13 +121,13 @@ def _held_out(model: Model, data: Data, parts: Sequence[np.ndarray], whole: bool
         f = with_offset(model.outputs(params, state, batch.x)[0], batch.offset)
         return log_probability(model.likelihood, params["likelihood"], f, batch.y, whole)
 
-    found = np.zeros(rows.count)
-    for held in parts:
+    log_densities = np.zeros(rows.count)
+    for fold in parts:
         weights = np.array(batch.weight, float)
-        weights[held] = 0.0
+        weights[fold] = 0.0
         mode: Any = minimize(at, np.asarray(start, float), args=(weights,), jac=True, method="L-BFGS-B")
-        found[held] = np.asarray(densities(jnp.asarray(mode.x, start.dtype)), float)[held]
-    return found
+        log_densities[fold] = np.asarray(densities(jnp.asarray(mode.x, start.dtype)), float)[fold]
+    return log_densities
 
 
 def _name(candidate: Any) -> str:

@@ -1,4 +1,4 @@
-"""Limits of wide networks: the Gaussian process of normal weights, and the jump process of heavy-tailed ones."""
+"""Limits of wide networks: a Gaussian process for normal weights, a stable process for heavy-tailed weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["NNGP", "GaussianRegression", "StableProcess"]
 
 
 def relu_expectation(covariance: Array, one: Array, other: Array) -> Array:
-    """Returns the expectation for rectifiers."""
+    """Returns E[a(u) a(v)] of the ReLU activation."""
     # \[ \tfrac{1}{2\pi} \sqrt{k k'}\, \big(\sin\theta + (\pi - \theta) \cos\theta\big), \quad
     #    \cos\theta = c / \sqrt{k k'} \]
     #
@@ -39,12 +39,12 @@ def _arc_cosine(cosine: Array) -> Array:
 
 @_arc_cosine.defjvp
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # By the chain rule it would be infinity times zero where the two inputs are the same.
+    # A custom derivative, since the chain rule gives infinity times zero where the two inputs are equal.
     return _arc_cosine(*primals), (jnp.pi - jnp.arccos(primals[0])) * tangents[0]
 
 
 def erf_expectation(covariance: Array, one: Array, other: Array) -> Array:
-    """Returns the expectation for error functions."""
+    """Returns E[a(u) a(v)] of the error function as activation."""
     # \[ \tfrac{2}{\pi} \arcsin \frac{2c}{\sqrt{(1 + 2k)(1 + 2k')}} \]
     #
     # Source: Williams (1997), equation 11.
@@ -69,7 +69,7 @@ class NNGP:
     with mean zero and the kernel \(k_L\) as the width grows, independent of the others.
 
     Attributes:
-        depth: L, how many hidden layers.
+        depth: L, the number of hidden layers.
         activation: "relu" or "erf".
         gain: g, the standard deviation of a weight times the root of its layer's inputs.
         bias: b, the standard deviation of a bias.
@@ -106,7 +106,7 @@ class NNGP:
 
         Args:
             x: inputs `[N, ...]`, flattened as an MLP does.
-            z: inputs `[M, ...]`; those of x where None.
+            z: inputs `[M, ...]`; x where None.
 
         Raises:
             ValueError: for inputs of different shapes.
@@ -135,7 +135,7 @@ class NNGP:
     def regression(self, x: Array, y: Array, noise: Number) -> GaussianRegression:
         r"""Returns the posterior of f given \(y = f(x) + \sigma\epsilon\), in closed form.
 
-        One Cholesky factor: of the order of N³ products, and N² numbers are held.
+        It computes one Cholesky factor: of the order of N³ operations and N² numbers in memory.
 
         Args:
             x: inputs `[N, ...]`.
@@ -144,7 +144,7 @@ class NNGP:
 
         Raises:
             ValueError: for targets without a row for each input, a noise that is not positive, or a covariance that is
-                not positive definite in its precision.
+                not numerically positive definite.
         """
         require_positive("noise", noise, "give a standard deviation")
         rows, targets = _rows(x), jnp.asarray(y)
@@ -241,10 +241,10 @@ class StableProcess:
     \[ f(x) = C_\alpha^{1/\alpha} s \sum_{j=1}^{\infty} \varepsilon_j\, \Gamma_j^{-1/\alpha}\, a(w_j^\top x + b_j) \]
 
     with fair signs ε, arrival times Γ of a Poisson process of rate one, and hidden units (w, b) drawn from their prior.
-    It is the limit of \(s H^{-1/\alpha} \sum_{j \le H} v_j\, a(w_j^\top x + b_j)\) with
-    \(E\, e^{i t v} = e^{-|t|^\alpha}\): α = 1 is the Cauchy law, so that the prior is `Cauchy(s / H)` on the last
-    kernel. Where normal weights make the share of any unit vanish, here the largest weights stay visible, as units that
-    mean something; with steep units the functions jump. The outputs are stable too,
+    It is the limit of \(s H^{-1/\alpha} \sum_{j \le H} v_j\, a(w_j^\top x + b_j)\) with \(E\, e^{i t v} =
+    e^{-|t|^\alpha}\): α = 1 is the Cauchy law, so that the prior is `Cauchy(s / H)` on the last kernel. Under normal
+    weights the share of any unit vanishes; here the units of the largest weights keep theirs, and with steep units the
+    functions jump. The outputs are stable too,
 
     \[ E\, e^{i t f(x)} = \exp\big(-|s t|^\alpha\, E|a(w^\top x + b)|^\alpha\big), \qquad
        C_\alpha = \frac{1 - \alpha}{\Gamma(2 - \alpha) \cos(\pi \alpha / 2)}, \; C_1 = \frac2\pi \]

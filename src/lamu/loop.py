@@ -1,4 +1,4 @@
-"""The loop: a thin layer over `init`, `step` and `posterior`, with validation, checkpoints and progress."""
+"""The training loop over `init`, `step` and `posterior`, with validation, checkpoints and progress."""
 
 from __future__ import annotations
 
@@ -84,32 +84,32 @@ def fit(
 ) -> Fit:
     r"""Fits a model to data by an algorithm.
 
-    Arrays are put on the device once, shuffled anew at every epoch by the seed, and read in blocks of steps that are
-    one compiled scan (on a CPU a network that holds convolutions runs step by step, which is faster there); the last
-    batch of an epoch is padded and masked. Other re-iterables of batches run step by step, in their own order. A batch
-    size of N or more is the whole data, unshuffled.
+    Arrays are put on the device once, reshuffled at every epoch by the seed, and read in blocks of steps that are one
+    compiled scan (on a CPU a network with convolutions runs step by step, which is faster there); the last batch of an
+    epoch is padded and masked. Other re-iterables of batches run step by step, in their own order. A batch size of N or
+    more is the whole data, unshuffled.
 
     Args:
-        model: what is learned: a `lamu.Model` (network, likelihood, prior), a `lamu.LogDensity`, or another target.
+        model: the target: a `lamu.Model` (network, likelihood, prior), a `lamu.LogDensity`, or another target.
         data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`, or a re-iterable of
-            batches. A weight of two is the row written twice; weights whose sum is far from the number of rows are
+            batches. A weight of two equals the row written twice; weights whose sum is far from the number of rows are
             used as they are, with a warning (`lamu.data.UnscaledWeights`).
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
-        epochs: passes over the data; 0 for the posterior of weights that arrive trained. Where neither epochs nor
-            steps are given and the length is not the algorithm's own, as many as it takes: rounds of steps, each twice
-            as long as the one before, until `Fit.convergence` is within its limits, and at most about 32,768 steps or
-            64 epochs, whichever are more. A stream is then passed over 50 times.
-        steps: the number of steps, in the place of epochs.
+        epochs: passes over the data; 0 for the posterior of pretrained weights. Where neither epochs nor steps are
+            given and the algorithm has no length of its own, the run goes on until it converges: in rounds of steps,
+            each twice as long as the one before, until `Fit.convergence` is within its limits, and at most about 32,768
+            steps or 64 epochs, whichever is more. A stream is then passed over 50 times.
+        steps: the number of steps, instead of epochs.
         batch_size: rows a step.
-        seed: of everything that is random; the same seed gives the same bits on the same machine.
-        validation: rows to validate on: a share of the data, which is set aside by the seed, or data of their own. The
-            negative log predictive density there is taken at the end of every epoch (at most every 64 steps), and the
-            posterior is that of the best state; a warning (`lamu.WorseThanMean`) tells of one that predicts them worse
-            than the point at its mean. Algorithms that choose a prior's scale choose it there. Of a sampler it
-            is taken once, of all draws, and chooses nothing. For a network that arrives trained give rows that it has
-            not learned from.
+        seed: of all randomness; the same seed gives the same bits on the same machine.
+        validation: rows to validate on: a share of the data, which is held out by the seed, or separate data. Their
+            negative log predictive density is computed at the end of every epoch (at most every 64 steps), and the
+            posterior is that of the best state; a warning (`lamu.WorseThanMean`) is given for one that predicts them
+            worse than the point at its mean. Algorithms that choose a prior's scale choose it by these rows. For a
+            sampler the score is computed once, of all draws, and chooses nothing. For a pretrained network give rows
+            that it was not trained on.
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
-            says whether to stop.
+            returns whether to stop.
         callbacks: called after every block of steps with the steps done and the last loss, residual and validation.
         temperature: T; the target is \(\exp(-\ell/T)\). At T = 1 networks of images predict worse under `ivon` and
             `vogn` than under a tuned Adam (`docs/images.md`), small tables in part (`docs/which_algorithm.md`);
@@ -117,40 +117,41 @@ def fit(
         likelihood_power: the power of the likelihood alone.
         data_size: N, where it is not the number of rows given; required for re-iterables.
         checkpoint: a folder to write checkpoints to, at most every 30 seconds, at an interruption, and at the end; or
-            `lamu.Checkpoints`, to say how many and how often. A sampler's draws are written there as they come, and
-            stay on disk, mapped into memory, where they are many.
-        resume: go on from the last checkpoint, if there is one: the end is the same, bit for bit, as without the
-            interruption.
+            `lamu.Checkpoints`, for their number and frequency. The draws of a sampler are written there during the run,
+            and stay on disk, mapped into memory, where they are many.
+        resume: whether to continue from the last checkpoint, if there is one; the result is the same, bit for bit, as
+            without the interruption.
         progress: whether to show progress; where None, if standard error is a terminal.
-        max_memory: how much may be held at once beside the data, as `lamu.memory.parse` takes it, for
-            instance "2GB"; half of what is free where None. Work after the steps (curvature, predictions) is cut into
-            chunks that fit.
-        statistics: what becomes of a network's batch statistics in the posterior, of `lamu.batch_statistics`; where
-            None they stay as the run left them, and a network that arrives trained is asked about.
+        max_memory: the memory that may be used beyond the data, as `lamu.memory.parse` takes it, for instance "2GB";
+            half of the free memory where None. Work after the steps (curvature, predictions) is split into chunks that
+            fit.
+        statistics: the treatment of a network's batch statistics in the posterior, from `lamu.batch_statistics`; where
+            None they stay as the run left them, and a pretrained network with such statistics needs a choice.
         mesh: the devices to step on, for instance `jax.make_mesh((4,), ("runs",))`. Along the axis "runs" lie a
-            sampler's chains or an ensemble's members, as many on each device; along "data" the rows of every batch;
-            along "samples" the draws that a step averages; along "model" the state itself, each array along its longest
-            axis that the devices divide, or as a network says (`lamu.networks.Partitioned`). `algorithm.traits.axes`
-            are those that it allows. The data are on every device, the posterior is made on the default one. The run is
-            the same but for rounding, which a sampler's warm-up magnifies into other draws of the same law.
-        microbatch_size: how many rows of a batch a pass through the network takes at a time, for batches that do not
-            fit in memory: gradients and curvatures are added up over microbatches, and the step is that of the whole
-            batch but for rounding. Draws of the weights are the batch's; dropout, labels that a curvature draws and
-            batch statistics are a microbatch's. Not for low-rank directions, which need all rows at once.
+            sampler's chains or an ensemble's members, equally many on each device; along "data" the rows of every
+            batch; along "samples" the draws that a step averages; along "model" the state itself, each array along its
+            longest axis that the devices divide, or as the network says (`lamu.networks.Partitioned`).
+            `algorithm.traits.axes` are the axes that the algorithm allows. The data are on every device, the posterior
+            is computed on the default one. The run is the same up to rounding, which a sampler's warm-up magnifies into
+            other draws of the same distribution.
+        microbatch_size: the number of rows of a batch in one pass through the network, for batches that do not fit in
+            memory: gradients and curvatures are accumulated over microbatches, and the step is that of the whole batch
+            up to rounding. Draws of the weights are shared by the batch; dropout, labels that a curvature draws and
+            batch statistics are those of a microbatch. Not for low-rank directions, which need all rows at once.
 
     Returns:
-        The posterior, the history and the last state. An interrupt from the keyboard returns what there is.
+        The posterior, the history and the last state. After a keyboard interrupt these are those reached so far.
 
     Raises:
         ValueError: for data that the model cannot take, options that contradict each other, a checkpoint of another
-            run, no epochs for a network that is not trained or that leaves open what becomes of its statistics, or
-            what cannot be done within `max_memory` or over `mesh`.
-        TypeError: for what is no model, no algorithm or no mesh, data that cannot be read, or a seed that is no whole
+            run, no epochs for a network that is not trained or that needs a choice of `statistics`, or work that does
+            not fit within `max_memory` or over `mesh`.
+        TypeError: for a wrong type of model, algorithm or mesh, data that cannot be read, or a seed that is not a whole
             number.
-        Diverged: if the loss is no longer finite; its `fit` keeps the last good state.
+        Diverged: if the loss is not finite; its `fit` keeps the last good state.
 
-    An error of the work after the steps (a curvature, a posterior) has an attribute `fit` too, with the point that the
-    steps found, wherever there is one.
+    An error after the steps (in a curvature or a posterior) has an attribute `fit` too, with the point that the steps
+    reached, where there is one.
 
     Examples:
         >>> import lamu
@@ -171,8 +172,8 @@ def fit(
         _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
         if devices.spans_processes:
             _require_shared(traits, rows)
-        rows, held = set_aside(rows, validation, model, seed)
-        held = held if held is None else devices.rows(held)
+        rows, validation_rows = set_aside(rows, validation, model, seed)
+        validation_rows = validation_rows if validation_rows is None else devices.rows(validation_rows)
         length = Length.of(traits, rows, batch_size, epochs, steps)
         require_trained(model, epochs)
         if microbatch_size is not None and not isinstance(model, Model):
@@ -181,18 +182,18 @@ def fit(
             )
         objective = Objective(model, _size_of(rows, data_size), temperature, likelihood_power, microbatch_size)
         best, keys = Best(stop), keys_of(seed)
-        # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
+        # A longer run may differ in its length, and in the rates that fall over it: these do not identify a run.
         saved = None
         if checkpoint is not None:
-            saved = Resumption.of(checkpoint, algorithm, objective, rows, held, seed, batch_size, devices)
+            saved = Resumption.of(checkpoint, algorithm, objective, rows, validation_rows, seed, batch_size, devices)
         algorithm = length.given_to(algorithm)
-        # Dispersions start from what they are in the data, so the example may be larger than a batch.
+        # Dispersions are initialised from the example, so it may be larger than a batch.
         example = devices.example(rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1))
         devices = devices.for_network(model, example)
         say_probabilities(model, example)
         if length.is_pretrained and statistics is None:
             require_choice(algorithm, objective, example)
-        judge = held if traits.length is None else None  # state by state; a sampler's draws are judged once
+        judge = validation_rows if traits.length is None else None  # by state; a sampler's draws are judged once
         with memory.within(max_memory):
             forecast = check_memory(
                 algorithm, objective, rows, example, batch_size, judge is not None, saved is not None, from_file
@@ -205,28 +206,28 @@ def fit(
         if length.is_pretrained:
             say_seen_rows(validation)
         run.take_steps(forecast, callbacks, progress)
-        found = run.finish(held)
-        say_unconverged(found, example, chosen_earlier=best.state is not None and not best.chosen_last)
-        say_few_rows(found, rows)
-        say_worse_than_mean(found, held)
-        return found
+        result = run.finish(validation_rows)
+        say_unconverged(result, example, chosen_earlier=best.state is not None and not best.chosen_last)
+        say_few_rows(result, rows)
+        say_worse_than_mean(result, validation_rows)
+        return result
 
 
 @dataclass
 class Run:
-    """A run of `fit` between its preparation and its end."""
+    """The steps of a run of `fit`."""
 
-    conclusion: Conclusion  # what turns its last state into a posterior: algorithm, objective, rows
+    conclusion: Conclusion  # turns its last state into a posterior: algorithm, objective, rows
     length: Length
     devices: OneDevice
     steps: Steps
     handle: Any  # the algorithm's
-    judge: Arrays | None  # rows by which states are judged, on the devices
+    judge: Arrays | None  # rows for validating states, on the devices
     state: State
     history: History
     best: Best
     saved: Resumption | None = None
-    settled: Posterior | None = None  # that of the last round, where no other is needed
+    settled: Posterior | None = None  # of the last round, where it is final
     interrupted: bool = False
 
     @classmethod
@@ -263,7 +264,7 @@ class Run:
         return cls(conclusion, length, devices, steps, base, judge, state, history, best, saved)
 
     def take_steps(self, forecast: Forecast, callbacks: Sequence[Callback], progress: bool | None) -> None:
-        """Takes the steps, until they are done, the validation says that it is enough, or an interrupt comes."""
+        """Takes the steps until the last one, an early stop by validation, or an interrupt."""
         self.settled = self._end_of_round()
         good = self.state
         blocks = () if self.length.is_pretrained or self.settled else self.steps.blocks(self.length, self.history.steps)
@@ -273,7 +274,7 @@ class Run:
             while not self.best.stopped and self.settled is None and (block := next(blocks, None)) is not None:
                 interruption.heed()
                 self.devices.agreed(0.0)
-                # The block is given the state away; what can be returned after a failure is a copy.
+                # The state is donated to the block, so the state to return after a failure is a copy.
                 good = _copied(self.state)
                 try:
                     self.state, info = block.run(self.state)
@@ -292,7 +293,7 @@ class Run:
                 self.settled = self._end_of_round()
         self.interrupted = interruption.came
         if self.interrupted and self.devices.spans_processes:
-            raise KeyboardInterrupt  # no result: the other processes are in the middle of their steps
+            raise KeyboardInterrupt  # without a result, as the other processes are between steps
         if not self.history.finite:
             raise self._diverged(good)
 
@@ -313,7 +314,7 @@ class Run:
         self.best.stopped = self.best.enough(block.passes, self.history.columns)
 
     def _end_of_round(self) -> Posterior | None:
-        """Returns the posterior, where a round has ended after which no other is needed."""
+        """Returns the posterior at the end of the last round, else None."""
         rounds = self.length.rounds
         if rounds is None or not rounds.ends_at(self.history.steps):
             return None
@@ -324,17 +325,17 @@ class Run:
         return self.conclusion.posterior(state, self.history) if settled is None else None
 
     def finish(self, held: Arrays | None) -> Fit:
-        """Returns the result; of draws it is judged here by the rows set aside."""
+        """Returns the result; draws are validated here by the held-out rows."""
         if self.saved is not None:
             self.saved.keep(self.state, self.history, self.best, now=True)
         is_sampler = self.conclusion.algorithm.traits.length is not None
         if self.interrupted and is_sampler and self.history.trace is None:
             raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
-        found = self._result(self.state)
+        result = self._result(self.state)
         if is_sampler and held is not None:
-            self.history.validated(posterior_nll(found.posterior, held))
-            found = replace(found, history=self.history.columns)
-        return found
+            self.history.validated(posterior_nll(result.posterior, held))
+            result = replace(result, history=self.history.columns)
+        return result
 
     def _result(self, state: State) -> Fit:
         posterior = self.settled
@@ -346,7 +347,7 @@ class Run:
         return Fit(posterior, self.history.columns, state, self.interrupted, shown)
 
     def _diverged(self, before: State) -> Diverged:
-        """Returns the error of a run whose loss is no number."""
+        """Returns the error of a run whose loss is not finite."""
         reason = runnable(self.conclusion.algorithm).explain_divergence(self.state)
         advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
         if self.history.first_bad == 0 and _has_signs(self.conclusion.objective.model.prior):
@@ -357,14 +358,14 @@ class Run:
             )
         try:
             last = self._result(before) if self.history.trace is None else None
-        except ValueError:  # a precision that had left its domain before the loss did is no belief
+        except ValueError:  # the precision had left its domain before the loss did
             last = None
         loss, step = self.history.last["loss"], self.history.first_bad + 1
         return Diverged(f"the loss is {loss} at step {step}; {reason or advice}", last)
 
 
 def _has_signs(prior: Prior) -> bool:
-    """Whether a prior is one of binary weights, or has a part that is."""
+    """Whether a prior, or a part of it, is one of binary weights."""
     return isinstance(prior, Discrete) or (isinstance(prior, ByPath) and any(map(_has_signs, prior.priors)))
 
 
@@ -385,7 +386,7 @@ def _require_sense(
 
 
 def _require_shared(traits: Traits, rows: Arrays | Stream) -> None:
-    """Raises a ValueError for what one process of several would know alone."""
+    """Raises a ValueError for data or algorithms that processes cannot share."""
     if traits.needs_data_pass and not isinstance(rows, Arrays):
         raise ValueError(
             "this algorithm makes a pass over all data at the end, and each of several processes reads batches of its "
@@ -403,12 +404,12 @@ def _size_of(rows: Arrays | Stream, data_size: Number | None) -> Number:
 
 
 def _devices_of(mesh: object, algorithm: Algorithm) -> OneDevice:
-    from lamu.running.sharding import Devices  # here: most runs have no mesh
+    from lamu.running.sharding import Devices  # imported here, as most runs have no mesh
 
     return Devices.of(mesh, algorithm)
 
 
 @jax.jit
 def _copied(state: State) -> State:
-    """Returns a copy of the state by one dispatch: leaf by leaf, it takes longer than many a block of steps."""
+    """Returns a copy of the state in one dispatch, since leaf by leaf takes longer than a short block of steps."""
     return jax.tree.map(jnp.copy, state)

@@ -1,7 +1,7 @@
-"""How much memory work may take: one limit, which fitting, prediction, curvature and scoring share.
+"""Memory limit, shared by fitting, prediction, curvature and scoring.
 
-The limit is what may be held at once beside what there already is. Nothing is measured against it while work runs:
-sizes are computed before, work is cut into chunks that fit, and what cannot be cut is refused.
+The limit is for memory beyond that already in use. Nothing is measured during the work: sizes are computed before, work
+is split into chunks that fit, and work that cannot be split is refused.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = [
 ]
 
 
-# Larger chunks are no faster: they fall out of the cache.
+# Larger chunks are no faster, since they exceed the cache.
 _LARGEST_CHUNK = 64 * 2**20
-_CHUNKS_AT_ONCE = 4  # a chunk, its derivative, what they are combined into, and room
+_CHUNKS_AT_ONCE = 4  # a chunk, its derivative, their combination, and a reserve
 _SHARE_OF_FREE = 0.5
 _LATELY = 0.5  # seconds
 _FALLBACK = 4 * 2**30
@@ -66,8 +66,8 @@ def parse(size: object) -> int:
         (2000000000, 1536, 4096)
     """
     if isinstance(size, str):
-        found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*)\s*", size.lower())
-        number = float(found[1]) * _UNITS[found[2]] if found and found[2] in _UNITS else math.nan
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*)\s*", size.lower())
+        number = float(match[1]) * _UNITS[match[2]] if match and match[2] in _UNITS else math.nan
     else:
         number = float(size) if isinstance(size, int | float) else math.nan
     if not 1 <= number < math.inf:
@@ -77,7 +77,7 @@ def parse(size: object) -> int:
 
 @contextmanager
 def within(size: object) -> Iterator[None]:
-    """Sets the limit for what is done inside; None leaves it as it is.
+    """Context manager that sets the limit; None leaves it as it is.
 
     Args:
         size: as `parse` takes it.
@@ -99,19 +99,19 @@ def within(size: object) -> Iterator[None]:
 
 
 def limit() -> int:
-    """Returns how many bytes may be held at once: what was set, or else half of what is free.
+    """Returns the memory limit in bytes: the one set, or else half of the free memory.
 
     Examples:
         >>> from lamu import memory
         >>> memory.limit() > 0
         True
     """
-    known = _limit.get()
-    return known if known is not None else max(int(_lately_free() * _SHARE_OF_FREE), 1)
+    chosen = _limit.get()
+    return chosen if chosen is not None else max(int(_lately_free() * _SHARE_OF_FREE), 1)
 
 
 def budget() -> int:
-    """Returns how many bytes one chunk of work may take: a quarter of the limit, and at most 64 MiB.
+    """Returns the size of one chunk of work in bytes: a quarter of the limit, and at most 64 MiB.
 
     Examples:
         >>> from lamu import memory
@@ -123,12 +123,12 @@ def budget() -> int:
 
 
 def demand(size: Any, what: str, instead: str) -> None:
-    """Raises a ValueError for something that cannot be cut and is larger than the limit.
+    """Raises a ValueError where work that cannot be split exceeds the limit.
 
     Args:
         size: in bytes.
-        what: what takes it, the beginning of a sentence.
-        instead: the nearest choice that fits.
+        what: the name of the work, the beginning of a sentence.
+        instead: the nearest alternative that fits.
 
     Raises:
         ValueError: one sentence with both sizes and what to do instead.
@@ -146,7 +146,7 @@ def demand(size: Any, what: str, instead: str) -> None:
 
 
 def shown(size: Any) -> str:
-    """Returns a size as people write it.
+    """Returns a size as text with a unit.
 
     Examples:
         >>> from lamu.memory import shown
@@ -160,7 +160,7 @@ def shown(size: Any) -> str:
 
 
 def at_least(size: Any) -> str:
-    """Returns the smallest size that people would write and that is not below this one, for `max_memory`.
+    """Returns a size as text, rounded up to a short value for `max_memory`.
 
     Examples:
         >>> from lamu.memory import at_least, shown
@@ -174,7 +174,7 @@ def at_least(size: Any) -> str:
 
 
 def _lately_free() -> int:
-    """Half a second old at most: a small prediction asks three times, and would spend a sixth of its time on it."""
+    """Returns the free memory, cached for half a second: otherwise it takes a sixth of a small prediction's time."""
     global _looked
     now = time.monotonic()
     if now - _looked[0] > _LATELY:
@@ -183,7 +183,7 @@ def _lately_free() -> int:
 
 
 def free() -> int:
-    """Returns how many bytes of the host's memory are free, those of a container where there is one.
+    """Returns the bytes of free memory of the host, or of the container where there is one.
 
     Examples:
         >>> from lamu.memory import free
@@ -191,8 +191,8 @@ def free() -> int:
         True
     """
     room = [_available(), _left_of_group()]
-    known = [value for value in room if value is not None]
-    return max(min(known), 1) if known else _FALLBACK
+    figures = [value for value in room if value is not None]
+    return max(min(figures), 1) if figures else _FALLBACK
 
 
 def _available() -> int | None:
@@ -203,19 +203,19 @@ def _available() -> int | None:
         pass
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system tells
+    except (AttributeError, OSError, ValueError):  # not known on every system
         return None
 
 
 def _left_of_group() -> int | None:
-    """Returns what a container's limit leaves, where there is such a limit."""
+    """Returns the free bytes under a container's limit; None where there is no limit."""
     group = Path("/sys/fs/cgroup")
     try:
         most = (group / "memory.max").read_text().strip()
         if most == "max":
             return None
         statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        # The cache of files counts as used and is given back when asked for.
+        # The file cache counts as used, but is released on demand.
         used = int((group / "memory.current").read_text()) - int(statistics.get("inactive_file", 0))
         return max(int(most) - used, 1)
     except (OSError, ValueError):
@@ -226,9 +226,9 @@ _STATUS = Path("/proc/self/status")
 
 
 def most_held() -> int | None:
-    """Returns the most bytes of memory that this process has held; None where the system does not say.
+    """Returns the peak memory of this process in bytes; None where the system does not report it.
 
-    On Linux from the process's own book: `getrusage` counts for a child what its parent held when it was started.
+    On Linux it is read from /proc: `getrusage` includes the memory of the parent when the process was started.
 
     Examples:
         >>> from lamu.memory import most_held
@@ -249,7 +249,7 @@ def most_held() -> int | None:
 
 
 def bytes_of(structure: object) -> int:
-    """Returns the bytes of a tree of arrays, or of their shapes; other leaves count nothing.
+    """Returns the bytes of a tree of arrays, or of their shapes; other leaves count zero.
 
     Args:
         structure: a pytree of arrays, random keys or `jax.ShapeDtypeStruct`.
@@ -265,12 +265,12 @@ def bytes_of(structure: object) -> int:
 
 
 def held_by(function: Any, *arguments: Any) -> int:
-    """Returns the bytes that a jitted function holds beside its arguments: temporaries, and results that are new.
+    """Returns the bytes that a jitted function allocates beyond its arguments: temporaries and new results.
 
-    The compiler says it. A later call with the same arguments runs the same compiled program: JAX keeps it.
+    The compiler reports it. A later call with the same arguments runs the same compiled program, which JAX caches.
 
     Args:
-        function: what `jax.jit` returned.
+        function: a result of `jax.jit`.
         *arguments: arrays, or their shapes.
 
     Examples:
@@ -280,14 +280,14 @@ def held_by(function: Any, *arguments: Any) -> int:
         >>> held_by(jax.jit(lambda x: x @ x), x) >= 40_000
         True
     """
-    found = function.lower(*arguments).compile().memory_analysis()
-    if found is None:  # not every backend says it
+    analysis = function.lower(*arguments).compile().memory_analysis()
+    if analysis is None:  # not every backend reports it
         return 0
-    return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    return analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
 
 
 def largest_array(function: Callable[..., object], *arguments: object) -> int:
-    """Returns the bytes of the largest array that a function makes on its way; nothing is compiled.
+    """Returns the bytes of the largest intermediate array of a function; nothing is compiled.
 
     Args:
         function: any function that JAX can trace.
@@ -304,19 +304,19 @@ def largest_array(function: Callable[..., object], *arguments: object) -> int:
 
 
 def _largest(jaxpr: Any) -> int:
-    made = [bytes_of(variable.aval) for equation in jaxpr.eqns for variable in equation.outvars]
+    sizes = [bytes_of(variable.aval) for equation in jaxpr.eqns for variable in equation.outvars]
     inside = [_largest(inner) for equation in jaxpr.eqns for inner in jaxprs_in_params(equation.params)]
-    return max([*made, *inside], default=0)
+    return max([*sizes, *inside], default=0)
 
 
 def numbers_written(program: Any, inputs: int) -> int:
-    """Returns how many numbers the equations of a program write that depend on its last inputs.
+    """Returns the number of values written by equations of a program that depend on its last inputs.
 
-    A transposed weight is written once for all rows, however many there are: it is no part of what a row takes.
+    A transposed weight is written once for all rows, so it does not count for the memory of a row.
 
     Args:
         program: a jaxpr, for instance `jax.jit(f).trace(...).jaxpr.jaxpr`.
-        inputs: how many of its inputs, from the last one back.
+        inputs: the number of inputs, counted from the last one.
 
     Examples:
         >>> import jax, jax.numpy as jnp

@@ -1,8 +1,8 @@
-r"""A model: a network, a likelihood and a prior, \(p(y \mid f(\theta, x))\, p(\theta)\).
+r"""Models of a network, a likelihood and a prior, \(p(y \mid f(\theta, x))\, p(\theta)\).
 
 Parameters are `{"network": …, "likelihood": …}`: the network's weights, and the likelihood's dispersions (an empty
-dictionary where there are none). A model only says what one row's log likelihood is, as a vector over the batch; how
-rows are summed, scaled and tempered is the objective's business alone (`docs/scale.md`).
+dictionary where there are none). A model defines the log likelihood of each row, as a vector over the batch; the
+objective alone sums, scales and tempers rows (`docs/scale.md`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows,
 
 __all__ = ["Model", "located", "supervised"]
 
-_SMALL = 1 << 20  # bytes of inputs that are looked through at once
+_SMALL = 1 << 20  # bytes of inputs that are checked at once
 
 
 @record
@@ -50,13 +50,13 @@ class Model(Target):
     Attributes:
         network: f(θ, x). Its input and output widths come from the data and the likelihood.
         likelihood: p(y | f).
-        prior: p(θ) on the network's weights. The likelihood's dispersions bring a prior of their own.
-        frozen: weights held at given values (a tree like the network's parameters, `None` where a leaf is free), or
-            `None`. Frozen leaves are constants: they are in no state, no gradient, no prior. Use `freeze` to set them.
+        prior: p(θ) on the network's weights. The likelihood's dispersions have their own prior.
+        frozen: weights fixed at given values (a tree like the network's parameters, `None` where a leaf is free), or
+            `None`. Frozen leaves are constants, without state, gradient and prior. Use `freeze` to set them.
         start: parameters and network state that every run starts from, or `None` for fresh ones. Use `starting_at` or
             `with_prior` to set them.
-        columns: the names of the inputs, where they came as a frame of pandas or polars: later frames are matched by
-            them. None where they have none.
+        columns: the names of the inputs, where they were given as a frame of pandas or polars: later frames are matched
+            by them. None where they have none.
 
     Examples:
         >>> import jax, lamu
@@ -93,40 +93,40 @@ class Model(Target):
             raise ValueError("the data are targets alone, and a network needs inputs; give (x, y)")
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
         self._check_width(weights, state, batch)
-        # On all weights, also those to be frozen: a pattern that is about frozen leaves alone is no mistake.
+        # Checked on all weights, also the frozen ones: a pattern may match frozen leaves alone.
         self.free_prior.check(weights)
         return self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
 
     def _check_width(self, weights: Params, state: State, batch: Batch) -> None:
-        """Raises a ValueError where the network's outputs are not what the likelihood reads; it is traced alone."""
+        """Raises a ValueError where the network's outputs do not fit the likelihood; traces the network alone."""
         wanted = self.likelihood.outputs(batch.y)
         of_rows = lambda weights, x: outputs(self.network, weights, state, x, None, False, None)[0]
         rows = jax.ShapeDtypeStruct((2, *batch.x.shape[1:]), batch.x.dtype)
-        found, shape = output_range(of_rows, weights, rows)
+        allowed, shape = output_range(of_rows, weights, rows)
         if shape.shape[1:] != (wanted,):
             raise ValueError(
                 f"the network {type(self.network).__name__} returns outputs of shape {shape.shape[1:]} a row, but the "
                 f"likelihood {type(self.likelihood).__name__} reads {wanted} a row; give a network whose `init` heeds "
                 "`outputs`"
             )
-        require_scales(found, self.likelihood.output_scales(wanted), self.network.name, self.likelihood.name)
+        require_scales(allowed, self.likelihood.output_scales(wanted), self.network.name, self.likelihood.name)
 
     def standardised(self, x: Inputs, y: Targets, weight: object = None) -> Model:
-        """Returns the model with the scaling of features, and of a regression target, made a part of it.
+        """Returns the model with the scaling of features, and of a regression target, built in.
 
         The network sees standardised inputs and the likelihood a standardised target, while predictions, log densities
         (with the Jacobian of the scaling) and intervals stay in the units of the data.
 
         Args:
             x: training inputs, `[N, ...]`, or a frame, whose names the model keeps. Constant columns are only shifted,
-                and so are columns of zeros and ones: scaled, the rare value would stand far out. Columns that the
+                and so are columns of zeros and ones: scaled, the rare value would be an outlier. Columns that the
                 network reads as codes of categories (`codes`) are neither shifted nor scaled.
             y: training targets.
-            weight: what each row counts, `[N]`; ones where None.
+            weight: the weight of each row, `[N]`; ones where None.
 
         Raises:
-            ValueError: for numbers of 64 bits that JAX's dtype cannot tell apart or hold, such as Unix seconds of an
-                hour: it says what to subtract, or to divide by.
+            ValueError: for 64-bit numbers that JAX's dtype cannot distinguish or represent, such as Unix seconds of an
+                hour; the message tells what to subtract, or to divide by.
 
         Examples:
             >>> import jax.numpy as jnp, lamu
@@ -170,8 +170,8 @@ class Model(Target):
             x: inputs `[batch, ...]`.
             key: for random layers.
             train: training mode.
-            mask: one for a real row and zero for a padded one, `[batch]`, for networks whose rows meet (`masked`); None
-                where every row is real.
+            mask: one for a real row and zero for a padded one, `[batch]`, for networks in which rows interact
+                (`masked`); None where every row is real.
         """
         return outputs(self.network, self.complete(params["network"]), state, x, key, train, mask)
 
@@ -180,29 +180,29 @@ class Model(Target):
     ) -> tuple[Array, State]:
         """Returns log p(y_i | x_i, θ) for every row in nats, shape `[batch]`, and the network's new state.
 
-        A batch's offset, `[batch]` or `[batch, outputs]`, is added to f. In evaluation nothing is random, and the key
-        is not used.
+        A batch's offset, `[batch]` or `[batch, outputs]`, is added to f. Evaluation is deterministic, and does not use
+        the key.
         """
         f, state = self.outputs(params, state, batch.x, key if train else None, train, batch.mask)
         return self.likelihood.log_prob(params["likelihood"], with_offset(f, batch.offset), batch.y), state
 
     def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[object, ...] = ()) -> Model:
-        """Returns the model in which weights are held, and dispersions too, where they are given."""
-        known = bool(jax.tree.leaves(dispersions))
-        likelihood = FixedDispersion(self.likelihood, dispersions) if known else self.likelihood
+        """Returns the model with weights fixed, and dispersions too, where they are given."""
+        has_dispersions = bool(jax.tree.leaves(dispersions))
+        likelihood = FixedDispersion(self.likelihood, dispersions) if has_dispersions else self.likelihood
         return replace(self, frozen=frozen, likelihood=likelihood)
 
     def prior_predictive(self, key: RandomKey, n: int, x: Inputs) -> Array:
-        r"""Returns targets that the model expects before any data, `[n, N]` or `[n, N, outputs]`.
+        r"""Returns draws of targets from the prior predictive distribution, `[n, N]` or `[n, N, outputs]`.
 
         \[ \theta \sim p(\theta), \qquad y_i \sim p(y \mid f(\theta, x_i)) \]
 
-        Each draw has parameters of its own, the same for all rows; θ are the weights and, where the likelihood has
+        Each draw has its own parameters, the same for all rows; θ are the weights and, where the likelihood has
         dispersions to learn, those too, from their own prior.
 
         Args:
             key: a random key.
-            n: how many draws.
+            n: the number of draws.
             x: inputs `[N, ...]`.
 
         Raises:
@@ -218,11 +218,11 @@ class Model(Target):
         return self._prior_draws(key, n, x, self.likelihood.sample)
 
     def prior_mean(self, key: RandomKey, n: int, x: Inputs) -> Array:
-        r"""Returns \(E[y \mid f(\theta, x)]\) for draws \(\theta \sim p(\theta)\), shaped as by `prior_predictive`.
+        r"""Returns \(E[y \mid f(\theta, x)]\) for draws \(\theta \sim p(\theta)\), shaped as in `prior_predictive`.
 
         Args:
             key: a random key.
-            n: how many draws.
+            n: the number of draws.
             x: inputs `[N, ...]`.
 
         Raises:
@@ -238,7 +238,7 @@ class Model(Target):
         return self._prior_draws(key, n, x, lambda _, dispersions, f: self.likelihood.mean(dispersions, f))
 
     def _prior_draws(self, key: RandomKey, n: int, x: Inputs, of: Any) -> Array:
-        """What a function of a key, the dispersions and f gives, for draws from the prior."""
+        """Returns a function of a key, the dispersions and f, for draws from the prior."""
         if n < 1:
             raise ValueError(f"n={n!r} draws are none; ask for at least one")
         x = jnp.asarray(self.inputs(x))
@@ -261,11 +261,11 @@ class Model(Target):
         return self.likelihood.dispersion_information(dispersions)
 
     def read(self, data: Data) -> Arrays | Stream:
-        """Returns `(x, y)`, a mapping with `x`, `y` and what goes with them, or an iterable of batches as rows."""
+        """Returns data as rows: `(x, y)`, a mapping with `x`, `y` and further columns, or an iterable of batches."""
         rows = read(data, self.columns)
         if isinstance(rows, Arrays):
             y = jax.tree.map(np.asarray, rows.y)
-            if rows is data:  # a part, most likely, of rows that were read before
+            if rows is data:  # most likely a part of rows that were read before
                 self.likelihood.check(y)
             else:
                 self.likelihood.check_training(y)
@@ -273,7 +273,7 @@ class Model(Target):
         return rows
 
     def rows(self, data: Data) -> Arrays:
-        """Returns `(x, y)` or a mapping as rows to judge by, which may be of any range."""
+        """Returns `(x, y)` or a mapping as rows for evaluation, which may be of any range."""
         rows = Arrays.of(aligned(data, self.columns))
         self.likelihood.check(jax.tree.map(np.asarray, rows.y))
         return self._located(rows)
@@ -297,31 +297,31 @@ class Model(Target):
         """
         if self.columns is not None:
             return self
-        found = inputs_of(data)
-        if found is None and isinstance(data, Iterable) and not isinstance(data, Iterator | Mapping | Stream):
-            found = inputs_of(next(iter(data), None))  # the first of several batches
-        names = names_of(found)
+        inputs = inputs_of(data)
+        if inputs is None and isinstance(data, Iterable) and not isinstance(data, Iterator | Mapping | Stream):
+            inputs = inputs_of(next(iter(data), None))  # the first of several batches
+        names = names_of(inputs)
         return self if names is None else replace(self, columns=names)
 
     def inputs(self, x: Inputs) -> Rows:
-        """Returns inputs at which predictions are asked for, floating and checked.
+        """Returns the inputs of predictions, floating and checked.
 
         Args:
             x: inputs `[N, ...]` in the units of the data.
         """
         x = by_name(x, self.columns)
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
-        if x.dtype == object:  # of a frame with truth values among its numbers
+        if x.dtype == object:  # a frame with Booleans among its numbers
             x = x.astype(float)
-        # As where data come in: whole numbers would take the constants of a standardised network down with them.
+        # As for data: integer inputs would cast the constants of a standardised network to integers.
         x = x if x.dtype == of_rows(x.dtype) else x.astype(of_rows(x.dtype))
         if x.ndim < 2:
             raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give at least one")
-        kept = jax.dtypes.canonicalize_dtype(x.dtype)  # in which a number may be infinite that came in 64 bits
-        if not _is_finite(x, kept):
-            raise ValueError(f"x holds NaN or infinity in {kept}; remove or fill those rows first")
+        dtype = jax.dtypes.canonicalize_dtype(x.dtype)  # in which a 64-bit number may become infinite
+        if not _is_finite(x, dtype):
+            raise ValueError(f"x holds NaN or infinity in {dtype}; remove or fill those rows first")
         return x
 
     @property
@@ -350,7 +350,7 @@ class Model(Target):
 
     @property
     def trained(self) -> bool:
-        """Whether runs start from weights that somebody has trained.
+        """Whether runs start from pretrained weights.
 
         Examples:
             >>> import lamu
@@ -368,13 +368,13 @@ class Model(Target):
         return scan_friendly(self.network, batch.x, self.likelihood.outputs(batch.y))
 
     def unscaled_inputs(self, rows: Batch) -> str:
-        """Returns a clause about inputs that no network was told the scale of; codes are of one scale already."""
+        """Returns a clause about inputs that were not standardised; codes of categories need no scaling."""
         if isinstance(self.network, Standardised) or self.network.codes:
             return ""
         return unscaled(rows.x, "take model.standardised(x, y)")
 
     def require_same(self, other: Target) -> None:
-        """Raises a ValueError unless weights mean the same in both: network, likelihood, scaling, frozen leaves."""
+        """Raises a ValueError unless both models have the same network, likelihood, scaling and frozen leaves."""
         super().require_same(other)
         for name, mine, theirs in (
             ("network", self.network, other.network),
@@ -393,10 +393,10 @@ class Model(Target):
 
 
 def supervised(target: Target) -> Model:
-    """Returns a target as the model of a network that it is.
+    """Returns a target as a `Model`, or raises a TypeError.
 
     Args:
-        target: what is learned.
+        target: a target.
 
     Raises:
         TypeError: where there is no network.
@@ -416,21 +416,21 @@ def supervised(target: Target) -> Model:
 
 
 def located(likelihood: Likelihood, offset: Any, width: int) -> Any:
-    """Returns an offset of one number a row as one an output, zero where an output is not where the target lies."""
-    # Exposure multiplies the mean of a count; it says nothing of the log odds of a zero, nor of a log deviation.
+    """Returns an offset of one number a row as one number an output, zero for outputs other than the location."""
+    # Exposure multiplies the mean of a count; it has no effect on the log odds of a zero, nor on a log deviation.
     scales = likelihood.output_scales(width)
     if offset is None or np.ndim(offset) != 1 or len(set(scales)) < 2:
         return offset
     return offset[:, None] * np.array([scale == scales[0] for scale in scales], offset.dtype)[None]
 
 
-def _is_finite(x: Any, kept: DTypeLike) -> bool:
-    """Whether all inputs are finite in the dtype in which they are kept; some rows at a time where they are many."""
-    if isinstance(x, np.ndarray) and x.dtype == kept and x.nbytes <= _SMALL:
+def _is_finite(x: Any, dtype: DTypeLike) -> bool:
+    """Whether all inputs are finite in the given dtype; checked in chunks of rows where they are many."""
+    if isinstance(x, np.ndarray) and x.dtype == dtype and x.nbytes <= _SMALL:
         return bool(np.isfinite(x).all())
     rows = max(1, memory.budget() // max(8 * math.prod(x.shape[1:]), 1))
     with np.errstate(over="ignore"):
-        finite = (np.isfinite(x[i : i + rows].astype(kept)).all() for i in range(0, x.shape[0], rows))
+        finite = (np.isfinite(x[i : i + rows].astype(dtype)).all() for i in range(0, x.shape[0], rows))
         return all(map(bool, finite))
 
 
@@ -439,9 +439,7 @@ def _scaling(model: Any) -> Any:
 
 
 def _moments(a: Any, dtype: DTypeLike, weight: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns every column's mean and standard deviation; one for a column constant to the precision it came in."""
-    # They are taken in 64 bits, from the numbers as they came.
-    # JAX's own types, such as bfloat16, are no types of NumPy.
+    """Returns every column's mean and standard deviation; one for a column constant in its input precision."""
     precision = jnp.finfo(a.dtype).eps if jnp.issubdtype(a.dtype, jnp.floating) else 0.0
     mean, scale = moments(a, weight)
     constant = scale <= 8 * float(precision) * np.abs(mean)

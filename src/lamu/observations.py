@@ -1,4 +1,4 @@
-"""Observations: what a conjugate belief sees, one formula each."""
+"""Observations of conjugate models, each defined by one formula."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = [
 # with T the statistics of the prior's family. Then \(E_q[\log p(y \mid \theta)]\) is linear in \(\mu =
 # E_q[T(\theta)]\), its gradient in μ is \(t(y)\), and the rule with ρ = 1 adds up, \(\lambda \leftarrow \lambda +
 # \sum_i t(y_i)\): that is Bayes' theorem. The predictive is \(p(y^* \mid D) = h(y^*) \exp(A(\lambda + t(y^*)) -
-# A(\lambda))\). One formula says it all, `log_density`: its value at T = 0 is log h, its gradient t.
+# A(\lambda))\). One formula, `log_density`, defines both: its value at T = 0 is log h, its gradient t.
 
 
 class Observation(Likelihood, ABC):
-    r"""What every observation is: a likelihood whose outputs f are θ itself.
+    r"""Base class of observations: likelihoods whose outputs f are the parameters θ.
 
-    `lamu.ConjugateModel` puts it beside a prior of its family. Its targets have no inputs.
+    `lamu.ConjugateModel` combines it with a prior of its family. Its targets have no inputs.
 
     Attributes:
         family: the family of beliefs about θ that it is conjugate to.
@@ -66,17 +66,17 @@ class Observation(Likelihood, ABC):
 
     @abstractmethod
     def moments(self, belief: Belief) -> tuple[Array, Array, Array]:
-        """Returns mean, aleatoric and epistemic uncertainty of a new target under a belief.
+        """Returns the mean, aleatoric and epistemic uncertainty of a new target under a belief.
 
         For numbers E[y], E[Var(y | θ)] and Var[E(y | θ)]; for classes the probabilities, the expected entropy and the
         mutual information, in nats. Infinite where the moment does not exist.
         """
 
     def cdf_under(self, belief: Belief, y: Array) -> Array:
-        """Returns P(Y ≤ y) of a new target under a belief, for numbers."""
+        """Returns P(Y ≤ y) of a new numeric target under a belief."""
         raise TypeError(f"{self.name} has no cdf, which is for numbers; use mean, the probabilities")
 
-    # What follows.
+    # Derived from the above.
 
     def log_likelihood(self, statistics: Statistics, y: Array) -> Array:
         """Returns `log_density` of every target, `[batch]`.
@@ -106,11 +106,11 @@ class Observation(Likelihood, ABC):
         return jax.vmap(one)(y) - natural.log_partition()
 
     def information(self, params: Params, f: Array) -> Array:
-        """Raises a TypeError: θ is no output of a network that could be linearised."""
+        """Raises a TypeError: θ is not the output of a network that could be linearised."""
         raise TypeError(f"{self.name} is an observation of a conjugate model; fit it with conjugate()")
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError, in one sentence, if the targets cannot be of this observation."""
+        """Raises a ValueError if the targets are outside of the support."""
         y = np.asarray(y)
         if y.ndim != self.axes:
             shape = "[batch]" if self.axes == 1 else "[batch, outputs]"
@@ -193,10 +193,10 @@ class Categorical(Observation):
 
 
 def _moments(concentration: Array) -> tuple[Array, Array, Array]:
-    r"""Returns α/α₀, \(\sum_k p_k (\psi(\alpha_0 + 1) - \psi(\alpha_k + 1))\), and what the entropy of p has beyond."""
-    whole = jnp.sum(concentration)
-    p = concentration / whole
-    aleatoric = jnp.sum(p * (digamma(whole + 1) - digamma(concentration + 1)))
+    r"""Returns p = α/α₀, \(\sum_k p_k (\psi(\alpha_0 + 1) - \psi(\alpha_k + 1))\), and the entropy of p beyond that."""
+    total = jnp.sum(concentration)
+    p = concentration / total
+    aleatoric = jnp.sum(p * (digamma(total + 1) - digamma(concentration + 1)))
     return p, aleatoric, jnp.maximum(-jnp.sum(xlogy(p, p)) - aleatoric, 0.0)
 
 
@@ -205,7 +205,7 @@ _LOG_2PI = math.log(2 * math.pi)
 
 @record
 class NormalMean(Observation):
-    r"""Normal numbers of an unknown mean and known width, \(p(y \mid \theta) = N(y \mid \theta, s^2)\).
+    r"""Normal numbers with unknown mean and known scale, \(p(y \mid \theta) = N(y \mid \theta, s^2)\).
 
     \[ t = (y, -\tfrac12)/s^2 \]
 
@@ -237,7 +237,7 @@ class NormalMean(Observation):
             raise ValueError(f"the scale {self.scale} is not positive and finite; it is a standard deviation")
 
     def log_density(self, statistics: Statistics, y: Array) -> Array:
-        """Returns the quadratic with E[θ] and E[θ²] in it."""
+        """Returns the quadratic in y with E[θ] and E[θ²] as coefficients."""
         s = jnp.asarray(self.scale, y.dtype)
         first, second = statistics
         (square,) = jax.tree.leaves(second)
@@ -262,9 +262,9 @@ class NormalMean(Observation):
 
 @record
 class Normal(Observation):
-    r"""Normal numbers of unknown mean x and precision τ, \(p(y \mid \theta) = N(y \mid x, 1/\tau)\).
+    r"""Normal numbers with unknown mean x and precision τ, \(p(y \mid \theta) = N(y \mid x, 1/\tau)\).
 
-    \[ t = (\tfrac12,\; -\tfrac12 y^2,\; y,\; -\tfrac12) \quad\text{beside}\quad
+    \[ t = (\tfrac12,\; -\tfrac12 y^2,\; y,\; -\tfrac12) \quad\text{with}\quad
        T = (\log\tau, \tau, \tau x, \tau x^2) \]
 
     Conjugate to `lamu.families.NormalGamma`; a new target has Student's distribution with 2a degrees of freedom, whose
@@ -282,7 +282,7 @@ class Normal(Observation):
     family: ClassVar[type] = NormalGamma
 
     def log_density(self, statistics: Statistics, y: Array) -> Array:
-        """Returns the quadratic in y with the expected statistics in it."""
+        """Returns the quadratic in y with the expected statistics as coefficients."""
         log, tau, first, second = statistics
         return (log - tau * y**2 + 2 * first * y - second - _LOG_2PI) / 2
 
@@ -310,7 +310,7 @@ class Normal(Observation):
 class MultivariateNormal(Observation):
     r"""Normal vectors of unknown mean x and precision matrix Λ, \(p(y \mid \theta) = N(y \mid x, \Lambda^{-1})\).
 
-    \[ t = (\tfrac12,\; -\tfrac12 y y^\top,\; y,\; -\tfrac12) \quad\text{beside}\quad
+    \[ t = (\tfrac12,\; -\tfrac12 y y^\top,\; y,\; -\tfrac12) \quad\text{with}\quad
        T = (\log\det\Lambda, \Lambda, \Lambda x, x^\top \Lambda x) \]
 
     Conjugate to `lamu.families.NormalWishart`; a new target has the multivariate Student distribution with
@@ -330,7 +330,7 @@ class MultivariateNormal(Observation):
     axes: ClassVar[int] = 2
 
     def log_density(self, statistics: Statistics, y: Array) -> Array:
-        """Returns the quadratic in y with the expected statistics in it."""
+        """Returns the quadratic in y with the expected statistics as coefficients."""
         log, precision, first, second = statistics
         return (log - y @ precision @ y + 2 * first @ y - second - y.size * _LOG_2PI) / 2
 
@@ -360,7 +360,7 @@ class MultivariateNormal(Observation):
 
 
 def _over(numerator: Array, denominator: Array) -> Array:
-    """Returns the quotient, infinite where the denominator is not positive: the moment does not exist."""
+    """Returns the quotient, infinite where the denominator is not positive and the moment does not exist."""
     safe = jnp.where(denominator > 0, denominator, jnp.ones_like(denominator))
     return jnp.where(denominator > 0, numerator / safe, jnp.inf)
 
@@ -370,7 +370,7 @@ def student_cdf(z: Array, degrees: Array) -> Array:
     degrees, half, square = jnp.broadcast_to(degrees, z.shape), jnp.full_like(z, 0.5), z**2
     tail = betainc(degrees / 2, half, degrees / (degrees + square)) / 2
     middle = betainc(half, degrees / 2, square / (degrees + square)) / 2
-    # Each loses its digits where the other keeps them.
+    # Each formula loses precision where the other one keeps it.
     return jnp.where(square < 1, 0.5 + jnp.sign(z) * middle, jnp.where(z < 0, tail, 1 - tail))
 
 

@@ -1,4 +1,4 @@
-r"""Generalised linear models in one line: the posterior of a network of one layer.
+r"""Generalised linear models: networks of one layer with default priors and algorithms.
 
 \[ y_i \sim p(y \mid f_i), \qquad f_i = b + \sum_j w_j \frac{x_{ij} - \bar x_j}{s_j} \]
 """
@@ -50,40 +50,40 @@ def regression(
 ) -> Posterior:
     r"""Fits a generalised linear model and returns its posterior.
 
-    Columns are standardised, and so is a target that may be any number; predictions are in the units of the data. The
-    default prior is then weak: \(w_j \sim N(0, 2.5^2)\) and \(b \sim N(0, 10^2)\), the scales of Gelman et al. (2008).
-    For a Gaussian of unknown noise it is \(w_j \sim N(0, s^2)\) with one s for all columns and \(b \sim N(0, 1000^2)\).
+    Columns are standardised, and so is a real-valued target; predictions are in the units of the data. The default
+    prior is then weak: \(w_j \sim N(0, 2.5^2)\) and \(b \sim N(0, 10^2)\), the scales of Gelman et al. (2008). For a
+    Gaussian with unknown noise it is \(w_j \sim N(0, s^2)\) with one s for all columns and \(b \sim N(0, 1000^2)\).
     There \(\log s\) and \(\log \sigma\) are uniform, s from \(0.03 / \sqrt D\) to 10 and σ from \(10^{-4}\) to
     \(10^3\), so that intervals hold their level from two rows on, whatever the number of columns.
 
     | likelihood | posterior |
     |---|---|
-    | Gaussian, its noise unknown | noise and s integrated over, then one Normal–Gamma: predictions are Student's t |
+    | Gaussian, unknown noise | noise and s integrated over, then one Normal–Gamma: predictions are Student's t |
     | the same with a `prior` | the noise integrated over |
-    | Gaussian of given noise | exact (`conjugate`) |
-    | any other | Laplace's, at the mode |
+    | Gaussian, given noise | exact (`conjugate`) |
+    | any other | Laplace's approximation at the mode |
     | with `algorithm=lamu.mcmc.nuts()` | draws |
 
     Args:
-        x: columns of numbers, `[N, D]`: an array, or a frame of pandas, whose names predictions then go by.
-        y: targets `[N]`, or by name where rows bring more: `{"value": successes, "trials": n}`.
-        likelihood: a name, as for `lamu fit --likelihood`, or a likelihood. The scale of a Gaussian that is given is in
+        x: columns of numbers, `[N, D]`: an array, or a frame of pandas, whose columns predictions then find by name.
+        y: targets `[N]`, or a mapping where rows have more: `{"value": successes, "trials": n}`.
+        likelihood: a name, as for `lamu fit --likelihood`, or a likelihood. The scale of a given Gaussian is in
             standard deviations of the target.
-        weight: what each row counts, `[N]`: a weight of two is the row written twice. Ones where None.
-        offset: a known part of f and in its units, `[N]` or `[N, outputs]`: the log of an exposure. Predictions take
-            theirs, `posterior.predict(x, offset=...)`, and are of an offset of zero without.
-        prior: of the weights; that above where None.
-        algorithm: what fits the model; as in the table where None.
+        weight: the weight of each row, `[N]`: a weight of two equals the row written twice. Ones where None.
+        offset: a known part of f and in its units, `[N]` or `[N, outputs]`, such as the log of an exposure. Predictions
+            take their own, `posterior.predict(x, offset=...)`, by default zero.
+        prior: of the weights; the one above where None.
+        algorithm: the algorithm; as in the table where None.
         seed: of the algorithm.
 
     Returns:
-        The posterior. The weights are `posterior.mean["network"]["layers"][0]`, a standard deviation of a column each.
+        The posterior. The weights, per standard deviation of a column, are `posterior.mean["network"]["layers"][0]`.
 
     Raises:
-        ValueError: for an unknown name, columns that are not numbers, or targets that the likelihood cannot have.
+        ValueError: for an unknown name, columns that are not numbers, or targets outside the likelihood's support.
 
     Warns:
-        UserWarning: for a Gaussian of unknown noise whose targets do not vary, as those of one row.
+        UserWarning: for a Gaussian with unknown noise whose targets do not vary, for instance a single row.
 
     Source: McCullagh & Nelder (1989); Gelman, Jakulin, Pittau & Su (2008), for the scales of the prior.
 
@@ -103,7 +103,7 @@ def regression(
     if algorithm is None and _learns_noise(model, y):
         rows = np.asarray(by_name(x, model.columns))
         read = {"x": x if rows.shape[1] else np.zeros((len(rows), 1)), "y": y, **beside}
-        model.read(read)  # which refuses what is no data
+        model.read(read)  # refuses invalid data
         if weight is not None:
             warn_of_scale(np.asarray(weight, float))
         _say_constant(np.asarray(y))
@@ -126,7 +126,7 @@ def linear_model(
         y: targets, as for `regression`.
         likelihood: a name or a likelihood.
         prior: of the weights; None for the default.
-        weight: what each row counts where columns are standardised; ones where None.
+        weight: the weight of each row in the standardisation of columns; ones where None.
 
     Raises:
         ValueError: for an unknown name.
@@ -173,19 +173,19 @@ def _default(model: Model, y: Targets) -> Algorithm:
 
 @cache
 def _laplace() -> Algorithm:
-    """One and the same for all calls: optax's functions are closures, and others of them would be compiled again."""
+    """Returns one cached algorithm for all calls, since new closures of optax would be compiled again."""
     import optax
 
     return laplace(map_estimate(optax.lbfgs()))
 
 
 def _learns_noise(model: Model, y: Targets) -> bool:
-    """Whether the likelihood is a Gaussian's, its noise unknown."""
+    """Whether the likelihood is a Gaussian with unknown noise."""
     return not isinstance(y, Mapping) and isinstance(model.likelihood, Scaled) and _is_learned(model.likelihood.base)
 
 
 def _say_constant(y: np.ndarray) -> None:
-    """Warns of targets that do not vary, from which no noise can be learned."""
+    """Warns of constant targets, from which no noise can be learned."""
     constant = np.ptp(y.reshape(len(y), -1), axis=0) == 0
     if constant.any():
         values = y.reshape(len(y), -1)[0][constant]
@@ -203,7 +203,7 @@ def _is_learned(likelihood: Likelihood) -> bool:
 
 
 def _numbers(x: Inputs) -> Any:
-    """Returns inputs as they came, a frame with its truth values as numbers; refuses columns of anything else."""
+    """Returns inputs with the Booleans of a frame as numbers; refuses columns that are not numbers."""
     names = names_of(x)
     if names is None:
         if np.ndim(x) != 2:

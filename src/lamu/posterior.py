@@ -1,4 +1,4 @@
-"""A posterior: a model, a belief, a network state and a predictive rule, and never a method."""
+"""Posteriors: a model, a belief, a network state and a predictive rule, independent of the algorithm."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _ELSEWHERE = {
 
 @record
 class Posterior:
-    r"""What an algorithm knows about the parameters, and how that predicts.
+    r"""A belief about the parameters of a model, with a rule for predictions.
 
     Attributes:
-        model: what was learned: network, likelihood and prior, or any other target.
+        model: the fitted model: network, likelihood and prior, or any other target.
         belief: q(θ).
         network_state: the network's state (batch statistics).
-        rule: how the belief becomes a predictive.
-        key: the key of predictions for which the caller gives none; derived from the seed and saved.
-        evidence: \(\log \int \exp(-\ell(\theta)/T)\, d\theta\) in nats where the algorithm knows it (exactly, by
-            Laplace's approximation, or as a bound from below where its recipe says so), at T = 1 the log marginal
+        rule: the predictive rule, which turns the belief into a predictive distribution.
+        key: the default key of predictions; derived from the seed and saved.
+        evidence: \(\log \int \exp(-\ell(\theta)/T)\, d\theta\) in nats where the algorithm has it (exactly, by
+            Laplace's approximation, or as a lower bound where its recipe says so), at T = 1 the log marginal
             likelihood; else None.
-        convergence: how far the belief is from the fixed point of the rule; None where it was not measured.
-        temperature: T, at which the belief was made; `Model.with_prior`, `lamu.merge` and `lamu.remove` read it.
+        convergence: the distance of the belief from the fixed point of the rule; None where it was not measured.
+        temperature: T of the belief; `Model.with_prior`, `lamu.merge` and `lamu.remove` read it.
 
     Examples:
         >>> import lamu
@@ -94,9 +94,9 @@ class Posterior:
             objective: the loss.
             belief: q(θ).
             network_state: the network's state.
-            key: the key of predictions for which the caller gives none.
-            rule: how the belief becomes a predictive; by draws where None.
-            evidence: as of the attribute.
+            key: the default key of predictions.
+            rule: the predictive rule; by draws where None.
+            evidence: as the attribute.
         """
         rule, temperature = Sampled() if rule is None else rule, objective.temperature
         return cls(objective.model, belief, network_state, rule, key, evidence, temperature=temperature)
@@ -104,40 +104,39 @@ class Posterior:
     def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.
 
-        Where the outputs of all draws at all rows would take more than `lamu.memory.budget()`, it keeps the rows and
-        computes some of them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
+        Where the outputs of all draws at all rows would take more than `lamu.memory.budget()`, the predictive keeps the
+        inputs and computes chunks of rows on demand (`lamu.predictives.Deferred`), with the same results.
 
         Args:
             x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows; for a graph
-                rows by name, in which NaN is predicted; for a NumPyro program arguments by name, of which those left
-                out keep their values, and those that it observed are predicted. Of a frame (of pandas or polars) the
-                columns are found by the names of the frame that was fitted, and others left out. Where rows bring
-                trials (`Binomial()`), `{"x": x, "trials": n}` predicts successes in n, x alone those in one.
-            samples: how many draws, where the predictive rule needs draws.
-            key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
-                repeated.
-            offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`; as in
-                the data that were fitted. `{"x": x, "offset": offset}` is the same. One number a row is not added to
-                outputs that are log odds of a zero or log deviations beside a mean.
+                rows by name, in which NaN is predicted; for a NumPyro program arguments by name, of which omitted ones
+                keep their values, and observed ones are predicted. Columns of a frame (of pandas or polars) are matched
+                by the names of the fitted frame; further columns are ignored. For rows with trials (`Binomial()`),
+                `{"x": x, "trials": n}` predicts successes in n trials, x alone those in one.
+            samples: the number of draws, where the predictive rule needs draws.
+            key: a random key for the draws; by default the posterior's own, so that a prediction can be repeated.
+            offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`, as in
+                the fitted data. `{"x": x, "offset": offset}` is the same. One number a row is not added to outputs that
+                are log odds of a zero or log deviations.
 
         Raises:
             ValueError: for inputs of the wrong width, without rows, or not finite, a frame that lacks a column, an
-                offset that does not fit them, trials that are no whole numbers, fewer than one draw, or draws that
-                together take more than `lamu.memory.limit()`.
+                offset of another shape, trials that are not whole numbers, fewer than one draw, or draws that take more
+                than `lamu.memory.limit()` together.
         """
         with all_digits():
             if samples < 1:
                 raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
             trials = None
             if isinstance(x, Mapping) and self.model.has_outputs:
-                from lamu.predictives.wrapper import with_trials  # here: most predictions have none
+                from lamu.predictives.wrapper import with_trials  # imported here, as most predictions have none
 
                 x, offset = _with_offset(x, offset)
                 x, trials = with_trials(x, self.model.likelihood)
             x = self.model.inputs(x)
             if offset is not None and not self.model.simulates:
                 offset = _checked_offset(offset, x)
-                # Two kinds of outputs are two outputs; where they are more, one number a row is refused.
+                # With two kinds of outputs there must be two outputs; for more, one number a row is refused.
                 offset = located(self.model.likelihood, offset, 2) if self.model.has_outputs else offset
             ready = self._prepared(samples) if key is None else None
             if ready is not None:
@@ -145,11 +144,11 @@ class Posterior:
             else:
                 rule = self.rule
                 if self.model.predicts_missing:
-                    from lamu.predictives.graph import GraphRule  # here: only a graph does
+                    from lamu.predictives.graph import GraphRule  # imported here, for graphs alone
 
                     rule = GraphRule()
                 elif self.model.simulates:
-                    from lamu.predictives.program import ProgramRule  # here: NumPyro is imported for programs alone
+                    from lamu.predictives.program import ProgramRule  # imported here, as it imports NumPyro
 
                     rule = ProgramRule()
                 key = self._again() if key is None else key
@@ -157,37 +156,37 @@ class Posterior:
             return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
 
     def _again(self) -> RandomKey:
-        # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
+        # A clone, because JAX's check for reused keys would refuse this intended reuse.
         return jax.random.clone(self.key)
 
     def _prepared(self, samples: int) -> Opened | None:
-        """Returns what the rule prepares with the posterior's own key, which small preparations are kept of."""
-        own = self.model.predicts_missing or self.model.simulates
-        if own or type(self.rule).predict is not PredictiveRule.predict or is_traced():
+        """Returns the rule's preparation with the posterior's own key; small preparations are cached."""
+        needs_rows = self.model.predicts_missing or self.model.simulates
+        if needs_rows or type(self.rule).predict is not PredictiveRule.predict or is_traced():
             return None
         question = samples, memory.budget(), jax.dtypes.canonicalize_dtype(float)
-        kept = vars(self).setdefault("_kept", _Kept())
-        if question in kept:
-            return kept[question]
+        cache = vars(self).setdefault("_kept", _Kept())
+        if question in cache:
+            return cache[question]
         prepared = self.rule.prepare(self.model, self.belief, self.network_state, samples, self._again())
         ready = opened(prepared)
         if ready is not None and memory.bytes_of(ready.leaves) <= memory.budget():
-            kept.clear()  # the latest is enough
-            kept[question] = ready
+            cache.clear()  # only the latest is cached
+            cache[question] = ready
         return ready
 
     def local(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.
 
-        A variable that is not observed and that no other one depends on is not among them: `predict` tells it.
+        Unobserved variables that no other variable depends on are not included: use `predict`.
 
         Args:
             rows: data, arrays by name.
             samples: draws of a belief that has no closed form.
-            key: for those; the posterior's own where None.
+            key: for these draws; the posterior's own where None.
 
         Raises:
-            TypeError: for a model that is no graph.
+            TypeError: for a model that is not a graph.
         """
         key = self._again() if key is None else key
         return self.model.local_beliefs(self.belief, self.model.rows(rows), samples, key)
@@ -195,21 +194,21 @@ class Posterior:
     def log_prob(self, rows: object, samples: int | None = None, key: RandomKey | None = None) -> Any:
         r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`, for a target without inputs.
 
-        For a `lamu.Graph` the expectation is an average over draws; of a point it is the density itself. Where latents
-        of a row meet it is one of bounds. For a `lamu.ConjugateModel` it is exact.
+        For a `lamu.ConjugateModel` it is exact. For a `lamu.Graph` the expectation is an average over draws; for a
+        point belief it is the density. Where latents of a row interact it is an average of bounds.
 
-        Where latents are drawn it is an average of importance weights. From 100 samples on, rows whose largest weights
-        say that they may not tell the density get a proposal of their own; a warning counts the rows that stay open:
-        it is the value of `lamu.scores.row_log_prob`, which has each row's Pareto k. Fewer weights have no tail that
-        shows, and are averaged as they are.
+        Where latents are drawn it is an average of importance weights. From 100 samples on, rows with unreliable
+        weights get their own proposal, and a warning counts the rows that stay unreliable. The result is the value of
+        `lamu.scores.row_log_prob`, which has each row's Pareto k. Fewer than 100 weights are too few to judge, and are
+        averaged as they are.
 
         Args:
             rows: data, arrays by name.
-            samples: how many draws; where None 32, and 128 where latents are drawn.
-            key: for those; the posterior's own where None.
+            samples: the number of draws; where None 32, and 128 where latents are drawn.
+            key: for these draws; the posterior's own where None.
 
         Raises:
-            TypeError: for a network, whose targets `predict` is about.
+            TypeError: for a network; use `predict` for its targets.
             ValueError: for fewer than one draw.
         """
         if samples is None:
@@ -219,7 +218,7 @@ class Posterior:
         key, batch = self._again() if key is None else key, self.model.rows(rows).full()
         if samples < FEWEST_WEIGHTS or not self.model.draws_latents:
             return self.model.row_log_prob(self.belief, batch, samples, key)
-        from lamu.latent.row_proposals import weighed_rows  # here: most models draw no latents
+        from lamu.latent.row_proposals import weighed_rows  # imported here, as most models draw no latents
 
         return jnp.asarray(weighed_rows(self.model, self.belief, batch, samples, key).value)
 
@@ -228,26 +227,26 @@ class Posterior:
         return replace(self, rule=rule)
 
     def sample(self, key: RandomKey, n: int) -> Params:
-        """Returns n independent parameter pytrees, along a new leading axis; frozen weights are not repeated.
+        """Returns n independent draws of the parameters, along a new leading axis; frozen weights are not repeated.
 
         Raises:
-            ValueError: where they together take more than `lamu.memory.limit()`.
+            ValueError: where the draws take more than `lamu.memory.limit()` together.
         """
-        one = jax.tree.leaves(jax.eval_shape(self.belief.sample, key))
-        size = memory.bytes_of(one)
-        numbers = sum(math.prod(leaf.shape) for leaf in one)
+        leaves = jax.tree.leaves(jax.eval_shape(self.belief.sample, key))
+        size = memory.bytes_of(leaves)
+        numbers = sum(math.prod(leaf.shape) for leaf in leaves)
         instead = f"ask for {max(memory.limit() // max(size, 1), 1):,} at a time"
         memory.demand(n * size, f"a sample of {n:,} draws of {numbers:,} numbers", instead)
         return independent_draws(self.belief, key, n)
 
     @property
     def mean(self) -> Params:
-        """E_q[θ]; an AttributeError for beliefs with several modes, which names what to use."""
+        """E_q[θ]; raises an AttributeError, with the alternative, for beliefs with several modes."""
         return self.belief.mean
 
     @property
     def std(self) -> Params:
-        """The standard deviation of each number of θ; an AttributeError for beliefs with several modes."""
+        """The standard deviation of each number of θ; raises an AttributeError for beliefs with several modes."""
         return told(self.belief, "std")
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
@@ -260,29 +259,29 @@ class Posterior:
 
     @property
     def samples(self) -> Params:
-        """The draws of a sampled belief, leaves `[chains, draws, ...]`; an AttributeError for any other."""
+        """The draws of a sampled belief, leaves `[chains, draws, ...]`; raises an AttributeError for other beliefs."""
         if isinstance(self.belief, Draws):
             return self.belief.samples
         raise AttributeError(f"a {type(self.belief).__name__} belief holds no draws; use sample(key, n)")
 
     def __getattr__(self, name: str) -> Any:
-        """Says where what other libraries' models can do is found here."""
+        """Raises an AttributeError that names Lamu's counterpart of other libraries' methods."""
         return elsewhere(self, name, _ELSEWHERE)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the posterior as a folder: JSON and plain arrays, atomically, with checksums, and nothing executable.
+        """Writes the posterior as a folder: JSON and plain arrays, atomically, with checksums and without code.
 
-        Draws that lie on disk are copied piece by piece, so that they may exceed the memory.
+        Draws that are stored on disk are copied in pieces, so that they may exceed the memory.
 
         Args:
-            path: the folder to make.
+            path: the folder to create.
 
         Returns:
             Its path.
 
         Raises:
-            FileExistsError: if there is something at `path`.
-            TypeError: if a part is no record, for instance a network of one's own; decorate its class with
+            FileExistsError: if `path` exists.
+            TypeError: if a part is not a record, for instance a custom network; decorate its class with
                 `lamu.record.record`.
         """
         arrays: dict[str, np.ndarray] = {}
@@ -296,27 +295,27 @@ class Posterior:
         samples: int = 32,
         platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
     ) -> Path:
-        """Writes the predictions as programs that JAX runs without Lamu, for any number of rows.
+        """Exports the predictions as programs that JAX runs without Lamu, for any number of rows.
 
-        The folder holds programs of `jax.export` (StableHLO), the draws that `predict` takes with the posterior's own
+        The folder contains programs of `jax.export` (StableHLO), the draws that `predict` uses with the posterior's own
         key, and a schema in JSON. Mean, variance, the parts of the uncertainty and the probabilities of classes are one
-        program; intervals, quantiles and sets of classes one each. docs/serving.md has a loader of thirty lines.
-        Offsets and trials are left out: the programs are of an offset of zero, and of one trial a row.
+        program; intervals, quantiles and sets of classes are one each. docs/serving.md has a loader of thirty lines.
+        Offsets and trials are not supported: the programs assume an offset of zero, and one trial a row.
 
         Args:
-            path: the folder to make.
+            path: the folder to create.
             x: inputs whose rows have the shape and the dtype of those to predict; needed where the network does not
-                tell them (it does where inputs are standardised, and of dense layers).
-            samples: how many draws, where the predictive rule needs draws.
-            platforms: what the programs run on.
+                determine them (standardised inputs and dense layers do).
+            samples: the number of draws, where the predictive rule needs draws.
+            platforms: the platforms that the programs run on.
 
         Returns:
             The folder's path.
 
         Raises:
-            FileExistsError: if there is something at `path`.
-            TypeError: for a graph or another target that is no `Model`, and a network without a program, such as one
-                that calls back into Python.
+            FileExistsError: if `path` exists.
+            TypeError: for a graph or another target that is not a `Model`, and for a network that cannot be exported,
+                such as one that calls back into Python.
             ValueError: where the shape of a row is not known, and no x is given.
 
         Examples:
@@ -328,7 +327,7 @@ class Posterior:
             >>> sorted(file.name for file in folder.iterdir())[1:]
             ['interval.stablehlo', 'moments.stablehlo', 'quantile.stablehlo', 'schema.json']
         """
-        from lamu import stablehlo  # here: a fit needs no `jax.export`
+        from lamu import stablehlo  # imported here, as a fit needs no `jax.export`
 
         if not isinstance(self.model, Model):
             raise TypeError(
@@ -337,11 +336,11 @@ class Posterior:
             )
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
-        given = None if x is None else self.model.inputs(x)
-        shape = self.row_shape if given is None else given.shape[1:]
+        example = None if x is None else self.model.inputs(x)
+        shape = self.row_shape if example is None else example.shape[1:]
         if shape is None:
             raise ValueError("the network does not tell the shape of a row; give x, inputs of one row or more")
-        dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(float) if given is None else given.dtype)
+        dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(float) if example is None else example.dtype)
         with all_digits():
             prepared = self.rule.prepare(self.model, self.belief, self.network_state, samples, self._again())
             about = {"samples": samples, "columns": self.model.columns}
@@ -349,24 +348,24 @@ class Posterior:
 
     @property
     def row_shape(self) -> tuple[int, ...] | None:
-        """The shape of one row of the inputs, where the network tells it; None where it does not."""
+        """The shape of one row of the inputs, where the network determines it; else None."""
         network = self.model.network if isinstance(self.model, Model) else None
         if isinstance(network, Standardised):
             return np.shape(network.shift)
         draw = jax.eval_shape(self.belief.sample, self.key)
-        whole = is_dense(network) and self.model.frozen is None and isinstance(draw, Mapping)
-        return _row_shape(network, draw["network"]) if whole else None
+        is_plain = is_dense(network) and self.model.frozen is None and isinstance(draw, Mapping)
+        return _row_shape(network, draw["network"]) if is_plain else None
 
 
 class _Kept(dict[Any, Opened]):
-    """What a posterior prepared, which is no part of its copies."""
+    """Cache of a posterior's preparations, which copies of the posterior do not share."""
 
     def __reduce__(self) -> Any:
         return _Kept, ()
 
 
 def _with_offset(x: Inputs, offset: Any) -> tuple[Inputs, Any]:
-    """Returns inputs without the offset that they bring, as data do, and the offset."""
+    """Separates inputs from an offset given with them."""
     assert isinstance(x, Mapping)
     if "offset" not in x or "x" not in x:
         return x, offset
@@ -399,22 +398,22 @@ def load(
 
     Args:
         path: the folder.
-        network: takes the place of the saved network, for one of a type that is not known here; the scaling of
-            inputs that `Model.standardised` put around it stays, unless what is given is a `Standardised` itself.
-        program: the function of a posterior of `lamu.from_numpyro`, which a file does not hold.
-        trust: names of modules that may be imported, with all modules inside of them, for instance `["mypackage"]`.
+        network: replaces the saved network where its type cannot be loaded; the input scaling of `Model.standardised`
+            is kept, unless the given network is a `Standardised` itself.
+        program: the function of a posterior of `lamu.from_numpyro`, which a file does not contain.
+        trust: names of modules that may be imported, including their submodules, for instance `["mypackage"]`.
 
     Returns:
-        The posterior. It predicts the same bits as the one that was saved.
+        The posterior. Its predictions equal those of the saved one bit for bit.
 
-    A file holds no code, and loading it runs none. Of a likelihood, prior or other record that is not the library's it
-    holds the name, `package.module:Name`. That module must have been imported before, or be named in `trust`:
-    importing runs the module's top level, and a file may name any module that lies on the path. A class that is defined
-    in a script (`__main__`) or a notebook can be loaded where it is defined again.
+    A file contains no code, and loading it runs none. A likelihood, prior or other record from outside the library is
+    saved by its name, `package.module:Name`. That module must have been imported before, or be named in `trust`:
+    importing runs the module's top level, and a file may name any module on the path. A class that is defined in a
+    script (`__main__`) or a notebook can be loaded where it is defined again.
 
     Raises:
-        lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior, or a type is not
-            known here, or a program is not given; the message says which.
+        lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior, or a type is
+            unknown, or a program is not given; the message says which.
         ValueError: for a program where none was saved, or one with other sites.
 
     Examples:
@@ -428,36 +427,36 @@ def load(
     """
     content, arrays = store.read(path, lambda content: _declared(path, content))
     with store.reading(path):
-        known: Any = None
+        replacements: Any = None
         if network is not None:
             holder, field = content["fields"]["model"]["fields"], "network"
             while not isinstance(network, Standardised) and holder[field]["record"] == "networks.Standardised":
                 holder, field = holder[field]["fields"], "base"
             holder[field] = {"record": "given", "fields": {}}
-            known = {"given": lambda: network}
+            replacements = {"given": lambda: network}
             arrays = {name: arrays[name] for name in declared(content)}
         if program is not None:
             if not callable(program):
                 raise TypeError(f"program={program!r} is no function; give the one that lamu.from_numpyro was given")
             if not _put_program(content):
                 raise ValueError(f"{str(path)!r} holds no NumPyro program; leave program={program!r} out")
-            known = {**(known or {}), "given program": lambda: program}
-        found = decode(content, arrays, known, trust)
+            replacements = {**(replacements or {}), "given program": lambda: program}
+        posterior = decode(content, arrays, replacements, trust)
         if program is not None:
-            found.model.require_sites(program)
-        require_whole(found)
-    return found
+            posterior.model.require_sites(program)
+        require_whole(posterior)
+    return posterior
 
 
 def _put_program(node: Any) -> bool:
-    """Whether content holds a NumPyro program, the place of which is taken by one that is given."""
+    """Marks NumPyro programs in saved content for replacement by a given one; returns whether there are any."""
     if not isinstance(node, dict | list):
         return False
     if isinstance(node, dict) and node.get("record") == "programs.LogJoint":
         node["fields"]["program"] = {"record": "given program", "fields": {}}
         return True
-    found = [_put_program(item) for item in (node.values() if isinstance(node, dict) else node)]  # in all of them
-    return any(found)
+    replaced = [_put_program(item) for item in (node.values() if isinstance(node, dict) else node)]  # in all of them
+    return any(replaced)
 
 
 def _declared(path: object, content: object) -> Any:
@@ -467,13 +466,13 @@ def _declared(path: object, content: object) -> Any:
 
 
 def require_whole(posterior: Posterior) -> None:
-    """Raises a ValueError where parts of a posterior do not fit each other: by shapes alone, and nothing is computed.
+    """Raises a ValueError where parts of a posterior do not fit each other, by their shapes alone.
 
     Args:
-        posterior: what was read from a file.
+        posterior: a posterior read from a file.
 
     Raises:
-        ValueError: with the part that is not what it says.
+        ValueError: with the part of a wrong shape.
 
     Examples:
         >>> import lamu
@@ -499,7 +498,7 @@ def require_whole(posterior: Posterior) -> None:
         _require_network(posterior.model, draw, posterior.network_state)
         leaves = jax.tree_util.tree_flatten_with_path(posterior.belief)[0]
         named = [(jax.tree_util.keystr(path), leaf.dtype) for path, leaf in leaves]
-        # A precision may hold the rows, and draws their statistics, of any dtype.
+        # A precision may contain rows, and draws their batch statistics, in any dtype.
         kinds = {
             str(dtype)
             for where, dtype in named
@@ -510,7 +509,7 @@ def require_whole(posterior: Posterior) -> None:
 
 
 def _require_moderate(parts: object) -> None:
-    """Raises a ValueError where numbers are so large that what a network makes of them is infinite."""
+    """Raises a ValueError where numbers are so large that outputs of a network overflow."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
         inside = jax.tree_util.keystr(path)
         named = any(name in inside for name in (".mean", ".samples", ".shift", ".scale"))
@@ -522,8 +521,8 @@ def _require_moderate(parts: object) -> None:
 
 
 def _require_network(model: Model, draw: object, network_state: State) -> None:
-    """Raises a ValueError where a draw has not the parameters of the network, by what `init` would return."""
-    # That needs the shape of a row, which a standardised network and dense layers tell; others are taken as they come.
+    """Raises a ValueError where a draw does not have the parameters that the network's `init` would return."""
+    # That needs the shape of a row, known from standardised networks and dense layers; others are not checked.
     if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
         raise ValueError("its frozen weights are no arrays by name")
     if model.frozen is not None:
@@ -533,8 +532,8 @@ def _require_network(model: Model, draw: object, network_state: State) -> None:
         if dense:
             raise ValueError("its belief is not about the weights of a network")
         return
-    shape, found = _row_shape(model.network, draw["network"]), tree.by_path(draw["network"])
-    dtypes = [leaf.dtype for leaf in found.values() if leaf is not None]
+    shape, leaves = _row_shape(model.network, draw["network"]), tree.by_path(draw["network"])
+    dtypes = [leaf.dtype for leaf in leaves.values() if leaf is not None]
     if dense and not all(jnp.issubdtype(dtype, np.floating) for dtype in dtypes):
         raise ValueError(f"its weights are {' and '.join(sorted({str(dtype) for dtype in dtypes}))}")
     if shape is None or not dtypes:
@@ -544,10 +543,10 @@ def _require_network(model: Model, draw: object, network_state: State) -> None:
     for outputs in _numbers_of_outputs(model, draw["network"]):
         fresh, state = _fresh(model.network, shape, outputs, dtypes[0])
         expected = tree.by_path(fresh)
-        if {path: kind(leaf) for path, leaf in expected.items()} == {path: kind(leaf) for path, leaf in found.items()}:
+        if {path: kind(leaf) for path, leaf in expected.items()} == {path: kind(leaf) for path, leaf in leaves.items()}:
             break
-    for path in [*expected, *found]:
-        if kind(found.get(path)) != kind(expected.get(path)):
+    for path in [*expected, *leaves]:
+        if kind(leaves.get(path)) != kind(expected.get(path)):
             raise ValueError(f"its belief about {path} is not of the network {model.network!r}")
     if jax.tree.structure(state) != jax.tree.structure(network_state):
         raise ValueError(f"its network state is not that of the network {model.network!r}")
@@ -566,14 +565,14 @@ def _require_network(model: Model, draw: object, network_state: State) -> None:
 
 
 def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: DTypeLike) -> tuple[Params, State]:
-    """Returns the shapes of a network's first parameters and state."""
+    """Returns the shapes of a network's initial parameters and state."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     x = jax.ShapeDtypeStruct((1, *shape), dtype)
     return jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
 
 
 def _numbers_of_outputs(model: Model, weights: Any) -> list[int]:
-    """Returns how many outputs a network may have: as many as its last layer says, if not what the likelihood does."""
+    """Returns the possible numbers of outputs of a network, from its likelihood or its last layer."""
     if is_dense(model.network):
         return [weights["layers"][max(weights["layers"], key=int)]["kernel"].shape[-1]]
     if model.has_classes:
@@ -585,7 +584,7 @@ def _numbers_of_outputs(model: Model, weights: Any) -> list[int]:
 
 
 def _row_shape(network: Any, weights: Any) -> tuple[int, ...] | None:
-    """Returns the shape of a row: of the constants that standardise it, else the width of the first dense layer."""
+    """Returns the shape of a row, from the standardisation constants or the first dense layer."""
     dense = is_dense(network)
     width = None
     if dense:

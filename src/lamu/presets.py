@@ -1,4 +1,4 @@
-"""Models that a textbook writes down, complete with their priors."""
+"""Textbook models with complete priors."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["textbook_regression"]
 
 
 def textbook_regression(widths: Iterable[int] = (10, 10), activation: str = "tanh", variance: float = 5.0) -> Model:
-    r"""Returns the Bayesian neural network of the textbooks for regression, with every prior stated.
+    r"""Returns the textbook Bayesian neural network for regression, with every prior stated.
 
     \[ w \sim N(0, 5), \qquad \sigma_0 \sim \mathrm{Gamma}(\tfrac12, 1), \qquad
        y \sim N\big(f(x; W_1, W_2, W_3), \sigma_0^2\big) \]
 
-    The second number of N is a variance. Biases have the prior of the weights. Inputs and targets are meant to be of
-    order one: `textbook_regression().standardised(x, y)` scales those that are not.
+    The second argument of N is a variance. Biases have the prior of the weights. Inputs and targets should be of order
+    one: `textbook_regression().standardised(x, y)` scales them.
 
     Args:
-        widths: of the hidden layers; two, for three matrices of weights.
+        widths: of the hidden layers; two widths give three weight matrices.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        variance: of a weight, a priori.
+        variance: the prior variance of a weight.
 
     Raises:
-        ValueError: for a variance that is not positive, or widths and activations that no MLP has.
+        ValueError: for a variance that is not positive, or widths or an activation that `MLP` does not accept.
 
     Examples:
         >>> from lamu.presets import textbook_regression

@@ -1,4 +1,4 @@
-"""How far predictions depend on the prior: the same data and algorithm under several priors, row by row."""
+"""Prior sensitivity: compares predictions, row by row, of fits under several priors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["PriorSensitivity", "prior_sensitivity"]
 
 @dataclass(frozen=True)
 class PriorSensitivity:
-    """What `prior_sensitivity` returns.
+    """Result of `prior_sensitivity`.
 
     Attributes:
         fits: the run under each prior, by name; the first is the reference.
-        distances: for each other prior, how far each row's prediction is from the reference's, `[N]`. Of a number, the
-            difference of means in predictive standard deviations of the reference, the largest over outputs; of
-            classes, the total variation distance, between 0 and 1.
+        distances: for each other prior, the distance of each row's prediction from the reference's, `[N]`. For numbers
+            the difference of means in predictive standard deviations of the reference, the largest over outputs; for
+            classes the total variation distance, between 0 and 1.
 
     Examples:
         >>> import numpy as np
@@ -42,7 +42,7 @@ class PriorSensitivity:
     distances: dict[str, np.ndarray]
 
     def moved(self, distance: float) -> dict[str, list[int]]:
-        """Returns the rows that each prior moves farther than a distance, the farthest first.
+        """Returns, for each prior, the rows beyond a distance, the farthest first.
 
         Args:
             distance: in the unit of `distances`.
@@ -61,32 +61,32 @@ def prior_sensitivity(
     offset: Any = None,
     **options: Any,
 ) -> PriorSensitivity:
-    r"""Fits a model under several priors and says which predictions move.
+    r"""Fits a model under several priors and measures the change of each prediction.
 
     \[ d_i = \max_k \frac{|E_1[y_{ik}] - E_0[y_{ik}]|}{\mathrm{sd}_0(y_{ik})}, \qquad
        d_i = \tfrac12 \sum_k |p_1(k \mid x_i) - p_0(k \mid x_i)| \]
 
-    of numbers, and of classes. One fit a prior, all of one seed. Where rows move by as much as matters in use, the data
-    do not settle those predictions, and the prior has to be argued for.
+    for numbers and for classes. It costs one fit a prior, all with one seed. Where rows change by an amount that
+    matters, the data do not determine those predictions, and the prior needs a justification.
 
     Args:
         model: network and likelihood; its own prior is not used.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight` and `offset`, as `lamu.fit` takes it.
         priors: priors by name, the reference first.
         x: inputs at which predictions are compared; those of the data, with their offsets, if None.
-        algorithm: what is run; where None `ivon()`, and `conjugate_scales(ivon())` under a prior with scales of its
-            own, such as `ARD` or `Horseshoe`.
+        algorithm: the algorithm; where None `ivon()`, and `conjugate_scales(ivon())` under a prior with its own scales,
+            such as `ARD` or `Horseshoe`.
         seed: of every run.
         offset: a known part of the linear predictor at `x`, as for `Posterior.predict`; that of the data where `x` is
             None.
         **options: further options of `lamu.fit`, for instance `epochs`.
 
     Returns:
-        The runs, and the distances row by row.
+        The fits, and the distances row by row.
 
     Raises:
-        ValueError: for fewer than two priors, or inputs that are not known.
-        TypeError: for a prior with scales that are not conjugate, and no algorithm that can do without.
+        ValueError: for fewer than two priors, or unknown inputs.
+        TypeError: for a prior whose scales are not conjugate, without an algorithm that supports it.
 
     Examples:
         >>> import lamu
@@ -123,7 +123,7 @@ def prior_sensitivity(
 
 
 def _default(prior: Prior) -> Algorithm:
-    """The algorithm of a prior: a hierarchy has no density of weights without their scales."""
+    """Returns the default algorithm for a prior: a hierarchical one needs an algorithm that learns its scales."""
     return conjugate_scales(ivon()) if isinstance(prior, Hierarchy) else ivon()
 
 

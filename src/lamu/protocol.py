@@ -1,4 +1,4 @@
-"""The protocol that every algorithm and sampler keeps: three functions, and the values that pass between them."""
+"""The protocol of algorithms and samplers: three functions, and the values passed between them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @record
 class Choices:
-    """An algorithm as a row of the rule's table: its four choices, and what it adds.
+    """An algorithm as a row of the rule's table: its four choices, and its departures.
 
     Attributes:
         family: the belief.
-        expectation: how ∇_μ E_q is taken.
-        curvature: what stands for the Hessian.
-        geometry: along which path the belief moves.
-        departures: what the algorithm adds to the rule, or leaves out; empty for an exact instance.
+        expectation: the estimator of ∇_μ E_q.
+        curvature: the approximation of the Hessian.
+        geometry: the path along which the belief moves.
+        departures: the differences from the rule; empty for an exact instance.
 
     Examples:
         >>> from lamu.protocol import Choices
@@ -60,29 +60,30 @@ class Choices:
 
 @record
 class Traits:
-    """What an algorithm needs and offers; its laws and its loop are chosen by these.
+    """Properties of an algorithm, by which the loop and the tests treat it.
 
     Attributes:
         batching: "mini" where a step may see any batch, "full" where it needs all the data, "once" where every row is
             seen exactly once.
-        length: how many steps it takes, where that is the algorithm's own; None where the caller says.
-        warmup: how many of its own steps come before the first draw that counts.
-        thinning: how many steps a kept draw takes; the loop keeps the last of every so many, and never holds the
-            others.
-        cycle: after the warm-up, the length of a cycle that begins with steps of which no draw is kept; zero for none.
-        exploration: how many steps those are.
-        streams: how many orders of the data it steps on at once (an ensemble's members); a batch then has a leading
-            axis of that length, where the loop shuffles.
-        runs: how many runs go side by side (a sampler's chains, an ensemble's members). They are the leading axis of
-            every leaf of the state but those in `shared`, and may be spread over devices.
-        shared: the names of the state's parts that all runs have in common.
-        linearises: whether its predictions need the network at the mean alone, whose batch statistics are its own.
-        needs_data_pass: whether its posterior needs a pass over the data, which `preview` does without.
+        length: the number of steps, where the algorithm determines it; None where the caller does.
+        warmup: the number of these steps before the first kept draw.
+        thinning: the number of steps a kept draw; the loop keeps the last draw of each group of steps, and never stores
+            the others.
+        cycle: after the warm-up, the length of a cycle that begins with steps without kept draws; zero for none.
+        exploration: the number of those steps.
+        streams: the number of orders of the data that it steps on at once (an ensemble's members); a batch then has a
+            leading axis of that length, where the loop shuffles.
+        runs: the number of parallel runs (a sampler's chains, an ensemble's members). They are the leading axis of
+            every leaf of the state except those in `shared`, and may be spread over devices.
+        shared: the names of the state's parts that all runs share.
+        linearises: whether its predictions need the network at the mean alone, for which the batch statistics of
+            training are right.
+        needs_data_pass: whether its posterior needs a pass over the data, which `preview` omits.
         messages: whether it takes exact messages of a target with conjugate parts (`lamu.conjugate_target`), so that in
-            `blocks` it sees what the others believe.
+            `blocks` it uses the beliefs of the other blocks.
         chooses_prior_scale: whether it chooses the scale of a `LearnedNormal` prior by itself.
-        samples: how many draws of its parameters a step averages (`lamu.tree.each`), which may be spread over devices;
-            None where it averages none.
+        samples: the number of parameter draws that a step averages (`lamu.tree.each`), which may be spread over
+            devices; None where it averages none.
 
     Examples:
         >>> from lamu.protocol import Traits
@@ -114,21 +115,21 @@ class Traits:
             >>> lamu.algorithms.ivon().traits.axes
             ('data', 'model', 'samples')
         """
-        one_state = self.runs == 1 and self.length is None  # no chains, which the axis "runs" spreads
+        one_state = self.runs == 1 and self.length is None  # no chains, which use the axis "runs"
         allowed = {"runs": self.runs > 1, "data": True, "samples": self.samples is not None, "model": one_state}
         return tuple(name for name in sorted(allowed) if allowed[name])
 
 
 @record
 class Info:
-    r"""What a person wants to see of a step.
+    r"""Diagnostics of a step.
 
     Attributes:
         loss: the estimate of \(E_q[\ell]/N\), in nats a row; without the prior's share where the prior enters
             the belief exactly.
-        residual: how far the step is from a fixed point of the rule, in nats: the natural norm of the gradient,
+        residual: the distance from a fixed point of the rule, in nats: the natural norm of the gradient,
             \(\sqrt{\kappa\, \bar g^\top S^{-1} \bar g}\); zero at a stationary belief.
-        draw: what a sampler's step yields, or None.
+        draw: the draw of a sampler's step, or None.
 
     Examples:
         >>> from lamu.protocol import Info
@@ -143,19 +144,19 @@ class Info:
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """An algorithm: `init`, `step`, `posterior`, all pure. Any class with these five members is one.
+    """Protocol of algorithms: pure functions `init`, `step` and `posterior`, and two properties.
 
-    `step` may be jitted, scanned and mapped over keys. Keys are always arguments, never kept.
+    `step` may be jitted, scanned and mapped over keys. Keys are always arguments, never part of the algorithm.
     """
 
     @property
     def traits(self) -> Traits:
-        """What it needs and offers."""
+        """The properties of the algorithm."""
         ...
 
     @property
     def choices(self) -> Choices:
-        """Its row of the table."""
+        """The algorithm's row of the table."""
         ...
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
@@ -169,11 +170,11 @@ class Algorithm(Protocol):
         ...
 
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
-        """Returns the next state, and what there is to see."""
+        """Returns the next state, and diagnostics of the step."""
         ...
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        """Returns the posterior that the state stands for.
+        """Returns the posterior of a state.
 
         Args:
             key: a random key, the seed of the posterior's own predictions.
@@ -186,9 +187,9 @@ class Algorithm(Protocol):
 
 
 class Runnable(Algorithm):
-    """All that the loop calls: an algorithm, and what it says of itself before, during and after a run.
+    """Base class of algorithms with the further methods that the loop calls before, during and after a run.
 
-    A class that inherits from it has the defaults below. For one that does not, `runnable` answers with them.
+    A class that inherits from it has the defaults below. `runnable` adds them to one that does not.
 
     Examples:
         >>> import lamu
@@ -197,7 +198,7 @@ class Runnable(Algorithm):
     """
 
     def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
-        """Returns what a state predicts without a pass over the data: at validations, and where a later stage fails.
+        """Returns a posterior without a pass over the data, for validation and where a later stage fails.
 
         Args:
             key: the seed of the predictions.
@@ -207,7 +208,7 @@ class Runnable(Algorithm):
         return self.posterior(key, state, objective, None, None)
 
     def check_memory(self, objective: Objective, params: Params) -> None:
-        """Raises a ValueError for what comes after the steps and cannot fit into memory, before any of them.
+        """Raises a ValueError, before the first step, if the work after the steps would not fit into memory.
 
         Args:
             objective: the loss.
@@ -216,7 +217,7 @@ class Runnable(Algorithm):
         del objective, params
 
     def explain_divergence(self, state: State) -> str | None:
-        """Returns why the loss may have ceased to be finite, in one sentence with the remedy; None for no idea.
+        """Returns a reason for a loss that is not finite, in one sentence with the remedy; None where unknown.
 
         Args:
             state: the state, on the host.
@@ -227,7 +228,7 @@ class Runnable(Algorithm):
 
 @record
 class Adapted(Runnable):
-    """An algorithm of the required methods alone, with the defaults of all others.
+    """Adapts an algorithm with the required methods alone: the others have their defaults.
 
     Attributes:
         base: the algorithm.
@@ -261,10 +262,10 @@ class Adapted(Runnable):
 
 @record
 class Wrapper(Adapted):
-    """Base class of algorithms around another one: every method that is not overridden is that of `base`.
+    """Base class of algorithms that wrap another one: methods that are not overridden forward to `base`.
 
     Attributes:
-        base: the other algorithm.
+        base: the wrapped algorithm.
 
     Examples:
         >>> import lamu
@@ -274,7 +275,7 @@ class Wrapper(Adapted):
     """
 
     def inner(self, state: State) -> State:
-        """Returns the other's part of a state; all of it, unless overridden.
+        """Returns the wrapped algorithm's part of a state; by default the whole state.
 
         Args:
             state: a state.
@@ -288,12 +289,12 @@ class Wrapper(Adapted):
         runnable(self.base).check_memory(objective, params)
 
     def explain_divergence(self, state: State) -> str | None:
-        """Returns the other's explanation."""
+        """Returns the explanation of the wrapped algorithm."""
         return runnable(self.base).explain_divergence(self.inner(state))
 
 
 def runnable(algorithm: Algorithm) -> Runnable:
-    """Returns an algorithm with the defaults of what it does not declare.
+    """Returns an algorithm with defaults for the methods that it does not define.
 
     Args:
         algorithm: any algorithm.
@@ -308,13 +309,13 @@ def runnable(algorithm: Algorithm) -> Runnable:
 
 
 def require_algorithm(algorithm: object) -> None:
-    """Refuses what is no algorithm: its name, or the function that makes it.
+    """Raises a TypeError for a value that is not an algorithm, such as a name or a factory function.
 
     Args:
-        algorithm: what was given.
+        algorithm: the value.
 
     Raises:
-        TypeError: for something that is no algorithm.
+        TypeError: for a value that is not an algorithm.
 
     Examples:
         >>> import lamu
@@ -328,22 +329,22 @@ def require_algorithm(algorithm: object) -> None:
         raise _refusal(algorithm, "algorithm")
 
 
-def _refusal(given: object, argument: str) -> TypeError:
-    if callable(given) and hasattr(given, "__name__"):
-        name = given.__name__
+def _refusal(value: object, argument: str) -> TypeError:
+    if callable(value) and hasattr(value, "__name__"):
+        name = value.__name__
         return TypeError(f"{argument}={name} is a function; call it, {name}(), for an algorithm")
-    return TypeError(f"{argument}={given!r} is no algorithm; give for instance lamu.algorithms.adam(1e-2)")
+    return TypeError(f"{argument}={value!r} is no algorithm; give for instance lamu.algorithms.adam(1e-2)")
 
 
 def require_part(algorithm: object, argument: str) -> Algorithm:
-    """Returns an algorithm that is to run inside another one, after a check that it can.
+    """Checks that an algorithm can run inside another one, and returns it.
 
     Args:
-        algorithm: what was given.
+        algorithm: the value.
         argument: the name of the argument, for the error.
 
     Raises:
-        TypeError: for something that is no algorithm, or one that is no pytree.
+        TypeError: for a value that is not an algorithm, or an algorithm that is not a pytree.
 
     Examples:
         >>> from lamu.protocol import require_part
@@ -364,14 +365,14 @@ def require_part(algorithm: object, argument: str) -> Algorithm:
 
 @record
 class Recipe:
-    """A named algorithm: how it is made, and where it comes from.
+    """A named algorithm, with its factory and its source.
 
     Attributes:
         name: the public name.
         factory: the function that makes it, with defaults for every argument.
         source: paper and equation.
-        row: a function that returns the choices, for a factory that an extra which is not installed may keep from
-            running; None where the algorithm tells them.
+        row: a function that returns the choices, for a factory that needs an optional package; None where the algorithm
+            itself has them.
 
     Examples:
         >>> import lamu
@@ -386,12 +387,12 @@ class Recipe:
 
     @property
     def choices(self) -> Choices:
-        """The choices of the algorithm as it is made without arguments."""
+        """The choices of the algorithm with default arguments."""
         return self.factory().choices if self.row is None else self.row()
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of a mesh over which the algorithm as it is made without arguments may be spread."""
+        """The mesh axes over which the algorithm with default arguments may be spread."""
         try:
             axes = self.factory().traits.axes
         except ImportError:  # an extra that is not installed
@@ -404,11 +405,11 @@ _RECIPES: dict[Any, Recipe] = {}
 
 
 def recipe(source: str, row: Callable[[], Choices] | None = None) -> Callable[[F], F]:
-    """Returns a decorator that registers a function which makes an algorithm: documents, tests and commands read it.
+    """Returns a decorator that registers an algorithm's factory, for the documents, tests and commands.
 
     Args:
         source: paper and equation.
-        row: as of `Recipe`.
+        row: as in `Recipe`.
 
     Examples:
         >>> import lamu
@@ -428,9 +429,9 @@ def recipe(source: str, row: Callable[[], Choices] | None = None) -> Callable[[F
 
 
 def recipes_of(face: ModuleType, first: Sequence[str] = ()) -> dict[str, Recipe]:
-    """Returns the recipes among the names of a face: the files or folders named first, then by file and line."""
+    """Returns the recipes among the public names of a module: first those of the files in `first`, then by line."""
     public = [value for name in face.__all__ if callable(value := getattr(face, name))]
-    found = [_RECIPES[value] for value in public if value in _RECIPES]
+    recipes = [_RECIPES[value] for value in public if value in _RECIPES]
 
     def place(row: Recipe) -> tuple[int, str, int]:
         module = row.factory.__module__
@@ -441,4 +442,4 @@ def recipes_of(face: ModuleType, first: Sequence[str] = ()) -> dict[str, Recipe]
             inspect.unwrap(row.factory).__code__.co_firstlineno,
         )
 
-    return {row.name: row for row in sorted(found, key=place)}
+    return {row.name: row for row in sorted(recipes, key=place)}

@@ -1,4 +1,4 @@
-"""Rates of steps and of running averages: numbers, schedules, and those that suit a run of any length."""
+"""Rates of steps and of running averages: constants, schedules, and rates for runs of unknown length."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 @record
 class Constant:
-    """The same rate at every step; a leaf, so that changing it recompiles nothing.
+    """A constant rate; a pytree leaf, so that changing it does not recompile.
 
     Examples:
         >>> from lamu.rate import Constant
@@ -48,7 +48,7 @@ class Constant:
 
 @record
 class Scheduled:
-    """A rate that a function of the step gives, for instance one of `optax.schedules`.
+    """A rate given by a function of the step, for instance one of `optax.schedules`.
 
     Examples:
         >>> from lamu.rate import Scheduled
@@ -66,7 +66,7 @@ class Scheduled:
 
 @record
 class PolynomialDecay:
-    r"""A rate that falls as a power of the step, as stochastic approximation asks.
+    r"""A rate that falls as a power of the step, as stochastic approximation requires.
 
     \[ \rho_t = c\,\big(\tau + \max(t - t_0, 0)\big)^{-\kappa} \]
 
@@ -74,7 +74,7 @@ class PolynomialDecay:
         power: κ, above one half and at most one.
         delay: τ, positive.
         scale: c.
-        hold: \(t_0\), for how many steps the first rate is kept.
+        hold: \(t_0\), the number of steps at the first rate.
 
     Source: Robbins & Monro (1951); Hoffman et al. (2013), equation 26.
 
@@ -97,18 +97,17 @@ class PolynomialDecay:
 
 @record
 class Annealed:
-    r"""A rate that falls from its start to zero along half a cosine, over a run of n steps, after a warm-up.
+    r"""Cosine annealing: a rate that falls to zero along half a cosine over n steps, after a warm-up.
 
     \[ \rho_t = \tfrac12 \rho_0 \min\big((t + 1) / (w n),\, 1\big) \big(1 + \cos(\pi \min(t / n, 1))\big) \]
 
-    A constant rate leaves the mean jittering about where it should come to rest, which looks like noise in the data and
-    is then learned as such. `lamu.fit` knows the length of its run and fills it in; in a loop of one's own, `over`
-    does. A warm-up is for beliefs whose precision is a guess in the beginning: steps in its units are too long until it
-    has been learned.
+    With a constant rate the mean keeps fluctuating around its optimum, and the noise of the data is then overestimated.
+    `lamu.fit` sets the length of its run; in a loop of one's own, call `over`. A warm-up is for beliefs whose initial
+    precision is a guess: steps scaled by it are too long until it has been learned.
 
     Attributes:
         start: \(\rho_0\).
-        steps: n; None where nobody knows it (yet), and then the rate is constant.
+        steps: n; None where it is not known, and then the rate is constant.
         warmup: w, the share of the run over which the rate rises; zero for none.
 
     Source: Loshchilov & Hutter (2017), without restarts.
@@ -132,21 +131,21 @@ class Annealed:
         if self.steps is None:
             return self.start
         t = jnp.asarray(step, jnp.result_type(float))
-        # The smallest share keeps the division defined where there is no warm-up.
+        # The smallest positive number keeps the division defined without a warm-up.
         warm = jnp.minimum((t + 1.0) / jnp.maximum(self.warmup * self.steps, 1e-6), 1.0)
         return self.start * warm * (1.0 + jnp.cos(jnp.pi * jnp.minimum(t / self.steps, 1.0))) / 2.0
 
 
 @record
 class WarmRestarts:
-    r"""Cosine annealing that starts again whenever it ends, each time over twice as many steps.
+    r"""Cosine annealing with warm restarts, each time over twice as many steps.
 
-    Period c has \(2^c n\) steps and ends at step \((2^{c+1} - 1)\, n\); with t the steps since it began,
-    \(\rho = \tfrac12 \rho_0 (1 + \cos(\pi t / 2^c n))\). A run whose length is not known beforehand may stop at the end
-    of any period, with half of all its steps in the last one.
+    Period c has \(2^c n\) steps and ends at step \((2^{c+1} - 1)\, n\); with t the steps since it began, \(\rho =
+    \tfrac12 \rho_0 (1 + \cos(\pi t / 2^c n))\). A run of unknown length may stop at the end of any period, with half of
+    all its steps in the last one.
 
     Attributes:
-        base: the rate of a period, `Annealed`, whose `steps` are n.
+        base: the rate of the first period, `Annealed`, whose `steps` are n.
 
     Source: Loshchilov & Hutter (2017), equation 5, with \(T_{mult} = 2\).
 
@@ -165,7 +164,7 @@ class WarmRestarts:
         return replace(self.base, steps=length)(since)
 
     def period(self, step: Numeric) -> tuple[Array, Array]:
-        """Returns how many steps the period of this step has, and how many of them came before it."""
+        """Returns the length of the period of this step, and the number of its earlier steps."""
         t = jnp.asarray(step, jnp.result_type(float))
         # Half a step keeps the logarithm of the first step of a period on the right side of an integer.
         length = self.base.steps * 2.0 ** jnp.floor(jnp.log2((t + 0.5) / self.base.steps + 1.0))
@@ -174,18 +173,18 @@ class WarmRestarts:
 
 @record
 class PolynomialAverage:
-    r"""The rate of a running average that forgets its start: \(\rho_t = k / (t + k + n_0)\).
+    r"""The rate \(\rho_t = k / (t + k + n_0)\) of a running average that forgets its start.
 
     \[ \bar h \leftarrow \bar h + \rho_t (h_t - \bar h) \quad\Longrightarrow\quad
        \bar h_n \approx \sum_t w_t h_t \Big/ \sum_t w_t, \qquad w_t \propto t^{k-1} \]
 
-    A constant rate remembers its start for \(1/\rho\) steps however short the run is, and averages over no more than
-    \(1/\rho\) steps however long it is. Here the memory is the last k-th part of the run, whatever its length, and the
-    share of the start is \((n_0/n)^k\) or less: below 1 % after four times \(n_0\) steps at k = 4.
+    An average with a constant rate ρ depends on its start for \(1/\rho\) steps however short the run, and covers no
+    more than \(1/\rho\) steps however long it is. This one covers the last k-th part of a run of any length, and the
+    share of the start is at most \((n_0/n)^k\): below 1 % after four times \(n_0\) steps at k = 4.
 
     Attributes:
         power: k.
-        start: \(n_0\), how many steps the start counts for.
+        start: \(n_0\), the weight of the start in steps.
 
     Raises:
         ValueError: for a power or a start that is not positive.
@@ -214,7 +213,7 @@ class PolynomialAverage:
 
 Rate = Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage | PolynomialDecay
 
-# What `rate` takes, and refuses in a sentence of its own: its type for a checker, anything where it runs.
+# The argument of `rate`: a type for checkers; at run time any value, which `rate` validates.
 if TYPE_CHECKING:
     RateLike: TypeAlias = Number | Rate | Callable[[Array], Numeric]
 else:
@@ -222,12 +221,12 @@ else:
 
 
 def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
-    """Returns the algorithm with the rates that are annealed, and do not know their run yet, over this many steps.
+    """Returns the algorithm with its annealed rates set to this number of steps, where they have none yet.
 
     Args:
-        steps: the length of the run, or of its first period; None where nobody knows it.
-        algorithm: an algorithm; one that is no record is returned as it is.
-        restarts: whether the rates start again at the end of that, each time over twice as many steps.
+        steps: the length of the run, or of its first period; None where it is not known.
+        algorithm: an algorithm; one that is not a record is returned unchanged.
+        restarts: whether the rates restart at the end, each time over twice as many steps.
 
     Examples:
         >>> import lamu
@@ -248,11 +247,11 @@ def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
 
 
 def averaging(value: RateLike, name: str) -> Rate:
-    r"""Returns the rate of a moving average: \(1 - \beta\) for a decay β, any rate as it is.
+    r"""Returns the rate of a moving average: \(1 - \beta\) for a decay β; rates are returned unchanged.
 
     Args:
         value: a number in [0, 1), or a rate, for instance `PolynomialAverage()`.
-        name: what the argument is called, for the message.
+        name: the name of the argument, for the message.
 
     Raises:
         ValueError: for a number outside [0, 1).
@@ -272,7 +271,7 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
 
     Args:
         value: a positive number, a function of the step (the first step is 0), or `Annealed`.
-        name: what the argument is called, for the message.
+        name: the name of the argument, for the message.
 
     Raises:
         ValueError: for a rate that is not positive.
@@ -305,11 +304,11 @@ def _require_positive(value: float, name: str) -> None:
 
 
 def decay(value: float, name: str) -> float:
-    """Returns the decay of a moving average as a float, after a look at its range.
+    """Checks the decay of a moving average and returns it as a float.
 
     Args:
         value: a number in [0, 1).
-        name: what the argument is called, for the message.
+        name: the name of the argument, for the message.
 
     Raises:
         ValueError: for any other number.

@@ -1,15 +1,15 @@
-r"""Records: the frozen dataclasses that every object of the library is made of.
+r"""Records: frozen dataclasses that are pytrees and can be saved, the base of every object of the library.
 
-A record is three things at once, and nothing more:
+A record is three things:
 
-* a frozen dataclass, so that a value never changes under somebody who holds it;
-* a pytree, so that it goes through `jit`, `vmap` and `scan`. Fields are leaves unless declared with `static()`;
-* a name in a table, so that `encode` writes it as JSON and arrays and `decode` reads it back without pickle. A file
+* a frozen dataclass, so that its values are immutable;
+* a pytree, so that it passes through `jit`, `vmap` and `scan`. Fields are leaves unless declared with `static()`;
+* a registered name, so that `encode` writes it as JSON and arrays and `decode` reads it back without pickle. A file
   can name only classes that are records: those of the library, and those of modules that the caller has imported or
   trusts by name.
 
 Rebuilding a pytree does not call `__init__`: JAX unflattens with tracers, `None` and sentinels in the leaves, which a
-validating `__post_init__` would refuse. Validation therefore runs exactly once, where a person builds the object.
+validating `__post_init__` would refuse. Validation therefore runs exactly once, when the user constructs the object.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ T = TypeVar("T")
 
 
 class UnknownTypeError(ValueError):
-    """A type that a file names and that is not known here, or is of another version."""
+    """Raised for a saved type that is unknown, or of another version."""
 
 
 _TYPES: dict[str, type] = {}
-_MOVED = {  # names in files of earlier versions, and what the records and their fields are called now
+_MOVED = {  # names in files of earlier versions, and the current names of records and fields
     "algorithms.Conjugate": "algorithms.ConjugateBayes",
     "graphs.Constant": "graphs.KnownValue",
     "graphs.Positive": "graphs.PositiveNumbers",
@@ -65,8 +65,8 @@ _MOVED = {  # names in files of earlier versions, and what the records and their
     "networks.Exponential": "networks.LaplaceKernel",
     "networks._Opaque": "networks._OpaqueNetwork",
 }
-_MOST_NUMBERS = 4  # of an array that is written with its numbers
-_DEEPEST = 100  # values inside of values, in a file
+_MOST_NUMBERS = 4  # largest array whose numbers are shown by `repr`
+_DEEPEST = 100  # largest depth of nested values in a file
 _PIECE = 2**24  # bytes
 # The forms of values in a file.
 _OF_ARRAY = {"dtype", "shape", "crc32"}
@@ -82,10 +82,10 @@ _NODES = (
 
 
 def static(*, added: bool = False, **kwargs: Any) -> Any:
-    """Declares a record's field as part of its structure (hashable, compared at trace time), not as data.
+    """Declares a static field of a record: part of the pytree structure (hashable, compared at trace time), not a leaf.
 
     Args:
-        added: whether files of an earlier version lack the field, and mean its default.
+        added: whether the field is absent from files of an earlier version, and then has its default.
         **kwargs: passed on to `dataclasses.field`, for instance `default`.
 
     Returns:
@@ -105,7 +105,7 @@ def static(*, added: bool = False, **kwargs: Any) -> Any:
 
 
 def given() -> Any:
-    """Declares a record's field as code that its user gives, a part of its structure of which a file keeps the name.
+    """Declares a static field for a user's function, of which a file stores the name alone.
 
     Returns:
         The field specifier.
@@ -122,10 +122,10 @@ def given() -> Any:
 
 
 def measured(*, added: bool = False, **kwargs: Any) -> Any:
-    """Declares a record's field as something that was measured, which may be NaN or infinite.
+    """Declares a field for a measured quantity, which may be NaN or infinite.
 
     Args:
-        added: whether files of an earlier version lack the field, and mean its default.
+        added: whether the field is absent from files of an earlier version, and then has its default.
         **kwargs: passed on to `dataclasses.field`, for instance `default`.
 
     Returns:
@@ -144,7 +144,7 @@ def measured(*, added: bool = False, **kwargs: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, given, measured, dataclasses.field))
 def record(cls: type[T]) -> type[T]:
-    """Makes a class a record: a frozen dataclass, a pytree, and a name that a saved file may mention.
+    """Decorates a class as a record: a frozen dataclass, a pytree, and a registered name for saved files.
 
     Args:
         cls: the class, with annotated fields.
@@ -164,18 +164,18 @@ def record(cls: type[T]) -> type[T]:
         >>> jax.tree.map(lambda leaf: leaf + 1.0, Shift(2.0))
         Shift(by=3.0)
     """
-    # Of the six methods that `dataclass` compiles anew for every class, these three are the same for all classes: a
-    # third of the time in which the library is imported.
-    own = vars(cls)
-    shown, equal, hashed = (name in own for name in ("__repr__", "__eq__", "__hash__"))
-    hashed = hashed and not (equal and own["__hash__"] is None)  # Python's, of a class with an `__eq__` alone
+    # `dataclass` compiles six methods for every class. These three are the same for all classes, and defining them here
+    # saves a third of the library's import time.
+    members = vars(cls)
+    shown, equal, hashed = (name in members for name in ("__repr__", "__eq__", "__hash__"))
+    hashed = hashed and not (equal and members["__hash__"] is None)  # Python's, of a class with an `__eq__` alone
     cls = dataclasses.dataclass(frozen=True, repr=False, eq=False)(cls)
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     data = tuple(field.name for field in fields if not field.metadata.get("static", False))
     meta = tuple(field.name for field in fields if field.metadata.get("static", False))
     compared, data_of, meta_of = _values(field.name for field in fields if field.compare), _values(data), _values(meta)
 
-    def are_equal(self: object, other: object) -> object:  # NotImplemented is no bool
+    def are_equal(self: object, other: object) -> object:  # NotImplemented is not a bool
         return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
 
     if not shown:
@@ -199,15 +199,15 @@ def record(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     name = _name(cls)
-    known = _TYPES.get(name)
-    if known is not None and known.__module__ != cls.__module__:
-        raise TypeError(f"the record name {name!r} is taken by {known.__module__}; choose another one")
+    registered = _TYPES.get(name)
+    if registered is not None and registered.__module__ != cls.__module__:
+        raise TypeError(f"the record name {name!r} is taken by {registered.__module__}; choose another one")
     _TYPES[name] = cls
     return cls
 
 
 def _values(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns a function from a record to the tuple of its fields of these names."""
+    """Returns a function that maps a record to a tuple of the named fields."""
     names = tuple(names)
     if len(names) > 1:
         return operator.attrgetter(*names)
@@ -215,13 +215,13 @@ def _values(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _shown(self: Any) -> str:
-    """A record as its constructor is called, with the dtype and shape of an array in the place of many numbers."""
+    """Shows a record as a constructor call, with the dtype and shape of large arrays instead of their numbers."""
     parts = (f"{field.name}={_short(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr)
     return f"{type(self).__qualname__}({', '.join(parts)})"
 
 
 def _quoted(value: object) -> str:
-    """Returns a value as an error quotes it, in sixty characters at most."""
+    """Returns the `repr` of a value for error messages, shortened to sixty characters."""
     text = " ".join(_short(value).split())
     return text if len(text) <= 60 else f"{text[:59]}…"
 
@@ -239,11 +239,11 @@ def _short(value: object) -> str:
 
 
 def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> Any:
-    """Writes a value as plain JSON data, with its arrays put aside under the path at which they stand.
+    """Encodes a value as plain JSON data, with its arrays collected by path.
 
     Args:
         value: records, dictionaries with string keys, lists, tuples, numbers, strings, `None`, arrays and random keys.
-            Of what `given()` declares the name is written, and it cannot be read back.
+            Of a function declared by `given()` only the name is written, and it cannot be read back.
         arrays: receives the arrays (mutated).
         path: the name of the value, the prefix of its arrays' names.
 
@@ -251,7 +251,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
         Data that `json.dumps` accepts and `decode` reads back.
 
     Raises:
-        TypeError: for a value of another kind; the message names where it stands.
+        TypeError: for a value of another type; the message names its path.
 
     Examples:
         >>> from lamu.record import decode, encode
@@ -275,9 +275,9 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
     if _TYPES.get(_name(type(value))) is type(value):
         fields = {}
         for field in dataclasses.fields(value):
-            held = getattr(value, field.name)
+            inner = getattr(value, field.name)
             code = field.metadata.get("given")
-            fields[field.name] = {"function": _code(held)} if code else encode(held, arrays, f"{path}.{field.name}")
+            fields[field.name] = {"function": _code(inner)} if code else encode(inner, arrays, f"{path}.{field.name}")
         return {"record": _name(type(value)), "fields": fields}
     raise TypeError(
         f"{path} is a {type(value).__name__}, which cannot be written to disk; make it a record or an array"
@@ -285,7 +285,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
 
 
 def _description(array: np.ndarray) -> Document:
-    """Returns what the data say of an array, so that no other one can take its place."""
+    """Returns the dtype, shape and checksum of an array, which identify it in the JSON data."""
     return {"dtype": str(array.dtype), "shape": list(array.shape), "crc32": _crc32(array)}
 
 
@@ -295,13 +295,13 @@ def decode(
     known: Mapping[str, Callable[..., object]] | None = None,
     trust: Iterable[str] = (),
 ) -> Any:
-    """Reads back what `encode` wrote.
+    """Decodes data written by `encode`.
 
     Args:
         data: the JSON data.
         arrays: the arrays by name.
         known: further types by name, for a user's own parts.
-        trust: modules that may be imported, with all modules inside of them.
+        trust: modules that may be imported, including their submodules.
 
     Returns:
         The value. Arrays come back as JAX arrays where the dtype is allowed, random keys as typed keys.
@@ -311,9 +311,9 @@ def decode(
     a record is taken from it.
 
     Raises:
-        UnknownTypeError: if a type is named that is not known here and that no module brings, or a field that the type
+        UnknownTypeError: for a type that is unknown and not defined by the named module, or a field that the type
             lacks.
-        ValueError: for other data than `encode` writes, or arrays that are not the ones that they name.
+        ValueError: for data not written by `encode`, or arrays that do not match their entries.
 
     Examples:
         >>> from lamu.record import decode
@@ -327,7 +327,7 @@ def decode(
 
 
 def declared(data: Data) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Returns what data that `encode` wrote say of their arrays; nothing is read, imported or made.
+    """Returns the dtypes and shapes of the arrays of encoded data; nothing is read, imported or constructed.
 
     Args:
         data: the JSON data.
@@ -336,7 +336,7 @@ def declared(data: Data) -> dict[str, tuple[str, tuple[int, ...]]]:
         The dtype and the shape of every array, by name.
 
     Raises:
-        ValueError: for data that `encode` does not write, or that name an array twice.
+        ValueError: for data not written by `encode`, or that name an array twice.
 
     Examples:
         >>> import numpy as np
@@ -344,7 +344,7 @@ def declared(data: Data) -> dict[str, tuple[str, tuple[int, ...]]]:
         >>> declared(encode({"w": np.zeros((2, 3))}, {}))
         {'value.w': ('float64', (2, 3))}
     """
-    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
     rest: list[tuple[Any, int]] = [(data, 0)]
     while rest:
         node, depth = rest.pop()
@@ -361,14 +361,14 @@ def declared(data: Data) -> dict[str, tuple[str, tuple[int, ...]]]:
         children, name = _parts(node)
         rest += [(child, depth + 1) for child in children]
         if name is not None:
-            if name in found:
+            if name in arrays:
                 raise ValueError(f"it names the array {_quoted(name)} twice")
-            found[name] = node["dtype"], tuple(node["shape"])
-    return found
+            arrays[name] = node["dtype"], tuple(node["shape"])
+    return arrays
 
 
 def _parts(node: Document) -> tuple[list[Any], str | None]:
-    """Returns the values inside of one, and the name of its array."""
+    """Returns the values inside of a value, and the name of its array."""
     if "array" in node or "key" in node:
         name, shape = node.get("array", node.get("key")), node["shape"]
         words = (name, node["dtype"], node.get("implementation", ""))
@@ -396,7 +396,7 @@ def _parts(node: Document) -> tuple[list[Any], str | None]:
 
 
 def modules_of(data: Data) -> set[str]:
-    """Returns the modules, other than the library's, of the types that data name.
+    """Returns the modules, other than the library's, of the types named in encoded data.
 
     Args:
         data: the JSON data.
@@ -406,26 +406,26 @@ def modules_of(data: Data) -> set[str]:
         >>> modules_of({"list": [{"record": "mine.parts:Quiet", "fields": {}}]})
         {'mine.parts'}
     """
-    rest, found = [data], set()
+    rest, modules = [data], set()
     while rest:
         node = rest.pop()
         if isinstance(node, dict):
             if "record" in node and ":" in node["record"]:
-                found.add(node["record"].partition(":")[0])
+                modules.add(node["record"].partition(":")[0])
             rest += _parts(node)[0]
-    return found
+    return modules
 
 
 @dataclasses.dataclass(frozen=True)
 class _Reader:
-    """Reads values whose form `declared` has checked."""
+    """Decodes values whose form `declared` has checked."""
 
     arrays: Mapping[str, Any]
     known: Mapping[str, Callable[..., Any]]
     trust: tuple[str, ...]
 
     def read(self, node: object, where: str, finite: bool = False) -> Any:
-        """Returns a value; `where` says where it stands, `finite` whether its numbers must be so."""
+        """Returns a value; `where` is its path, `finite` whether its numbers must be finite."""
         if not isinstance(node, dict):
             if finite and isinstance(node, float) and not math.isfinite(node):
                 raise ValueError(f"{where} is {node}")
@@ -438,10 +438,10 @@ class _Reader:
         if "dict" in node:
             return {key: self.read(item, f"{where}[{key!r}]", finite) for key, item in node["dict"]}
         if "function" in node:
-            asked = "it, lamu.load(path, program=...)" if where.endswith(".program") else None
+            remedy = "it, lamu.load(path, program=...)" if where.endswith(".program") else None
             raise UnknownTypeError(
                 f"the function {node['function']!r} was not saved, and is needed; give "
-                f"{asked or 'what holds it, for instance lamu.load(path, network=...)'}"
+                f"{remedy or 'what holds it, for instance lamu.load(path, network=...)'}"
             )
         return self._record(node["record"], node["fields"])
 
@@ -456,10 +456,10 @@ class _Reader:
             return array
         if finite and array.dtype.kind == "c":
             raise ValueError(f"{where} holds complex numbers")
-        found = jax.device_put(array)  # without a program for each shape, which `asarray` compiles
-        if finite and jax.numpy.issubdtype(found.dtype, np.inexact) and not np.isfinite(array).all():
+        restored = jax.device_put(array)  # without a program for each shape, which `asarray` compiles
+        if finite and jax.numpy.issubdtype(restored.dtype, np.inexact) and not np.isfinite(array).all():
             raise ValueError(f"{where} holds NaN or infinity")
-        return found
+        return restored
 
     def _record(self, name: str, fields: dict[str, object]) -> Any:
         name = _MOVED.get(name, name)
@@ -469,10 +469,10 @@ class _Reader:
             raise UnknownTypeError(f"the type {name!r} is not known here; {_hint(name)}")
         if not (isinstance(build, type) and dataclasses.is_dataclass(build)):
             return build(**{field: self.read(item, f"{name}.{field}") for field, item in fields.items()})
-        own = {field.name: field for field in dataclasses.fields(build) if field.init}
-        _require_fields(name, own, fields, all_of_them=name not in self.known)
+        init_fields = {field.name: field for field in dataclasses.fields(build) if field.init}
+        _require_fields(name, init_fields, fields, all_of_them=name not in self.known)
         values = {
-            field: self.read(item, f"{name}.{field}", _must_be_finite(name, own[field]))
+            field: self.read(item, f"{name}.{field}", _must_be_finite(name, init_fields[field]))
             for field, item in fields.items()
         }
         hints = hints_of(build)
@@ -483,24 +483,24 @@ class _Reader:
 
 
 def _must_be_finite(name: str, field: Any) -> bool:
-    """Whether NaN and infinity have no meaning in a field: none in a type of somebody else's, which may mean them."""
+    """Whether a field must be finite: fields of the library's types that are not `measured()`."""
     unbounded = isinstance(field.default, float) and math.isinf(field.default)
     return not (":" in name or unbounded or "measured" in field.metadata or field.name.startswith("log_"))
 
 
-def _require_fields(name: str, own: Mapping[str, Any], given: Mapping[str, Any], all_of_them: bool) -> None:
-    if unknown := [field for field in given if field not in own]:
+def _require_fields(name: str, fields: Mapping[str, Any], names: Mapping[str, Any], all_of_them: bool) -> None:
+    if unknown := [field for field in names if field not in fields]:
         raise UnknownTypeError(
-            f"the type {name!r} has the fields {', '.join(own)}, and not {unknown[0]!r}: the file is of another "
+            f"the type {name!r} has the fields {', '.join(fields)}, and not {unknown[0]!r}: the file is of another "
             "version; read it with that one"
         )
-    lacking = [each for each, field in own.items() if each not in given and not field.metadata.get("added")]
-    if lacking and all_of_them:  # encode writes every field, so that no default takes the place of one that was lost
+    lacking = [each for each, field in fields.items() if each not in names and not field.metadata.get("added")]
+    if lacking and all_of_them:  # encode writes every field, so a missing one was lost and has no default
         raise ValueError(f"the type {name!r} lacks its field {lacking[0]!r}")
 
 
 def _as_declared(name: str, array: np.ndarray, node: Mapping[str, Any]) -> np.ndarray:
-    """Returns an array in the dtype that it had, once it is the one that was written."""
+    """Checks that an array is the one written, and returns it in its original dtype."""
     dtype, shape = node["dtype"], tuple(node["shape"])
     if array.dtype.kind == "V" and dtype != str(array.dtype):  # NumPy's files do not know the dtypes of other libraries
         with contextlib.suppress(TypeError, ValueError):
@@ -515,24 +515,24 @@ def _as_declared(name: str, array: np.ndarray, node: Mapping[str, Any]) -> np.nd
 
 
 def _crc32(array: np.ndarray) -> int:
-    """Returns the checksum of an array's numbers, in the order of C; piece by piece, since it may lie on disk."""
-    found, rows = 0, max(1, _PIECE // max(array[:1].nbytes, 1)) if array.ndim else 1
+    """Returns the checksum of an array's numbers in C order; in pieces, since it may be stored on disk."""
+    checksum, rows = 0, max(1, _PIECE // max(array[:1].nbytes, 1)) if array.ndim else 1
     for start in range(0, len(array) if array.ndim else 1, rows):
         piece = array[start : start + rows] if array.ndim else array
-        found = zlib.crc32(np.ascontiguousarray(piece).view(np.uint8).data if piece.size else b"", found)
-    return found
+        checksum = zlib.crc32(np.ascontiguousarray(piece).view(np.uint8).data if piece.size else b"", checksum)
+    return checksum
 
 
 def _registered(name: str) -> Any:
-    """Returns a type that is known by now; None otherwise."""
-    # Before a module of one's own was written with a colon, it was written with a point, which is still read where the
-    # class has been imported.
+    """Returns a registered type, or None."""
+    # Earlier versions wrote a user's class with a point instead of a colon, which is still read where the class has
+    # been imported.
     module, _, short = name.rpartition(".")
     return _TYPES.get(name) or _TYPES.get(f"{module}:{short}")
 
 
 def _imported(name: str, trust: Sequence[str] = ()) -> Any:
-    """Returns a type that nobody has imported yet: of the library, or of a module that is trusted; else None."""
+    """Imports and returns a type of the library, or of a trusted module; else None."""
     module, colon, _ = name.partition(":")
     if not colon:
         return _of_floor(name)
@@ -553,7 +553,7 @@ def _imported(name: str, trust: Sequence[str] = ()) -> Any:
 
 
 def is_trusted(module: str, trust: Iterable[str]) -> bool:
-    """Returns whether a module is one that is trusted, or lies inside of one.
+    """Whether a module, or a package that contains it, is trusted.
 
     Examples:
         >>> from lamu.record import is_trusted
@@ -564,7 +564,7 @@ def is_trusted(module: str, trust: Iterable[str]) -> bool:
 
 
 def _hint(name: str) -> str:
-    """Returns how a type that is not known here becomes known."""
+    """Returns the advice for an unknown type."""
     module, colon, short = name.partition(":")
     if not colon:
         return "pass it, for instance lamu.load(path, network=...)"
@@ -576,9 +576,9 @@ def _hint(name: str) -> str:
 
 
 def _of_floor(name: str) -> Any:
-    """Returns a type of the library that nobody has imported yet; None for any other name."""
-    # A name says the floor and not the module, which may change from version to version. Where it is no name of the
-    # floor's package, the modules are imported one after the other until one registers it.
+    """Imports and returns a type of the library; None for any other name."""
+    # A name contains the package and not the module, which may change from version to version. Where it is not a public
+    # name of the package, its modules are imported one after the other until one registers it.
     floor = name.partition(".")[0]
     if floor.startswith("_") or not floor.isidentifier() or importlib.util.find_spec(f"lamu.{floor}") is None:
         return None
@@ -590,7 +590,7 @@ def _of_floor(name: str) -> Any:
         if module is None:
             return None
         if not module.name.endswith("__main__"):  # which would run
-            with contextlib.suppress(ImportError):  # of an optional package that is not there
+            with contextlib.suppress(ImportError):  # an optional package that is not installed
                 importlib.import_module(module.name)
     return _TYPES[name]
 
@@ -607,8 +607,8 @@ def _key(key: object, path: str) -> str | int:
 
 def _name(cls: type) -> str:
     """Returns the name of a class in a file."""
-    # For the library's it is the floor and the class's name, so that a class may move within its floor without breaking
-    # what was saved. For all others it is the module and the class's name with a colon between them: a module of the
-    # name of a floor, `priors` for instance, takes none of the library's names.
+    # For the library's classes it is the package and the class name, so that a class may move within its package
+    # without breaking saved files. For all others it is the module and the class name separated by a colon, so that a
+    # user's module `priors`, for instance, does not clash with the library's names.
     package, *floors = cls.__module__.split(".")
     return f"{floors[0]}.{cls.__name__}" if package == "lamu" and floors else f"{cls.__module__}:{cls.__name__}"

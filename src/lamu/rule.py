@@ -1,4 +1,4 @@
-r"""The Bayesian learning rule, and the algorithm that it is.
+r"""The Bayesian learning rule, and algorithms as instances of it.
 
 \[ \lambda \leftarrow \lambda - \rho\, \nabla_\mu \big( E_q[\ell(\theta)] - H(q) \big) \]
 
@@ -7,7 +7,7 @@ straight towards \(-\nabla_\mu E_q[\ell]\). For a Gaussian, with Bonnet's and Pr
 
 \[ S \leftarrow S + \rho\,\big(E_q[\nabla^2 \ell] - S\big), \qquad m \leftarrow m - \rho\, S^{-1} E_q[\nabla\ell] \]
 
-with the *new* S and both expectations under the *old* q. An algorithm is a choice for each symbol:
+with the *new* S and both expectations under the *old* q. An algorithm makes a choice for each symbol:
 
 | algorithm | q: structure of S | E_q | ∇² | the arrow | departures |
 |---|---|---|---|---|---|
@@ -17,8 +17,9 @@ with the *new* S and both expectations under the *old* q. An algorithm is a choi
 | SAM | fixed | worst case | none | straight | normalised ascent |
 
 `natural_step` is the rule for any exponential family, in λ. `gaussian_step` is the same step in the coordinates (m, S)
-that are numerically best. `Rule` makes an algorithm of the choices. Everything is on the mean scale of `docs/scale.md`:
-\(\bar\ell = \ell/N\), S = κ P with \(\kappa = N/T\), so that rates, damping and clipping do not depend on N.
+that are numerically best. `Rule` makes an algorithm of the choices. All quantities are on the mean scale of
+`docs/scale.md`: \(\bar\ell = \ell/N\), S = κ P with \(\kappa = N/T\), so that rates, damping and clipping do not depend
+on N.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ from lamu.update_rules import Inverse, NoMomentum
 
 __all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "hedge_step", "natural_step"]
 
-# Where the precision starts; conventions, which the rule forgets at its own rate.
-_ROWS = 64  # of the example, whose curvature is where the precision starts
-_LEAST = 1e-4  # the least of it: rows of zeros say nothing
+# For the initial precision; conventions, which the rule forgets at its own rate.
+_ROWS = 64  # of the example, whose curvature is the initial precision
+_LEAST = 1e-4  # its lower bound, as rows of zeros carry no information
 
 
 def natural_step(natural: Statistics, gradient: Statistics, rate: Numeric) -> Statistics:
@@ -68,28 +69,28 @@ def natural_step(natural: Statistics, gradient: Statistics, rate: Numeric) -> St
         >>> natural_step({"first": 1.0}, {"first": -3.0}, 0.5)  # half-way from the old belief to the new information
         {'first': 2.0}
     """
-    # Of the values alone: what a family takes as given does not move.
+    # Of the values alone: static parameters of a family do not change.
     return with_values(natural, Straight().move(values_of(natural), tree.scale(values_of(gradient), -1.0), rate))
 
 
 def hedge_step(belief: Categorical, losses: Array, rate: Numeric) -> Categorical:
     r"""Returns the weights of experts after one round of Hedge, which is the rule for a Categorical belief.
 
-    The expected loss \(\langle \mu, \ell \rangle\) of an expert drawn from the belief is linear in μ, so that its
-    gradient is known and the step, without the entropy, adds to λ:
+    The expected loss \(\langle \mu, \ell \rangle\) of an expert drawn from the belief is linear in μ, so its gradient
+    is ℓ, and the step without the entropy adds to λ:
 
     \[ \lambda \leftarrow \lambda - \rho\, \nabla_\mu \langle \mu, \ell \rangle \iff
        w_i \leftarrow \frac{w_i\, e^{-\rho \ell_i}}{\sum_j w_j\, e^{-\rho \ell_j}} \]
 
-    With \(\ell_i = -\log p_i(y)\) and ρ = 1 it is Bayes' rule. After T rounds of losses in [0, 1], whoever chose them,
-    the sum of expected losses exceeds the best expert's by at most \(\log n / \rho + \rho T / 8\), which is
-    \(\sqrt{T \log n / 2}\) for \(\rho = \sqrt{8 \log n / T}\).
+    With \(\ell_i = -\log p_i(y)\) and ρ = 1 it is Bayes' rule. After T rounds of arbitrary losses in [0, 1] the sum of
+    expected losses exceeds the best expert's by at most \(\log n / \rho + \rho T / 8\), which is \(\sqrt{T \log n /
+    2}\) for \(\rho = \sqrt{8 \log n / T}\).
 
     Departures from the rule: the entropy is dropped, so that nothing is forgotten.
 
     Args:
         belief: the experts' weights.
-        losses: of each expert in this round, `[n]`.
+        losses: the loss of each expert in this round, `[n]`.
         rate: ρ.
 
     Raises:
@@ -124,7 +125,7 @@ def gaussian_step(
         gradient: \(E_q[\nabla\ell]\), a sum over the data.
         hessian: \(E_q[\nabla^2\ell]\), an operator of the structure of S, a sum over the data.
         rate: ρ.
-        geometry: how S moves; straight, which is the rule itself, unless said otherwise.
+        geometry: the path of S; by default straight, which is the rule itself.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -161,11 +162,11 @@ def gaussian_arrow(
         mean: m.
         precision: P, on any scale.
         gradient: g, on that scale.
-        target: H; None where P stays.
+        target: H; None where P does not change.
         rate: \(\rho_m\).
-        geometry: how P moves.
-        metric: how the new P and g make a direction.
-        precision_rate: \(\rho_P\); the rate where it is None.
+        geometry: the path of P.
+        metric: makes a direction of the new P and g.
+        precision_rate: \(\rho_P\); `rate` where None.
         count: the number of the step, from one, for metrics that depend on it.
 
     Examples:
@@ -188,17 +189,17 @@ def gaussian_arrow(
 
 @record
 class RuleState:
-    r"""What the next step of the rule needs.
+    r"""State of the rule between steps.
 
     Attributes:
         count: steps taken.
         mean: m.
         precision: P = S/κ, the precision a row; for a metric with a square root the average of squares.
-        momentum: the memory of the momentum.
-        rest: parameters that the belief is not about (dispersions): a point.
+        momentum: the state of the momentum.
+        rest: the parameters outside of the belief (dispersions), a point.
         network_state: the network's state.
-        first_invalid_step: the step at which the precision first became indefinite, 0 where it has not; None
-            where it cannot.
+        first_invalid_step: the step at which the precision first became indefinite, 0 where it has not; None where it
+            cannot.
 
     Examples:
         >>> from lamu.rule import RuleState
@@ -217,7 +218,7 @@ class RuleState:
 
 @record
 class Rule(Runnable):
-    r"""The rule for a Gaussian belief, as an algorithm; a recipe is a choice of its parts.
+    r"""The rule for a Gaussian belief, as an algorithm; recipes choose its parts.
 
     One step, on the mean scale, with \(\delta/N\) the prior's precision a row where the prior is Gaussian:
 
@@ -225,23 +226,22 @@ class Rule(Runnable):
        m \leftarrow m - \rho_m\, \mathrm{metric}\big(P,\; \mathrm{momentum}(E_q[\nabla\bar\ell]) + (\delta/N)(m -
        m_0)\big) \]
 
-    A belief whose covariance is fixed, or whose scale is a square root, is no uncertainty that anybody should sample:
-    its posterior is the point m, it is about all parameters, and the prior is a part of its loss. Any other belief is
-    about the network's weights, the Gaussian leaves of the prior enter it exactly and the others through the loss, and
-    dispersions move beside it as a point, along their gradient over their Fisher information (the rule once more, with
-    that covariance fixed).
+    A belief with a fixed covariance, or with a square-root scale, does not describe uncertainty: its posterior is the
+    point m, it covers all parameters, and the prior is a part of its loss. Any other belief covers the network's
+    weights; the Gaussian leaves of the prior enter it exactly and the others through the loss. Dispersions are updated
+    as a point, along their gradient divided by their Fisher information (the rule with that covariance fixed).
 
     Attributes:
         structure: the operator class of the precision.
-        expectation: how E_q is taken.
-        curvature: what stands for ∇².
-        geometry: how P moves.
+        expectation: the estimator of E_q.
+        curvature: the approximation of ∇².
+        geometry: the path of P.
         learning_rate: \(\rho_m\).
-        precision_rate: \(\rho_P\); the same as the learning rate where it is None, as the rule has it.
-        momentum: what is followed in the place of the gradient.
-        metric: how P and a gradient make a direction.
-        hess_init: the curvature a row at the start, h₀ (P starts at h₀ + δ/N); where None, the mean over each leaf of
-            the Fisher information of the example batch at the network's initial weights.
+        precision_rate: \(\rho_P\); the learning rate where None, as in the rule.
+        momentum: replaces the gradient by an average of gradients.
+        metric: makes a direction of P and a gradient.
+        hess_init: the initial curvature a row, h₀ (P starts at h₀ + δ/N); where None, the mean over each leaf of the
+            Fisher information of the example batch at the network's initial weights.
         curvature_update_period: the steps k between updates of the curvature and of P, at the rate of k steps,
             \(1 - (1 - \rho_P)^k\); the steps between cost a gradient.
 
@@ -270,22 +270,22 @@ class Rule(Runnable):
 
     @property
     def keeps_uncertainty(self) -> bool:
-        """Whether the precision is learned and meant as one; else the posterior is a point."""
+        """Whether the precision is learned and is one; else the posterior is a point."""
         return self.metric.is_precision and not _is_none(self.curvature)
 
     @property
     def can_become_indefinite(self) -> bool:
-        """Whether a step could make an indefinite matrix of the precision: then the state keeps watch."""
+        """Whether a step could make the precision indefinite, which the state then records."""
         return self.keeps_uncertainty and not self.geometry.stays_positive
 
     @property
     def space(self) -> AllParameters | NetworkParameters:
-        """Which parameters the belief is about."""
+        """The parameters that the belief covers."""
         return NetworkParameters() if self.keeps_uncertainty else AllParameters()
 
     @property
     def traits(self) -> Traits:
-        """Minibatches, as long as the caller says, on real parameters."""
+        """Minibatches, a length set by the caller, real parameters."""
         return Traits(samples=getattr(self.expectation, "samples", None))
 
     @property
@@ -306,7 +306,7 @@ class Rule(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> RuleState:
-        """Returns the state at the network's initial weights and the initial precision."""
+        """Returns the initial state: the network's initial weights and the initial precision."""
         params, network_state = objective.model.init(key, batch)
         mean, rest = self.space.split(params)
         prior = self.space.conjugate_prior(objective, mean)
@@ -335,12 +335,12 @@ class Rule(Runnable):
         loss = BatchLoss.beside(prior, objective, batch, state.network_state, self.space, state.rest, state.mean)
         rate, count = self.learning_rate(state.count), state.count + 1
         precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
-        at, moved, target = self._measured(key, state, loss, objective, prior, precision_rate)
+        estimate, moved, target = self._measured(key, state, loss, objective, prior, precision_rate)
         prior_gradient = None
         if prior is not None:
             center, delta = prior
             prior_gradient = delta.matvec(tree.add(state.mean, center, -1.0))
-        momentum, gradient = self._follow(state.momentum, at.gradient, prior_gradient, count)
+        momentum, gradient = self._follow(state.momentum, estimate.gradient, prior_gradient, count)
         mean, precision, direction = gaussian_arrow(
             state.mean,
             moved,
@@ -359,17 +359,17 @@ class Rule(Runnable):
                 mean=mean,
                 precision=precision,
                 momentum=momentum,
-                rest=dispersion_step(objective, state.rest, at.rest, rate),
-                network_state=at.network_state,
+                rest=dispersion_step(objective, state.rest, estimate.rest, rate),
+                network_state=estimate.network_state,
                 first_invalid_step=self._watch(state.first_invalid_step, precision, state.mean, count),
             ),
-            Info(loss=at.value, residual=jnp.sqrt(decrement)),
+            Info(loss=estimate.value, residual=jnp.sqrt(decrement)),
         )
 
     def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Data, trace: Trace) -> Posterior:
-        """Returns the Gaussian beside its point dispersions; a point where the algorithm keeps no uncertainty.
+        """Returns a Gaussian with point dispersions; a point where the algorithm keeps no uncertainty.
 
-        A Gaussian whose curvature was taken at its mean is that of the linearised network there, and predicts so.
+        A Gaussian whose curvature was taken at its mean predicts with the network linearised there.
 
         Raises:
             ValueError: where the precision has left the cone of positive matrices, with the step and the remedy.
@@ -383,7 +383,7 @@ class Rule(Runnable):
         return Posterior.of(objective, belief, state.network_state, key, rule)
 
     def explain_divergence(self, state: RuleState) -> str | None:
-        """Returns what went wrong with the precision, in one sentence with the remedy; None where nothing did."""
+        """Returns the problem with the precision, in one sentence with the remedy; None where there is none."""
         step = 0 if state.first_invalid_step is None else int(state.first_invalid_step)
         if not step:
             return None
@@ -398,7 +398,7 @@ class Rule(Runnable):
         """Returns h₀, one number a leaf."""
         hess_init = self.hess_init
         if hess_init is None and not loss.objective.model.has_rows:
-            hess_init = 1.0  # a density has no rows whose information could be taken
+            hess_init = 1.0  # a density has no rows with a Fisher information
         if hess_init is not None:
             return jax.tree.map(lambda leaf: jnp.full_like(leaf, hess_init), mean)
         information = fisher_diagonal(key, loss, mean)
@@ -406,9 +406,9 @@ class Rule(Runnable):
 
     def _whole(self, state: RuleState, objective: Objective) -> Gaussian:
         try:
-            # Factors may be older than the precision that they are of.
+            # Cached factors may be older than the precision.
             return self.belief(replace(state, precision=state.precision.renewed()), objective)
-        except ValueError as error:  # a family looks at its domain where the values are known
+        except ValueError as error:  # families check their domain where values are not traced
             raise ValueError(self.explain_divergence(state) or str(error)) from error
 
     def _measured(
@@ -420,41 +420,41 @@ class Rule(Runnable):
         prior: OperatorTree,
         rate: Numeric,
     ) -> tuple[Evaluation, OperatorTree, OperatorTree]:
-        """Returns value and gradient at this step, the precision P and its target, or None where P is there already."""
-        # With a period of k steps P makes k steps at once, at the rate \(1 - (1 - \rho_P)^k\), in the branch that knows
-        # the curvature: to hand that out of the branch at every step would cost a pass over it.
+        """Returns the value and gradient of this step, the precision P and its target, None where P is updated here."""
+        # With a period of k steps P makes k steps at once, at the rate \(1 - (1 - \rho_P)^k\), inside of the branch
+        # that computes the curvature: returning the curvature from the branch at every step would cost a pass over it.
         belief = self.belief(state, objective)
 
         def measured(key: RandomKey, curvature: Curvature) -> tuple[Evaluation, OperatorTree]:
-            at = self.expectation.evaluate(key, belief, loss, curvature, self.structure)
-            if at.curvature is None:
-                return at, None
-            target = at.curvature if prior is None else _plus(at.curvature, prior[1], state.mean)
-            return replace(at, curvature=None), target
+            estimate = self.expectation.evaluate(key, belief, loss, curvature, self.structure)
+            if estimate.curvature is None:
+                return estimate, None
+            target = estimate.curvature if prior is None else _plus(estimate.curvature, prior[1], state.mean)
+            return replace(estimate, curvature=None), target
 
         if self.curvature_update_period == 1:
-            at, target = measured(key, self.curvature)
-            return at, state.precision, target
+            estimate, target = measured(key, self.curvature)
+            return estimate, state.precision, target
 
         def moved() -> tuple[Evaluation, OperatorTree]:
-            at, target = measured(key, self.curvature)
-            return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.curvature_update_period)
+            estimate, target = measured(key, self.curvature)
+            return estimate, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.curvature_update_period)
 
         def kept() -> tuple[Evaluation, OperatorTree]:
             none: Curvature = NoCurvature()
             if isinstance(self.curvature, ClippedGradient):
                 none = replace(self.curvature, base=none)
-            at, _ = measured(jax.random.clone(key), none)  # one of the two branches is run
-            return at, state.precision
+            estimate, _ = measured(jax.random.clone(key), none)  # one of the two branches is run
+            return estimate, state.precision
 
         return *jax.lax.cond(state.count % self.curvature_update_period == 0, moved, kept), None
 
     def _follow(
         self, memory: Params, gradient: Params, prior_gradient: Params | None, count: Numeric
     ) -> tuple[Params, Params]:
-        """Returns the momentum's memory and the direction of descent, with the prior's exact gradient added."""
-        # The prior's gradient needs no averaging. But a momentum whose weights do not sum to one would weigh the data
-        # against the prior, and move the fixed point, unless the prior's gradient passes through it too.
+        """Returns the momentum's state and the gradient to follow, with the prior's exact gradient added."""
+        # The prior's gradient needs no averaging. But a momentum whose weights do not sum to one would reweight the
+        # data relative to the prior, and move the fixed point, unless the prior's gradient passes through it too.
         if prior_gradient is None:
             return self.momentum.follow(memory, gradient, count)
         if not self.momentum.normalised:
@@ -469,14 +469,14 @@ class Rule(Runnable):
 
 
 def _first_rows(batch: Batch) -> Batch:
-    """Returns the first rows of the example, enough for a mean over a leaf."""
+    """Returns the first rows of the example, enough for a mean over each leaf."""
     return jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
 
 
 def _plus(curvature: OperatorTree, prior: OperatorTree, like: Params) -> OperatorTree:
-    """The curvature plus the precision of the prior; what is not linear in its leaves takes it in itself."""
-    # A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
-    # structures take in independent priors alone.
+    """Returns the curvature plus the prior's precision; structures not linear in their leaves add it themselves."""
+    # A full matrix takes any prior precision, a diagonal its diagonal, which is the fixed point of a mean field. Other
+    # structures take independent priors alone.
     if not isinstance(prior, Diagonal) and not isinstance(curvature, Dense | Diagonal | Scalar):
         raise TypeError(
             f"a belief of {type(curvature).__name__} precision cannot take in a prior of {type(prior).__name__} "

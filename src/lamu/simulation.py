@@ -1,8 +1,8 @@
-r"""Simulation-based calibration: whether an algorithm's posteriors are as wide as they should be, tested on itself.
+r"""Simulation-based calibration: tests an algorithm's posteriors on data simulated from the model.
 
-With θ from the prior and y from the model at θ, θ is a draw of the posterior given y. Its rank among L draws of a right
-posterior is uniform on 0, …, L, for every function of θ. An algorithm that is too sure makes ranks pile up at both
-ends, one that is too wide in the middle, one that is off to one side at one end.
+With θ from the prior and y from the model at θ, θ is a draw of the posterior given y. Its rank among L draws of the
+exact posterior is uniform on 0, …, L, for every function of θ. Ranks of too narrow posteriors accumulate at both ends,
+those of too wide ones in the middle, those of biased ones at one end.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from lamu.typing import Array, Belief, Inputs, Params, RandomKey
 __all__ = ["Ranks", "simulation_based_calibration"]
 
 _BINS = 10  # of the ranks; not tuned
-_OWN = 1_000  # the key of a seed from which truths and ranks are drawn; runs take those from zero on
+_OWN = 1_000  # key of a seed for true parameters and ranks; the runs use keys from zero on
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What `simulation_based_calibration` found.
+    """Result of `simulation_based_calibration`.
 
     Attributes:
         names: the statistics.
-        ranks: how many of the posterior's draws were below the truth, `[runs, statistics]`.
-        samples: L, how many draws there were.
+        ranks: the number of posterior draws below the truth, `[runs, statistics]`.
+        samples: L, the number of draws.
 
     Examples:
         >>> import numpy as np
@@ -51,32 +51,32 @@ class Ranks:
 
     @property
     def shape(self) -> np.ndarray:
-        """How many ranks fall into each of ten bins of equal width, `[statistics, 10]`."""
+        """The number of ranks in each of ten bins of equal width, `[statistics, 10]`."""
         index = (self.ranks * _BINS) // (self.samples + 1)
         return np.stack([np.bincount(column, minlength=_BINS) for column in index.T])
 
     @property
     def p_values(self) -> np.ndarray:
-        """Of each statistic, by a chi-square test of the bins, `[statistics]`."""
+        """The p value of each statistic, by a chi-square test of the bins, `[statistics]`."""
         from scipy.stats import chi2
 
-        # Bins hold equally many ranks or one more or less.
+        # Bins contain equally many possible ranks, up to one.
         possible = np.bincount((np.arange(self.samples + 1) * _BINS) // (self.samples + 1), minlength=_BINS)
         expected = len(self.ranks) * possible / (self.samples + 1)
         return chi2.sf(np.sum((self.shape - expected) ** 2 / expected, axis=1), _BINS - 1)
 
     @property
     def p_value(self) -> float:
-        """The smallest p value times their number (Bonferroni), one at most."""
+        """The smallest p value times the number of statistics (Bonferroni), at most one."""
         return float(min(1.0, self.p_values.min() * len(self.names)))
 
     @property
     def spread(self) -> np.ndarray:
-        """The ranks' variance over that of uniform ones, `[statistics]`: above one where posteriors are too narrow."""
+        """The variance of the ranks over that of uniform ones, `[statistics]`: above one for too narrow posteriors."""
         return self.ranks.var(axis=0) / (((self.samples + 1) ** 2 - 1) / 12)
 
     def __str__(self) -> str:
-        """A line a statistic: its bins, its p value, and what is wrong."""
+        """One line a statistic: its bins, its p value, and the problem."""
         lines = []
         for name, bins, p, spread in zip(self.names, self.shape, self.p_values, self.spread, strict=True):
             wrong = "too narrow" if spread > 1.15 else "too wide" if spread < 0.85 else "shifted"
@@ -96,25 +96,25 @@ def simulation_based_calibration(
     seed: int = 0,
     **options: Any,
 ) -> Ranks:
-    r"""Returns the ranks of true parameters among draws of the posteriors that an algorithm makes.
+    r"""Returns the ranks of true parameters among draws of an algorithm's posteriors.
 
     \[ \theta \sim p(\theta), \qquad y_i \sim p(y \mid x_i, \theta), \qquad
        r = \#\{ l : g(\theta^{(l)}) < g(\theta) \}, \quad \theta^{(l)} \sim q(\theta \mid y) \]
 
-    The statistics g, where none are given, are the network's outputs at the first three rows of x, which mean something
-    in every model, and the log likelihood of y, which tells of dependencies. One fit a run. Where the likelihood has
-    dispersions to learn, θ has them too, drawn from their own prior.
+    The default statistics g are the network's outputs at the first three rows of x, which are meaningful in every
+    model, and the log likelihood of y, which is sensitive to dependencies. It costs one fit a run. Where the likelihood
+    has dispersions to learn, θ includes them, drawn from their own prior.
 
-    Draws of a chain must be thinned to be nearly independent, or ranks pile up at the ends of a right posterior.
+    Draws of a chain must be thinned to be nearly independent, or ranks of an exact posterior accumulate at the ends.
 
     Args:
-        model: network, likelihood and a proper prior; not standardised by the target, of which there is none yet.
-        algorithm: what is tested.
+        model: network, likelihood and a proper prior; not standardised by the target, which is simulated.
+        algorithm: the algorithm under test.
         x: inputs `[N, ...]`.
-        runs: how many.
+        runs: the number of runs.
         samples: L; one less than a multiple of ten fills the bins evenly.
         statistics: from parameters `{"network": …, "likelihood": …}` to numbers `[S]`; None for those above.
-        seed: of everything.
+        seed: of all randomness.
         **options: further options of `lamu.fit`, for instance `epochs`.
 
     Returns:
@@ -137,8 +137,8 @@ def simulation_based_calibration(
     if runs < 10:
         raise ValueError(f"runs={runs!r} cannot show a distribution; give at least ten")
     x = jnp.asarray(x, jnp.result_type(float))
-    # The first run's fit has this seed too, and takes the first keys of it: with them the truth would be a draw of the
-    # run that is judged by it.
+    # The first run's fit has this seed too, and uses its first keys: with the same keys the truth would equal random
+    # numbers of the run under test.
     key = jax.random.fold_in(jax.random.key(seed), _OWN)
     example = Batch.of(x, _placeholder(model, x.shape[0]))
     params, state = model.init(jax.random.fold_in(key, 0), example)
@@ -173,14 +173,14 @@ def simulation_based_calibration(
             posterior = fit(model, (x, np.asarray(y)), algorithm, seed=seed + run, **options).posterior
             rank_key = jax.random.fold_in(jax.random.fold_in(key, 2), run)
             ranks.append(np.asarray(rank(posterior.belief, theta, y, rank_key)))
-    found = np.stack(ranks)
+    stacked = np.stack(ranks)
     if statistics is None:
-        width = (found.shape[1] - 1) // min(3, x.shape[0])
+        width = (stacked.shape[1] - 1) // min(3, x.shape[0])
         names = [f"f(x{i})" if width == 1 else f"f(x{i})[{k}]" for i in range(min(3, x.shape[0])) for k in range(width)]
-        return Ranks((*names, "log likelihood"), found, samples)
-    return Ranks(tuple(f"statistic {j}" for j in range(found.shape[1])), found, samples)
+        return Ranks((*names, "log likelihood"), stacked, samples)
+    return Ranks(tuple(f"statistic {j}" for j in range(stacked.shape[1])), stacked, samples)
 
 
 def _placeholder(model: Model, rows: int) -> Array:
-    """Targets of the right kind: zeros."""
+    """Returns targets of zeros in the support's dtype."""
     return model.likelihood.support.zeros(rows)

@@ -1,4 +1,4 @@
-"""Sites: what rows added to a belief, as natural parameters that can be asked for, added and removed."""
+"""Sites: the contributions of rows to a belief, as natural parameters that can be computed, added and removed."""
 
 # \[ \lambda_{\text{post}} = \lambda_{\text{prior}} / T + \sum_i \lambda_i, \qquad
 #    \lambda_i = -\nabla_\mu E_q[\ell_i] / T \]
@@ -40,7 +40,7 @@ _JACOBIAN_NUMBERS = 2**25
 
 @record
 class Site:
-    r"""What some rows added to a belief.
+    r"""The contribution of some rows to a belief.
 
     Attributes:
         values: \(\lambda_{\text{site}}\), a tree like the natural parameters of the belief.
@@ -62,19 +62,19 @@ class Site:
 def site(
     posterior: Posterior, data: Data = None, temperature: Number | None = None, likelihood_power: Number = 1.0
 ) -> Site:
-    r"""Returns what rows added to a posterior; of all its rows together where none are given.
+    r"""Returns the site of rows of a posterior; that of all its rows where none are given.
 
-    All rows together are \(\lambda_{\text{post}} - \lambda_{\text{prior}}/T\), whatever made the posterior: a shard's
-    site. Some rows' site is taken at the belief's mean, as for `lamu.remove`.
+    The site of all rows is \(\lambda_{\text{post}} - \lambda_{\text{prior}}/T\), for any algorithm: a shard's site.
+    That of some rows is taken at the belief's mean, as in `lamu.remove`.
 
     Args:
-        posterior: what was fitted.
+        posterior: the fitted posterior.
         data: rows that it was fitted on, as `fit` takes them, or None for all.
         temperature: the temperature T at which it was fitted; its own where None.
         likelihood_power: the power of the likelihood with which it was fitted.
 
     Raises:
-        TypeError: for a belief without natural parameters, or, for rows, one of another kind than Gaussian.
+        TypeError: for a belief without natural parameters, or, for some rows, one that is not Gaussian.
 
     Source: Khan & Rue (2021), section 5.1; Adam, Chang, Khan & Solin (2021), "Dual parameterization", for the name.
 
@@ -111,7 +111,7 @@ def shifted(belief: Belief, of: Site, sign: float, words: str) -> Any:
         H = second.scale(-2.0)
         precision = tree.add(belief.precision, H, sign)
         _require_positive(precision, belief.mean, words)
-        # In (m, S): S m would lose digits of a mean far from zero.
+        # In (m, S), since S m would lose precision for a mean far from zero.
         return belief.moved(precision, tree.add(H.matvec(belief.mean), first, -1.0), sign)
     return belief_of(belief, tree.add(belief.to_natural(), of.values, sign), words)
 
@@ -128,16 +128,16 @@ def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: A
 
 @partial(jax.jit, static_argnums=0)
 def _added_by(structure: AnyStructure, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
-    held, state = dispersion(posterior), posterior.network_state
+    point, state = dispersion(posterior), posterior.network_state
     count = batch.count / objective.temperature
-    loss = BatchLoss(objective, batch, state, NetworkParameters(), held, conjugate=True)
-    nll = lambda theta: objective.negative_log_likelihood({"network": theta, "likelihood": held}, batch, state)[0]
+    loss = BatchLoss(objective, batch, state, NetworkParameters(), point, conjugate=True)
+    nll = lambda theta: objective.negative_log_likelihood({"network": theta, "likelihood": point}, batch, state)[0]
     return GaussNewton().matrix(loss, mean, structure).scale(count), tree.scale(jax.grad(nll)(mean), count)
 
 
 def row_statistics(objective: Objective, belief: Belief, batch: Batch) -> Any:
     r"""Returns \(\sum_i w_i \nabla_\mu E_q[\log p(y_i \mid\theta)] / T\): \(\sum_i w_i t(y_i) / T\) without latents."""
-    # Latents of a row are at their best under the belief.
+    # Latents of a row are at their optimum under the belief.
     target: Any = objective.model
     T = objective.temperature / objective.likelihood_power
     total = lambda mu: batch.total(target.row_bounds(target.statistics(values_of(mu)), batch, T))
@@ -145,7 +145,7 @@ def row_statistics(objective: Objective, belief: Belief, batch: Batch) -> Any:
 
 
 def additive(posterior: Posterior) -> Any:
-    """Returns the belief about the weights, if its natural parameters can be added."""
+    """Returns the belief about the weights; raises a TypeError unless its natural parameters can be added."""
     belief = weights_belief(posterior)
     if not isinstance(belief, ExponentialFamily) and not _is_product(belief):
         raise TypeError(f"{type(belief).__name__} beliefs cannot be added; fit with conjugate(), laplace() or ivon()")
@@ -153,28 +153,28 @@ def additive(posterior: Posterior) -> Any:
 
 
 def _is_product(belief: Belief) -> bool:
-    """Whether a belief is a product of exponential families, as that about a graph."""
+    """Whether a belief is a product of exponential families, as for a graph."""
     return isinstance(belief, Product) and all(isinstance(part, ExponentialFamily) for part in belief.factors.values())
 
 
 def prior_values(prior: Any, belief: Belief, temperature: Number) -> Any:
-    """Returns the natural parameters of a prior to the power 1/T, in the structure of the belief."""
+    """Returns the natural parameters of the prior to the power 1/T, in the structure of the belief."""
     if isinstance(belief, Gaussian):
         gaussian = gaussian_belief(prior, belief.mean)
         if gaussian is None:
             raise TypeError(f"the prior {type(prior).__name__} is not Gaussian, and the belief is")
         precision = in_structure(type(belief.precision), gaussian)
         return Gaussian(gaussian.mean, precision.scale(1.0 / temperature)).to_natural()
-    known: Any = prior.exponential(belief.to_natural())
-    if type(known) is not type(belief):
+    values: Any = prior.exponential(belief.to_natural())
+    if type(values) is not type(belief):
         raise TypeError(
             f"the prior {type(prior).__name__} is no {type(belief).__name__}; give Belief({type(belief).__name__}(...))"
         )
-    return tree.scale(known.to_natural(), 1.0 / temperature)
+    return tree.scale(values.to_natural(), 1.0 / temperature)
 
 
 def belief_of(like: Any, values: Any, words: str) -> Any:
-    """Returns the belief with these natural parameters, or says why there is none."""
+    """Returns the belief with these natural parameters, or raises a ValueError with the reason."""
     if isinstance(like, Gaussian):
         _require_positive(values[1].scale(-2.0), like.mean, words)
     try:
@@ -196,6 +196,6 @@ def _require_positive(precision: Any, mean: Params, words: str) -> None:
 
 
 def dispersion(posterior: Posterior) -> Params:
-    """Returns the point of the learned dispersions; nothing where there are none."""
+    """Returns the point of the learned dispersions; empty where there are none."""
     belief: Any = posterior.belief
     return belief.factors["likelihood"].mean if isinstance(belief, Product) else {}

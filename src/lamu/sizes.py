@@ -1,4 +1,4 @@
-"""Sizes that a constructor is given: whole numbers from one, and one sentence for everything else."""
+"""Checks of size arguments of constructors: positive integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEVERAL = ("tuple[int, ...]", "tuple[int, int]")
 
 
 def sized(of: _Of) -> _Of:
-    """Refuses arguments that are annotated as whole numbers and are none, or less than one."""
+    """Decorator that refuses arguments annotated as integers that are not integers, or are below one."""
     return _class(of) if isinstance(of, type) else _function(of)
 
 
@@ -26,12 +26,12 @@ def _function(of: Any) -> Any:
     @functools.wraps(of)
     def checked(*args: Any, **kwargs: Any) -> Any:
         try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError:  # whose own message names the argument
+            values = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # the call's own error names the argument
             return of(*args, **kwargs)
         for name, annotation in names.items():
-            if name in given:
-                _require(of.__name__, name, given[name], annotation)
+            if name in values:
+                _require(of.__name__, name, values[name], annotation)
         return of(*args, **kwargs)
 
     return checked
@@ -71,5 +71,5 @@ def _require(owner: str, name: str, value: Any, annotation: str, least: int | No
 
 
 def _is_whole(value: Any, least: int | None) -> bool:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
-    return whole and (least is None or int(value) >= least)
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
+    return is_integer and (least is None or int(value) >= least)

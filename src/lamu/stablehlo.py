@@ -1,8 +1,8 @@
-"""Predictions as programs of `jax.export`, which JAX runs without Lamu: what `Posterior.export` writes."""
+"""Exports predictions as programs of `jax.export`, which run without Lamu, for `Posterior.export`."""
 
-# A folder holds one file a program (StableHLO, the number of rows a symbol), `arrays.npz` with the draws and whatever
-# else the posterior prepares with its own key, and `schema.json`. The arrays are arguments of the programs and no
-# constants in them: they stand there once for all programs, and XLA does not try to fold them.
+# A folder contains one file a program (StableHLO, with a symbolic number of rows), `arrays.npz` with the draws and the
+# rest of the posterior's preparation with its own key, and `schema.json`. The arrays are arguments of the programs, not
+# constants in them: they are stored once for all programs, and XLA does not try to fold them.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 _ROWS = "rows"
 
 _Answers: TypeAlias = dict[str, Any]
-_Question: TypeAlias = Callable[..., _Answers]  # of a predictive, and of a number where the program takes one
+_Question: TypeAlias = Callable[..., _Answers]  # of a predictive, and a number where the program takes one
 
 
 def _moments(pred: Predictive) -> _Answers:
@@ -44,7 +44,7 @@ def _interval(pred: Predictive, level: Any) -> _Answers:
 
 
 def _questions(support: Support) -> dict[str, tuple[_Question, str | None]]:
-    """Returns what is exported of a support, each with the name of the number that it takes."""
+    """Returns the exported functions for a support, each with the name of its number argument, if any."""
     if support.has_classes:
         of_level = {"prediction_set": (lambda pred, level: {"members": pred.prediction_set(level)}, "level")}
     elif support.ordered:
@@ -65,7 +65,7 @@ def write(
     about: Document | None = None,
 ) -> Path:
     """Writes the programs of a preparation as one folder, atomically."""
-    # `name` is what the network is called in messages, `about` further entries of the schema.
+    # `name` is the network's name in messages, `about` further entries of the schema.
     path = Path(path)
     if path.exists() or path.is_symlink():
         raise FileExistsError(
@@ -78,12 +78,12 @@ def write(
     arrays = [_raw(leaves[index]) for index in places]
 
     def at(arrays: list[Any], x: Any) -> Predictive:
-        whole: list[Any] = list(leaves)
+        restored: list[Any] = list(leaves)
         for index, array in zip(places, arrays, strict=True):
             of_key = jnp.issubdtype(leaves[index].dtype, jax.dtypes.prng_key)
             impl = jax.random.key_impl(leaves[index]) if of_key else None
-            whole[index] = jax.random.wrap_key_data(array, impl=impl) if of_key else array
-        return structure.unflatten(whole).at(x, None)
+            restored[index] = jax.random.wrap_key_data(array, impl=impl) if of_key else array
+        return structure.unflatten(restored).at(x, None)
 
     kinds = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
     rows = export.symbolic_shape(_ROWS)[0]
@@ -127,7 +127,7 @@ def write(
 def _exported(
     asked: Callable[..., _Answers], platforms: Sequence[str], arguments: tuple[Any, ...], name: str
 ) -> tuple[Any, bytes]:
-    """Returns a program of all rows at once; where their number has to be known, one of single rows side by side."""
+    """Returns a program for all rows at once; where that needs a fixed number, one mapped over single rows."""
 
     def row_by_row(arrays: list[Any], x: Any, *given: Any) -> _Answers:
         return jax.vmap(lambda row: jax.tree.map(lambda leaf: leaf[0], asked(arrays, row[None], *given)))(x)
@@ -142,7 +142,7 @@ def _exported(
                 "an export is written with flatbuffers, which is not installed; install it with: "
                 "pip install 'lamu[export]'"
             ) from error
-        except Exception as error:  # whatever a network does that has no program
+        except Exception as error:  # a network may fail to export in any way
             reasons.append(error)
     reason = " ".join(str(reasons[-1]).split())
     raise TypeError(
@@ -152,7 +152,7 @@ def _exported(
 
 
 def _raw(leaf: Any) -> np.ndarray:
-    """Returns an array as NumPy's, a random key as its bits."""
+    """Returns an array as a NumPy array, a random key as its bits."""
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 

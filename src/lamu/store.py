@@ -1,11 +1,10 @@
-"""A folder on disk that holds JSON and arrays: written whole or not at all, checked when read, never pickled."""
+"""Storage of JSON and arrays in a folder: written atomically, verified when read, never pickled."""
 
-# Nothing that a file says is believed before it is checked: the archive holds its arrays uncompressed, so that none is
-# larger than the file, and each has the size that its own header and the JSON data say.
+# Files are not trusted before they are verified: the archive contains its arrays uncompressed, so that none is larger
+# than the file, and each must have the size in its own header and in the JSON data.
 #
 # The folder has three files: `content.json`, `arrays.npz`, and `checksums.json` with the SHA-256 of the other two. It
-# is made under a temporary name beside its place and renamed, so that an interrupted write leaves nothing behind that
-# looks whole.
+# is written under a temporary name and renamed, so that an interrupted write leaves no seemingly complete folder.
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ _CONTENT, _ARRAYS, _SUMS = "content.json", "arrays.npz", "checksums.json"
 
 
 class StoreError(ValueError):
-    """A folder that is missing, incomplete, altered, or not ours."""
+    """Raised for a folder that is missing, incomplete, altered, or not written by Lamu."""
 
 
 def write(path: str | os.PathLike[str], content: object, arrays: Mapping[str, np.ndarray]) -> Path:
@@ -53,7 +52,7 @@ def write(path: str | os.PathLike[str], content: object, arrays: Mapping[str, np
 
 
 def write_into(folder: Path, content: object, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes the files of such a folder into one that is there, and that somebody renames when it is whole."""
+    """Writes the files of such a folder into an existing one, which the caller renames afterwards."""
     for name, array in arrays.items():
         if array.dtype == object:
             raise ValueError(
@@ -62,7 +61,7 @@ def write_into(folder: Path, content: object, arrays: Mapping[str, np.ndarray]) 
     body = {"format": FORMAT, "arrays": list(arrays), "content": content}
     text = json.dumps(body, indent=1, allow_nan=True).encode()
     named: dict[str, Any] = {f"a{index}": array for index, array in enumerate(arrays.values())}
-    # To the file itself, array after array and piece after piece: arrays that lie on disk may exceed the memory.
+    # Arrays are written one after the other in pieces, since arrays on disk may exceed the memory.
     with _synced(folder / _ARRAYS) as file:
         np.savez(file, **named)
     with _synced(folder / _CONTENT) as file:
@@ -75,7 +74,7 @@ def write_into(folder: Path, content: object, arrays: Mapping[str, np.ndarray]) 
 def read(
     path: str | os.PathLike[str], declared: Callable[[Any], Mapping[str, tuple[str, tuple[int, ...]]]] | None = None
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Reads a folder that `write` made, after checking every byte."""
+    """Reads a folder written by `write`, after verifying every byte."""
     body = _body(path)
     path = Path(path)
     if not _is_whole(path, _ARRAYS):
@@ -90,13 +89,13 @@ def read(
             arrays = {name: _array(archive, member) for name, member in zip(names, members, strict=True)}
     except StoreError:
         raise
-    except Exception as error:  # whatever the readers of archives and arrays say of files that are not what they seem
+    except Exception as error:  # readers of archives and arrays raise various errors for malformed files
         raise altered(path, error) from error
     return body["content"], arrays
 
 
 def altered(path: str | os.PathLike[str], error: BaseException) -> StoreError:
-    """Returns the error of a folder whose files fit together and hold what Lamu does not write."""
+    """Returns the error for a folder with valid checksums and content not written by Lamu."""
     reason = " ".join(str(error).split()) or "it does not end"
     if not isinstance(error, ValueError):
         reason = f"{type(error).__name__}: {reason}"
@@ -107,19 +106,19 @@ def altered(path: str | os.PathLike[str], error: BaseException) -> StoreError:
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Gives a context that makes values of what was read, in which any error of theirs becomes a `StoreError`."""
+    """Context manager for decoding read content, in which every error becomes a `StoreError`."""
     try:
         yield
     except (ModuleNotFoundError, StoreError):
         raise
     except UnknownTypeError as error:
         raise StoreError(f"{str(path)!r} cannot be read: {error}") from error
-    except Exception as error:  # checksums that fit, and yet: whatever a type says of values that are not its own
+    except Exception as error:  # types raise various errors for values not written by Lamu
         raise altered(path, error) from error
 
 
 def _members(archive: zipfile.ZipFile, count: int, size: int) -> list[zipfile.ZipInfo]:
-    """Returns the members of an archive in the order of the names, once none can be larger than the file."""
+    """Returns the members of an archive in the order of their names, after checking their sizes against the file."""
     members = {member.filename: member for member in archive.infolist()}
     wanted = [f"a{index}.npy" for index in range(count)]
     if len(archive.infolist()) != count or set(members) != set(wanted):
@@ -137,20 +136,20 @@ def _require_declared(
     members: Mapping[str, zipfile.ZipInfo],
     wanted: Mapping[str, tuple[str, tuple[int, ...]]],
 ) -> None:
-    """Raises a ValueError unless an archive holds the arrays that are wanted, by their headers, and no other."""
+    """Raises a ValueError unless an archive contains exactly the declared arrays, by their headers."""
     for name in [*wanted, *members]:
         if name not in wanted or name not in members:
             raise ValueError(f"the array {name!r} is {'unused' if name in members else 'missing'}")
     for name, (dtype, shape) in wanted.items():
         with archive.open(members[name]) as file:
-            found_shape, found = _header(file)
-        # Dtypes of other libraries are bytes to NumPy; their reader knows them.
-        if found_shape != shape or (found.kind != "V" and str(found) != dtype):
-            raise ValueError(f"the array {name!r} is {found}{list(found_shape)}, and {dtype}{list(shape)} was written")
+            found_shape, actual = _header(file)
+        # NumPy reads dtypes of other libraries as bytes; the decoder restores them.
+        if found_shape != shape or (actual.kind != "V" and str(actual) != dtype):
+            raise ValueError(f"the array {name!r} is {actual}{list(found_shape)}, and {dtype}{list(shape)} was written")
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """Returns the shape and the dtype that a file of one array says it has."""
+    """Returns the shape and the dtype in the header of an array's file."""
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"an array is of the version {version} of NumPy's format, which Lamu does not write")
@@ -164,28 +163,28 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """Returns an array, of which no more is read than its member holds."""
+    """Reads an array, but no more than the size of its member."""
     with archive.open(member) as file:
         shape, dtype = _header(file)
-        left = member.file_size - file.tell()
-    if math.prod(shape) * dtype.itemsize != left:
-        raise ValueError(f"an array {dtype}{list(shape)} has {left:,} bytes in the archive")
+        remaining = member.file_size - file.tell()
+    if math.prod(shape) * dtype.itemsize != remaining:
+        raise ValueError(f"an array {dtype}{list(shape)} has {remaining:,} bytes in the archive")
     with archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """Returns the SHA-256 of a folder's own list of checksums, which no other folder has."""
+    """Returns the SHA-256 of a folder's list of checksums, which identifies its content."""
     return _sum(Path(path) / _SUMS)
 
 
 def read_content(path: str | os.PathLike[str]) -> Any:
-    """Reads the JSON data of a folder that `write` made, after checking it, and leaves the arrays alone."""
+    """Reads and verifies the JSON data of a folder written by `write`, without the arrays."""
     return _body(path)["content"]
 
 
 def _path(path: object) -> Path:
-    """Returns a path, once it can be one."""
+    """Returns a value as a path, or raises an error."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"the path is {path!r}; give the name of a folder, for instance 'posterior'")
     try:
@@ -216,8 +215,8 @@ def _body(path: str | os.PathLike[str]) -> Document:
     except (ValueError, RecursionError) as error:
         raise altered(path, error if isinstance(error, ValueError) else ValueError("it is nested too deep")) from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
-        found = body.get("format") if isinstance(body, dict) else None
-        raise StoreError(f"{str(path)!r} has the format {found!r}; this version reads {FORMAT!r}: save it again")
+        version = body.get("format") if isinstance(body, dict) else None
+        raise StoreError(f"{str(path)!r} has the format {version!r}; this version reads {FORMAT!r}: save it again")
     names = body.get("arrays")
     if "content" not in body or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise altered(path, ValueError("its index of arrays is missing"))
@@ -227,15 +226,15 @@ def _body(path: str | os.PathLike[str]) -> Document:
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> Document:
-    """Returns a JSON object, of which Python would keep the last of several values of one name."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Returns a JSON object; refuses repeated names, of which Python would silently keep the last."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("it has one name twice")
-    return found
+    return entries
 
 
 def _is_whole(path: Path, name: str) -> bool:
-    """Whether a file has the checksum that was written beside it."""
+    """Whether a file has its recorded checksum."""
     try:
         return _sum(path / name) == json.loads((path / _SUMS).read_bytes())[name]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -248,7 +247,7 @@ def _altered(path: Path) -> StoreError:
 
 @contextmanager
 def _synced(path: Path) -> Iterator[Any]:
-    """Opens a new file for writing; at the end it is on the disk."""
+    """Opens a new file for writing, and syncs it to disk at the end."""
     with open(path, "wb") as file:
         yield file
         file.flush()
@@ -256,6 +255,6 @@ def _synced(path: Path) -> Iterator[Any]:
 
 
 def _sum(path: Path) -> str:
-    """Returns the SHA-256 of a file, which is read piece by piece."""
+    """Returns the SHA-256 of a file, read in pieces."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

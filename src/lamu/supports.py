@@ -1,8 +1,7 @@
-"""Supports: the values that a target can take, and what they allow.
+"""Supports: the sets of values that a target can take.
 
-A likelihood names its support, and everything that depends on the kind of a target follows from it: whether the mean is
-a number or a vector of probabilities, whether the target may be shifted and scaled, whether quantiles exist and are
-whole numbers, and which values `lamu.fit` refuses.
+A likelihood has a support, which determines whether the mean is a number or a vector of probabilities, whether the
+target may be shifted and scaled, whether quantiles exist and are whole numbers, and which values `lamu.fit` refuses.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ __all__ = [
 
 
 class Support:
-    """A set of values that a target can take.
+    """Base class of supports: a set of values that a target can take.
 
     Attributes:
-        has_classes: whether a target is one of several classes, whose probabilities are the mean of a prediction; else
-            it is a number.
-        discrete: whether numbers are whole, so that quantiles are too.
+        has_classes: whether a target is one of several classes, with their probabilities as the mean of a prediction;
+            else it is a number.
+        discrete: whether numbers are whole, and so are quantiles.
         ordered: whether values have an order, so that a distribution function and quantiles exist.
         circular: whether a target is an angle in radians, where π and −π are the same.
-        lower, upper: between which ends numbers lie.
+        lower, upper: the bounds of numbers.
         values: the values in words, for messages: "whole numbers from 0".
-        task: what `lamu fit --task` calls it: "regression", "binary" or "classes".
-        advice: what to do about a target outside, for messages.
-        affine: whether a shifted and scaled target is one of the same support, so that `Model.standardised` may
-            standardise it.
+        task: the name of the task in `lamu fit --task`: "regression", "binary" or "classes".
+        advice: the remedy for a target outside, for messages.
+        affine: whether a shifted and scaled target has the same support, so that `Model.standardised` may standardise
+            it.
 
     Examples:
         >>> from lamu import supports
@@ -72,7 +71,7 @@ class Support:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The names of the scores of `lamu.scores` that suit it: how right, how probable, how well calibrated.
+        """The names of the scores of `lamu.scores` for this support: error, density and calibration.
 
         Numbers without an order, such as angles, have neither errors nor intervals, and are scored by their density.
         """
@@ -81,19 +80,19 @@ class Support:
         return ("rmse", "nll", "coverage") if self.ordered else ("nll",)
 
     def contains(self, y: Targets) -> Targets:
-        """Returns which targets are in the support, an array of Booleans like `y`.
+        """Returns whether each target is in the support, an array of Booleans like `y`.
 
-        Unless overridden, those that are finite, between the ends, and whole where all are.
+        By default those that are finite, between the bounds, and whole where the support is discrete.
         """
         inside = np.isfinite(y) & np.greater_equal(y, self.lower) & np.less_equal(y, self.upper)
         return inside & np.equal(np.floor(np.asarray(y, float)), y) if self.discrete else inside
 
     def check(self, y: Targets, name: str) -> None:
-        """Raises a ValueError, which names the first row at fault, unless every target is in the support.
+        """Raises a ValueError, which names the first invalid row, unless every target is in the support.
 
         Args:
             y: targets, leading axis `batch`.
-            name: what takes them, for the message.
+            name: the name of the likelihood, for the message.
 
         Examples:
             >>> from lamu.supports import Counts
@@ -124,7 +123,7 @@ class Support:
         raise TypeError("a regression has no class probabilities; use mean, variance and interval")
 
     def labels(self, mean: Rows) -> Rows:
-        """Returns the most probable class of each row, `[N]`; of numbers the mean itself.
+        """Returns the most probable class of each row, `[N]`; for numbers the mean.
 
         Args:
             mean: the mean of a prediction.
@@ -132,7 +131,7 @@ class Support:
         return mean
 
     def numbers(self, y: Targets) -> Targets:
-        """Returns targets with classes numbered from zero, as those of a prediction are.
+        """Returns targets with classes numbered from zero, as in predictions.
 
         Args:
             y: targets in the support.
@@ -140,15 +139,15 @@ class Support:
         return y
 
     def targets(self, numbers: Targets) -> Targets:
-        """Returns the targets of classes that are numbered from zero, as `numbers` numbers them.
+        """Returns the targets of class numbers, the inverse of `numbers`.
 
         Args:
-            numbers: of classes.
+            numbers: the class numbers.
         """
         return numbers
 
     def indicators(self, y: Targets, mean: Rows) -> Array:
-        """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
+        """Returns targets in the shape and dtype of `mean`, their average: for classes one-hot vectors.
 
         Args:
             y: targets.
@@ -168,7 +167,7 @@ class Support:
         """Returns targets of zeros in the support's dtype, `[rows]`, for shapes.
 
         Args:
-            rows: how many.
+            rows: the number of rows.
         """
         return jnp.zeros(rows, jnp.result_type(float))
 
@@ -193,7 +192,7 @@ class PositiveReal(Support):
     """Numbers above zero.
 
     Attributes:
-        zero: whether zero is one of them.
+        zero: whether zero is included.
 
     Examples:
         >>> from lamu.supports import PositiveReal
@@ -217,11 +216,11 @@ class PositiveReal(Support):
 
 @record
 class Interval(Support):
-    """Numbers between two ends, both included, in the units of the target, which hence is not shifted or scaled.
+    """Numbers between two bounds, both included, in the units of the target, which is therefore not standardised.
 
     Attributes:
-        least: the lower end; −∞ for none.
-        most: the upper end; ∞ for none.
+        least: the lower bound; −∞ for none.
+        most: the upper bound; ∞ for none.
 
     Examples:
         >>> from lamu.supports import Interval
@@ -336,16 +335,16 @@ class TwoClasses(Support):
         return np.equal(y, 0) | np.equal(y, 1)
 
     def probabilities(self, mean: Rows) -> Rows:
-        """Returns those of zero and of one, `[N, 2]`."""
+        """Returns the probabilities of zero and of one, `[N, 2]`."""
         stack = jnp.stack if isinstance(mean, jax.Array) else np.stack
         return stack([1 - mean, mean], axis=-1)
 
     def labels(self, mean: Rows) -> Rows:
-        """Returns one where its probability is above one half."""
+        """Returns one where its probability is above one half, else zero."""
         return mean > 0.5
 
     def zeros(self, rows: int) -> Array:
-        """Returns whole zeros."""
+        """Returns integer zeros."""
         return jnp.zeros(rows, jnp.int32)
 
 
@@ -370,16 +369,16 @@ class Signs(TwoClasses):
         return (jnp.asarray(y) > 0).astype(mean.dtype)
 
     def numbers(self, y: Targets) -> Targets:
-        """Returns zero in the place of minus one."""
+        """Returns zero instead of minus one."""
         where = jnp.where if isinstance(y, jax.Array) else np.where
         return where(y == -1, 0, y)
 
     def targets(self, numbers: Targets) -> Targets:
-        """Returns minus one in the place of zero."""
+        """Returns minus one instead of zero."""
         return 2 * numbers - 1
 
     def zeros(self, rows: int) -> Array:
-        """Returns whole ones, as zero is not in the support."""
+        """Returns integer ones, as zero is not in the support."""
         return jnp.ones(rows, jnp.int32)
 
 
@@ -388,7 +387,7 @@ class Classes(Support):
     """One of several classes, numbered from zero. The mean of a prediction is their probabilities, `[N, number]`.
 
     Attributes:
-        number: how many classes there are.
+        number: the number of classes.
 
     Examples:
         >>> import numpy as np
@@ -412,7 +411,7 @@ class Classes(Support):
     advice = "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
 
     def contains(self, y: Targets) -> Targets:
-        """Returns whether the targets are numbers of classes."""
+        """Returns whether the targets are class numbers."""
         return np.isin(y, np.arange(self.number))
 
     def probabilities(self, mean: Rows) -> Rows:
@@ -430,7 +429,7 @@ class Classes(Support):
         return mean[:-1]
 
     def zeros(self, rows: int) -> Array:
-        """Returns whole zeros."""
+        """Returns integer zeros."""
         return jnp.zeros(rows, jnp.int32)
 
 
@@ -439,7 +438,7 @@ class OrderedClasses(Classes):
     """One of several classes that have an order, as grades do.
 
     Attributes:
-        number: how many classes there are.
+        number: the number of classes.
 
     Examples:
         >>> from lamu.supports import OrderedClasses
@@ -455,7 +454,7 @@ class Rankings(Support):
     """Orders of several items, best first: `[N, items]`, each row a permutation of 0 to items − 1.
 
     Attributes:
-        items: how many items there are.
+        items: the number of items.
 
     Examples:
         >>> from lamu.supports import Rankings
@@ -476,16 +475,16 @@ class Rankings(Support):
     def contains(self, y: Targets) -> Targets:
         """Returns, for every entry, whether its row is a permutation."""
         y = np.asarray(y)
-        whole = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
-        return np.broadcast_to(whole, y.shape)
+        is_permutation = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
+        return np.broadcast_to(is_permutation, y.shape)
 
 
 class OpenRange:
-    """Numbers between two ends, neither of which is one, on a line without ends: their logarithm, or their log odds.
+    """Maps an open interval of numbers to the real line, by a logarithm or by log odds.
 
     Args:
-        lower: the lower end; −∞ for none.
-        upper: the upper end; ∞ for none.
+        lower: the lower bound; −∞ for none.
+        upper: the upper bound; ∞ for none.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -499,7 +498,7 @@ class OpenRange:
         self.ends = math.isfinite(lower), math.isfinite(upper)
 
     def of(self, y: Array) -> Array:
-        """Returns the place of numbers on the line."""
+        """Returns the real numbers for numbers in the interval."""
         tiny = jnp.finfo(y.dtype).tiny
         above = jnp.maximum(y - self.lower, tiny) if self.ends[0] else y
         below = jnp.maximum(self.upper - y, tiny) if self.ends[1] else y
@@ -508,7 +507,7 @@ class OpenRange:
         return jnp.log(above) if self.ends[0] else -jnp.log(below) if self.ends[1] else y
 
     def value(self, z: Array) -> Array:
-        """Returns the numbers at places; beyond the least and the largest one of the dtype it is these."""
+        """Returns the numbers in the interval for real numbers, clipped to those representable in the dtype."""
         dtype = jnp.finfo(z.dtype)
         if all(self.ends):
             share = jnp.clip(jax.nn.sigmoid(z), dtype.tiny, 1.0 - dtype.eps)
@@ -524,7 +523,7 @@ class OpenRange:
 
 
 def value_of(y: Targets) -> Targets:
-    """Returns the targets themselves, where rows bring more than them.
+    """Returns the values of targets, where rows have more, such as trials.
 
     Args:
         y: targets, or arrays by name with `"value"` among them.

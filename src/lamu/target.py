@@ -1,10 +1,10 @@
-r"""What is learned: parameters, the likelihood of each row given them, and their prior.
+r"""Targets of inference: parameters, the likelihood of each row given them, and their prior.
 
 \[ \log p(\theta \mid D) = \sum_i \log p(\text{row}_i \mid \theta) + \log p(\theta) + \text{const} \]
 
 A network with a likelihood and a prior (`lamu.Model`), any density (`lamu.LogDensity`) and the parameters of a
 conjugate observation (`lamu.ConjugateModel`) are targets. The objective and every algorithm that needs no more than
-this work on all of them.
+this interface work on all of them.
 """
 
 from __future__ import annotations
@@ -45,21 +45,19 @@ _ELSEWHERE = {
 
 
 class Target(ABC):
-    r"""What an objective is about.
+    r"""Base class of targets of inference.
 
     Parameters are a dictionary of two trees:
 
-    * `params["network"]`: the coordinates that a belief is about, a network's weights or a density's θ. Their prior is
-      `prior`.
-    * `params["likelihood"]`: dispersions, which follow as a point; an empty dictionary where there are none. Their
+    * `params["network"]`: the coordinates of the belief, a network's weights or a density's θ. Their prior is `prior`.
+    * `params["likelihood"]`: dispersions, which are learned as a point; an empty dictionary where there are none. Their
       prior is a part of the target (`dispersion_log_prior`).
 
-    A class of one's own inherits from this one, is a `lamu.record.record`, and defines the five abstract methods and
-    the attributes below.
+    A subclass must be a `lamu.record.record` and define the five abstract methods and the attributes below.
 
     Attributes:
         prior: the prior of the coordinates, frozen ones included.
-        frozen: coordinates held at given values (a tree with None where a leaf is free), or None.
+        frozen: coordinates fixed at given values (a tree with None where a leaf is free), or None.
         start: parameters and state that every run starts from, or None for those of `init`.
 
     Examples:
@@ -74,11 +72,11 @@ class Target(ABC):
     start: Any
     __dataclass_fields__: ClassVar[dict[str, Any]]  # every target is a record
 
-    # What a target must define.
+    # Every target must define these.
 
     @abstractmethod
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, State]:
-        """Returns the first free parameters, with None at frozen leaves, and the state beside them (or `{}`).
+        """Returns the initial free parameters, with None at frozen leaves, and the state (or `{}`).
 
         Args:
             key: a random key.
@@ -95,48 +93,48 @@ class Target(ABC):
             params: the free parameters.
             state: the state.
             batch: the rows.
-            key: for what is random in a row's density: layers in training; in evaluation the draws of a target that
-                estimates the density, such as a bound over latent variables. None where a fixed function is asked for.
+            key: for randomness in a row's density: that of layers in training; in evaluation that of a target that
+                estimates the density by draws, such as a bound over latent variables. None for a fixed function.
             train: training mode.
         """
 
     @abstractmethod
     def read(self, data: Data) -> Arrays | Stream:
-        """Returns the data, as `lamu.fit` was given them, as rows; checked before any compute.
+        """Returns the data of `lamu.fit` as rows, checked before any computation.
 
         Raises:
             TypeError: for data of another kind.
-            ValueError: for rows that this target cannot have.
+            ValueError: for rows that are invalid for this target.
         """
 
     @abstractmethod
     def rows(self, data: Data) -> Arrays:
-        """Returns data as rows in memory to judge by: validation rows, or those to take out of a posterior."""
+        """Returns data as rows in memory, for validation or for removal from a posterior."""
 
     @abstractmethod
     def inputs(self, x: Inputs) -> Rows:
-        """Returns where predictions are asked for, as rows of inputs, checked.
+        """Returns the inputs of predictions as rows, checked.
 
         Raises:
             TypeError: where there is nothing to predict.
             ValueError: for inputs that cannot be read.
         """
 
-    # What follows, unless a target says otherwise.
+    # Defaults, which a target may override.
 
     def named(self: T, data: Data) -> T:
-        """Returns the target with the names of its inputs, where the data bring some."""
+        """Returns the target with the names of its inputs, where the data have names."""
         del data
         return self
 
     @property
     def name(self) -> str:
-        """What the target is called in messages."""
+        """The name of the target in messages."""
         return type(self).__name__
 
     @property
     def support(self) -> Support | None:
-        """The values of what is predicted; None where nothing is."""
+        """The support of predictions; None where nothing is predicted."""
         return None
 
     @property
@@ -146,27 +144,27 @@ class Target(ABC):
 
     @property
     def has_rows(self) -> bool:
-        """Whether rows carry the information, so that their Fisher information and their number mean something."""
+        """Whether the data are rows, so that their number and Fisher information are meaningful."""
         return True
 
     @property
     def has_outputs(self) -> bool:
-        """Whether a row's density is that of targets given outputs f (`outputs`, `likelihood`)."""
+        """Whether a row's density is that of a target given outputs f (`outputs`, `likelihood`)."""
         return False
 
     @property
     def transforms(self) -> bool:
-        """Whether coordinates u stand for parameters θ = g(u), so that `log_volume` counts."""
+        """Whether parameters are a transform θ = g(u) of the coordinates u, with a `log_volume`."""
         return False
 
     @property
     def identified(self) -> bool:
-        """Whether coordinates can be compared between runs: not where hidden units may change places."""
+        """Whether coordinates can be compared between runs: not where hidden units may be permuted."""
         return True
 
     @property
     def predicts_missing(self) -> bool:
-        """Whether a prediction fills in what is missing in rows (`completed`), in the place of targets at inputs."""
+        """Whether a prediction imputes missing entries of rows (`completed`), instead of targets at inputs."""
         return False
 
     @property
@@ -186,16 +184,16 @@ class Target(ABC):
 
     @property
     def trained(self) -> bool:
-        """Whether runs start from parameters that have been trained before."""
+        """Whether runs start from pretrained parameters."""
         return self.start is not None
 
     @property
     def has_classes(self) -> bool:
-        """Whether targets are classes, whose shares are kept where rows are split."""
+        """Whether targets are classes, so that splits of rows are stratified."""
         return False
 
     def scan_friendly(self, batch: Batch) -> bool:
-        """Whether a compiled loop over steps is no slower than steps one by one.
+        """Whether a compiled loop over steps is not slower than single steps.
 
         Args:
             batch: some rows, for shapes.
@@ -204,7 +202,7 @@ class Target(ABC):
         return True
 
     def log_prior(self, params: Params) -> Array:
-        """Returns log p(θ) in nats: the prior of the free coordinates and the dispersions' own."""
+        """Returns log p(θ) in nats: the priors of the free coordinates and of the dispersions."""
         return self.free_prior.log_prob(params["network"]) + self.dispersion_log_prior(params["likelihood"])
 
     @property
@@ -213,9 +211,9 @@ class Target(ABC):
         return self.prior if self.frozen is None else self.prior.given(self.frozen)
 
     def tempered(self: T, temperature: Any) -> T:
-        r"""Returns the target whose \(\log p / T\) is that of rows at a temperature; itself unless rows draw latents.
+        r"""Returns the target whose rows have \(\log p / T\) at a temperature; itself unless rows draw latents.
 
-        A row whose value is a bound has an entropy in it, which no temperature divides.
+        The bound of a row contains an entropy, which is not divided by the temperature.
 
         Args:
             temperature: T.
@@ -224,7 +222,7 @@ class Target(ABC):
         return self
 
     def dispersion_log_prior(self, dispersions: Params) -> Array:
-        """Returns the log density of the dispersions' own prior, a scalar in nats."""
+        """Returns the log density of the dispersions' prior, a scalar in nats."""
         del dispersions
         return jnp.zeros(())
 
@@ -233,7 +231,7 @@ class Target(ABC):
         return jax.tree.map(jnp.ones_like, dispersions)
 
     def log_volume(self, params: Params) -> Array:
-        r"""Returns \(\log |\partial g / \partial u|\) of coordinates u for θ = g(u), which no temperature divides.
+        r"""Returns \(\log |\partial g / \partial u|\) of coordinates u for θ = g(u), which is not tempered.
 
         Args:
             params: the free parameters.
@@ -242,13 +240,13 @@ class Target(ABC):
         return jnp.zeros(())
 
     def completed(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
-        """Returns means and variances of rows given what they hold; None where they have no closed forms.
+        """Returns means and variances of rows given their observed entries; None where they have no closed forms.
 
         Args:
             belief: q.
             rows: the rows, some of them with missing entries.
             samples: draws of a belief without closed forms.
-            key: for those.
+            key: for these draws.
 
         Raises:
             TypeError: where rows have no missing entries.
@@ -257,13 +255,13 @@ class Target(ABC):
         raise self._without_rows("what is missing in a row")
 
     def completed_by_draws(self, belief: object, rows: object, samples: int, key: RandomKey) -> Any:
-        """Returns what is missing in rows by draws, where a target has it so (`predicts_missing`), or None.
+        """Returns missing entries of rows by draws, for targets with `predicts_missing`, or None.
 
         Args:
             belief: about the parameters.
             rows: the rows, as `inputs` returns them.
-            samples: how many draws.
-            key: for these.
+            samples: the number of draws.
+            key: for these draws.
         """
         del belief, rows, samples, key
 
@@ -283,7 +281,7 @@ class Target(ABC):
             belief: q.
             batch: the rows.
             samples: draws of a belief without closed forms.
-            key: for those.
+            key: for these draws.
 
         Raises:
             TypeError: where the density is that of targets at inputs.
@@ -291,48 +289,48 @@ class Target(ABC):
         del belief, batch, samples, key
         raise self._without_rows("log_prob")
 
-    def _without_rows(self, asked: str) -> TypeError:
+    def _without_rows(self, name: str) -> TypeError:
         return TypeError(
-            f"{asked} is about the rows of a lamu.Graph, and this is the posterior of {self.name}; use predict(x)"
+            f"{name} is about the rows of a lamu.Graph, and this is the posterior of {self.name}; use predict(x)"
         )
 
     def unconstrained(self, params: Params) -> Params:
-        """Returns parameters as people write them as the coordinates that algorithms see."""
+        """Returns the coordinates of algorithms for parameters in the user's form."""
         return params
 
     def constrained(self, posterior: Any) -> Any:
-        """Returns a posterior about the coordinates as one about the parameters as people write them."""
+        """Returns a posterior about the coordinates as one about the parameters in the user's form."""
         return posterior
 
     @property
     def rows_for_warnings(self) -> int:
-        """How many rows `warnings` looks at, of which a fit keeps as many; none by default."""
+        """The number of rows that `warnings` needs and a fit keeps; zero by default."""
         return 0
 
     def warnings(self, belief: object, temperature: Number = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
-        """Returns what a person should know of a belief about this target, in words; nothing by default.
+        """Returns warnings about a belief about this target, as sentences; none by default.
 
         Args:
             belief: q.
-            temperature: T, at which it was made.
-            rows: some of the rows that it has learned from; None where there are none.
+            temperature: T of the belief.
+            rows: some of the fitted rows; None where there are none.
         """
         del belief, temperature, rows
         return ()
 
     def unscaled_inputs(self, rows: Batch) -> str:
-        """Returns a clause about inputs that no network was told the scale of, and the remedy; empty by default."""
+        """Returns a clause about inputs that were not standardised, with the remedy; empty by default."""
         del rows
         return ""
 
     def complete(self, coordinates: Params) -> Params:
-        """Returns all coordinates, the frozen ones put beside the free ones."""
+        """Returns all coordinates, frozen and free."""
         if self.frozen is None:
             return coordinates
         return tree.merged(coordinates, self.frozen)
 
     def freeze(self: T, params: Params, *patterns: str) -> T:
-        """Returns the target with the coordinates whose path matches a pattern held at the given values.
+        """Returns the target with the coordinates whose path matches a pattern fixed at the given values.
 
         Args:
             params: all parameters, as `init` returns them.
@@ -360,16 +358,16 @@ class Target(ABC):
         return replace(self, frozen=tree.map_with_path(held, coordinates))
 
     def conditioned(self: T, frozen: Params, dispersions: Params, beliefs: tuple[object, ...] = ()) -> T:
-        """Returns the target in which coordinates are held, and dispersions too.
+        """Returns the target with fixed coordinates and dispersions.
 
         Args:
             frozen: all coordinates, with None where one is free.
-            dispersions: the dispersions that are known; empty where they stay free.
-            beliefs: what is believed about the coordinates that are held; a target that knows an expectation under
-                them takes it in the place of the values.
+            dispersions: the fixed dispersions; empty where they stay free.
+            beliefs: the beliefs about the fixed coordinates; a target with closed forms takes expectations under them
+                instead of the values.
 
         Raises:
-            TypeError: for dispersions of a target that has no likelihood to hold them.
+            TypeError: for dispersions of a target without a likelihood.
         """
         del beliefs
         if jax.tree.leaves(dispersions):
@@ -377,7 +375,7 @@ class Target(ABC):
         return replace(self, frozen=frozen)
 
     def starting_at(self: T, params: Params, network_state: State = None) -> T:
-        """Returns the target whose runs start from given parameters in the place of those of `init`.
+        """Returns the target whose runs start from given parameters instead of those of `init`.
 
         Args:
             params: free parameters, as `init` returns them.
@@ -393,19 +391,19 @@ class Target(ABC):
         return replace(self, start=(params, {} if network_state is None else network_state))
 
     def with_prior(self: T, posterior: Any, temperature: Number | None = None) -> T:
-        r"""Returns the target whose prior is what a posterior believes: yesterday's posterior is today's prior.
+        r"""Returns the target with a posterior's belief as its prior, for sequential updates.
 
         \[ p(\theta \mid D_1, D_2) \propto p(D_2 \mid \theta)\, p(\theta \mid D_1) \]
 
-        A Gaussian belief about the weights, one about binary weights, or that of a conjugate model becomes the prior as
-        it is. Runs start at its mean, with the posterior's network state; learned dispersions, of which it knows a
-        point, start there. The scaling of features and targets (`Model.standardised`) is part of what the weights mean,
-        so this target must have the posterior's: `posterior.model.with_prior(posterior)` always has.
+        A Gaussian belief about the weights, one about binary weights, or that of a conjugate model becomes the prior
+        unchanged. Runs start at its mean, with the posterior's network state; learned dispersions start at their point.
+        The meaning of the weights depends on the scaling of features and targets (`Model.standardised`), so this target
+        must have that of the posterior, as `posterior.model.with_prior(posterior)` does.
 
         Args:
             posterior: a `lamu.Posterior` of the same target, on other data.
-            temperature: the temperature T at which the posterior was made, its own where None. The prior is its belief
-                to the power T, which a run at the same temperature turns back into the belief.
+            temperature: the temperature T of the posterior, its own where None. The prior is its belief to the power T,
+                which a run at the same temperature turns back into the belief.
 
         Raises:
             TypeError: for a belief of several modes, or a point.
@@ -421,7 +419,7 @@ class Target(ABC):
             (5,)
         """
         belief, rest = weights_belief(posterior), None
-        if isinstance(belief, PartialBelief):  # binary weights beside a point, which keeps the prior that it has
+        if isinstance(belief, PartialBelief):  # binary weights and a point, which keeps its prior
             belief, rest = belief.belief, self.prior
         prior = Belief(tempered(belief, posterior.temperature if temperature is None else temperature), rest)
         self.require_same(posterior.model)
@@ -437,7 +435,7 @@ class Target(ABC):
         return replace(self, prior=prior)
 
     def require_same(self, other: Target) -> None:
-        """Raises a ValueError unless parameters mean the same in both targets.
+        """Raises a ValueError unless parameters have the same meaning in both targets.
 
         Args:
             other: another target.
@@ -448,7 +446,7 @@ class Target(ABC):
             raise ValueError("the posterior has other frozen weights than this model; use posterior.model")
 
     def started(self, params: Params, state: State) -> tuple[Params, State]:
-        """Returns fresh parameters and state without the frozen leaves; copies of `start`, where there is one.
+        """Returns initial parameters and state without the frozen leaves; copies of `start`, where there is one.
 
         Args:
             params: all parameters.
@@ -465,7 +463,7 @@ class Target(ABC):
         return (params, state) if self.start is None else _copy(self.start, (params, state))
 
     def __getattr__(self, name: str) -> Any:
-        """Says what a target without a network lacks, where an algorithm about networks asks for it."""
+        """Raises an AttributeError that names the attribute of networks which this target lacks."""
         if name in ("network", "likelihood", "outputs"):
             raise TypeError(
                 f"{self.name} has no {name}, and a curvature of a network's outputs or a prediction needs one; take "
@@ -485,7 +483,7 @@ def weights_belief(posterior: Any) -> Any:
 
 
 class ConstrainedTarget(Target):
-    r"""A target whose parameters θ = g(u) come of coordinates u that may be any real numbers.
+    r"""A target with constrained parameters θ = g(u), and unconstrained coordinates u.
 
     Attributes:
         constraints: g, by path.
@@ -508,15 +506,15 @@ class ConstrainedTarget(Target):
         return {**params, "network": self.constraints.unconstrain(params["network"])}
 
     def of_theta(self) -> Any:
-        """Returns the target whose coordinates are θ itself, for a posterior about θ."""
+        """Returns the target whose coordinates are θ, for a posterior about θ."""
         frozen = None if self.frozen is None else self.constraints.constrain(self.frozen)[0]
         return replace(self, constraints=Constraints(), frozen=frozen, start=None)
 
     def constrained(self, posterior: Any) -> Any:
-        """Returns a posterior about θ; one that was mapped before comes back as it is.
+        """Returns a posterior about θ; one already about θ is returned unchanged.
 
         Args:
-            posterior: what an algorithm made.
+            posterior: the posterior of an algorithm.
 
         Examples:
             >>> import jax.numpy as jnp, lamu
@@ -528,19 +526,19 @@ class ConstrainedTarget(Target):
         model = posterior.model
         if not model.transforms:
             return posterior
-        from lamu.families.location_scale import transformed  # here: most targets have no constraint
+        from lamu.families.location_scale import transformed  # imported here, as most targets have no constraint
 
         return replace(posterior, model=model.of_theta(), belief=transformed(posterior.belief, model.constraints))
 
 
 def require_target(model: object) -> None:
-    """Refuses what is nothing to learn, a network without a likelihood for instance.
+    """Raises a TypeError for a value that is not a target, for instance a network without a likelihood.
 
     Args:
-        model: what was given.
+        model: the value.
 
     Raises:
-        TypeError: for something that is no target.
+        TypeError: for a value that is not a target.
 
     Examples:
         >>> import lamu
@@ -556,28 +554,28 @@ def require_target(model: object) -> None:
 
 
 def same_structure(a: object, b: object) -> bool:
-    """Whether two trees are of one type and structure."""
+    """Whether two trees have the same type and structure."""
     return type(a) is type(b) and jax.tree.structure(a) == jax.tree.structure(b)
 
 
 def same(a: object, b: object) -> bool:
-    """Whether two trees of one structure hold the same numbers, as far as those are known."""
+    """Whether two trees of one structure have equal leaves; traced ones count as equal."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(isinstance(x, Tracer) or isinstance(y, Tracer) or np.array_equal(x, y) for x, y in pairs)
 
 
 def _copy(start: object, fresh: object) -> Any:
-    """Returns the start, in the dtypes of fresh parameters; copies, since a run gives its state away."""
-    held = dict(zip(tree.paths(start), jax.tree.leaves(start), strict=True))
+    """Returns a copy of the start in the dtypes of fresh parameters; a copy, since a run donates its state."""
+    given_leaves = dict(zip(tree.paths(start), jax.tree.leaves(start), strict=True))
 
     def copy(path: str, leaf: Array) -> Array:
-        if path not in held or jnp.shape(held[path]) != jnp.shape(leaf):
-            found = f"shape {jnp.shape(held[path])}" if path in held else "nothing"
+        if path not in given_leaves or jnp.shape(given_leaves[path]) != jnp.shape(leaf):
+            shape = f"shape {jnp.shape(given_leaves[path])}" if path in given_leaves else "nothing"
             raise ValueError(
-                f"the start has {found} where the model has the leaf {path[2:]!r} of shape {jnp.shape(leaf)}; start "
+                f"the start has {shape} where the model has the leaf {path[2:]!r} of shape {jnp.shape(leaf)}; start "
                 "from parameters of the same model and data of the same width"
             )
-        return jnp.array(held[path], jnp.result_type(leaf), copy=True)
+        return jnp.array(given_leaves[path], jnp.result_type(leaf), copy=True)
 
     return tree.map_with_path(copy, fresh)
 

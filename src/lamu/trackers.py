@@ -1,8 +1,8 @@
 """Callbacks of `lamu.fit` that write a run to TensorBoard, MLflow or Weights & Biases.
 
-A callback is any function of the steps done and of the last value of each column of the history ("loss", "residual",
-and "validation_nll" where rows are set aside); these three are such functions. Their packages are imported when a
-callback is made, and are no dependency of Lamu.
+A callback is a function of the number of steps done and of the last value of each column of the history ("loss",
+"residual", and "validation_nll" with held-out rows); these three are such functions. Their packages are imported when a
+callback is constructed, and are not dependencies of Lamu.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["MLflow", "TensorBoard", "WandB"]
 
 
 class TensorBoard:
-    """Writes each column of the history as a scalar of TensorBoard, by the steps done.
+    """Writes each column of the history as a scalar of TensorBoard, by the number of steps.
 
     Args:
         writer: the folder of the run, or a `SummaryWriter` (of `torch.utils.tensorboard`, or `tensorboardX`).
 
     Raises:
         ModuleNotFoundError: without the package, where a folder is given.
-        TypeError: for what is neither.
+        TypeError: for any other value.
 
     Examples:
         >>> import lamu
@@ -53,7 +53,7 @@ class MLflow:
     """Logs the columns of the history as metrics of the active MLflow run, which MLflow starts where there is none.
 
     Args:
-        client: the module `mlflow`, or what has its `log_metrics`; imported where None.
+        client: the module `mlflow`, or an object with `log_metrics`; imported where None.
 
     Raises:
         ModuleNotFoundError: without the package.
@@ -80,11 +80,11 @@ class MLflow:
 class WandB:
     """Logs the columns of the history to a run of Weights & Biases.
 
-    The steps of such a run only rise, and W&B drops values of earlier ones. What comes after steps that others have
-    logged, or after a fit that this tracker has logged, is therefore written behind them.
+    W&B drops values of steps before the last one of a run. After steps logged by others, or by this tracker for an
+    earlier fit, the step numbers therefore continue from the last one.
 
     Args:
-        run: what `wandb.init` returned; the active run where None, or a new one.
+        run: the result of `wandb.init`; the active run where None, or a new one.
 
     Raises:
         ModuleNotFoundError: without the package, where no run is given.
@@ -110,16 +110,16 @@ class WandB:
         """Logs the last values."""
         try:
             taken = int(self._run.step)
-        except AttributeError:  # a stand-in, which counts no steps
+        except AttributeError:  # a substitute without a step count
             taken = 0
-        if steps <= self._steps or self._before + steps < taken:  # another fit, or steps that others have logged
+        if steps <= self._steps or self._before + steps < taken:  # another fit, or steps logged by others
             self._before = max(self._before + self._steps, taken)
         self._steps = steps
         self._run.log(dict(last), step=self._before + steps)
 
 
 def _package(module: str, tracker: Any, install: str) -> Any:
-    """Imports what a tracker writes with."""
+    """Imports the package of a tracker."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -128,6 +128,6 @@ def _package(module: str, tracker: Any, install: str) -> Any:
         ) from error
 
 
-def _require(tracker: Any, given: Any, method: str, remedy: str) -> None:
-    if not callable(getattr(given, method, None)):
-        raise TypeError(f"lamu.trackers.{type(tracker).__name__} got {given!r}, which has no {method}; give {remedy}")
+def _require(tracker: Any, client: Any, method: str, remedy: str) -> None:
+    if not callable(getattr(client, method, None)):
+        raise TypeError(f"lamu.trackers.{type(tracker).__name__} got {client!r}, which has no {method}; give {remedy}")

@@ -1,4 +1,4 @@
-r"""The vector space in which parameters live: pytrees of floating arrays, added, scaled and multiplied leaf by leaf.
+r"""The vector space of parameters: pytrees of floating arrays, added, scaled and multiplied leaf by leaf.
 
 Paths name leaves. A path is the leaf's keys joined by `/`, for instance `network/layers/0/kernel`, and a pattern is a
 path with the shell's wildcards (`network/*/bias`), where `*` also crosses `/`.
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def cast(factor: Number, like: object) -> Any:
-    """Returns a scalar in the dtype of `like`; Python numbers stay as they are, since they take any dtype.
+    """Returns a scalar in the dtype of `like`; Python numbers are returned unchanged, since they take any dtype.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -81,7 +81,7 @@ def scale(a: Params, factor: Number) -> Params:
 
 
 def broadcast(prefix: PyTree, like: Params) -> Params:
-    """Returns a vector like another from a tree that begins like it, whose numbers stand for all that is below.
+    """Broadcasts the leaves of a prefix tree over the leaves of a vector.
 
     Args:
         prefix: a number, or a tree of numbers and arrays that may stop anywhere.
@@ -114,7 +114,7 @@ def dot(a: Params, b: Params) -> Array:
 
 
 def average(stacked: PyTree) -> PyTree:
-    """Returns the mean over the leading axis of every leaf; of whole numbers, which are alike at every draw, the first.
+    """Returns the mean over the leading axis of every leaf; for integers, equal in all draws, the first.
 
     Args:
         stacked: a tree, leaves `[draws, ...]`.
@@ -126,18 +126,18 @@ def average(stacked: PyTree) -> PyTree:
         >>> float(found["loss"]), int(found["count"])
         (2.0, 7)
     """
-    # A network's state may hold integers (counters).
+    # A network's state may contain integers (counters).
     floating = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0) if floating(leaf) else leaf[0], stacked)
 
 
 def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, samples: int) -> PyTree:
-    """Returns the average of a function of a key over some keys, one after the other; of the key itself for one draw.
+    """Returns the average of a function of a key over several keys, one after the other; for one, `function(key)`.
 
     Args:
-        function: what is averaged.
+        function: the function to average.
         key: the key, into which the number of the draw is folded.
-        samples: how many keys.
+        samples: the number of keys.
 
     Examples:
         >>> import jax
@@ -151,13 +151,14 @@ def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, sample
 
 
 def each(function: Callable[[Numeric], PyTree], count: int) -> PyTree:
-    """Returns a function of the numbers below `count`, stacked: one after the other, so that memory does not grow.
+    """Maps a function over the numbers below `count` and stacks the results; one at a time, to save memory.
 
-    Inside of a mesh with the axis "samples" (`jax.set_mesh`, or `mesh` of `lamu.fit`) every device has its own numbers.
+    Inside of a mesh with the axis "samples" (`jax.set_mesh`, or `mesh` of `lamu.fit`) each device takes a part of the
+    numbers.
 
     Args:
         function: a function of a traced integer.
-        count: how many numbers; a multiple of the devices of that axis.
+        count: the number of values; a multiple of the devices of that axis.
 
     Examples:
         >>> from lamu.tree import each
@@ -188,7 +189,7 @@ def zeros_like(a: Params) -> Params:
 
 
 def copied(a: Params) -> Params:
-    """Returns a tree whose arrays are copies, which a run may give away."""
+    """Returns a tree with copied arrays, which a run may donate."""
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), a)
 
 
@@ -205,7 +206,7 @@ def dimension(a: Params) -> int:
 
 
 def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:
-    """Returns `a` as one vector of its coordinates, and the function that takes such a vector back.
+    """Returns `a` as one vector of its coordinates, and the inverse function.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -258,7 +259,7 @@ def map_with_path(function: Callable[..., object], a: PyTree, *rest: PyTree) -> 
 
 
 def merged(a: Params, b: Params) -> Params:
-    """Returns one tree of two that have None where the other one has a leaf.
+    """Merges two trees that have None where the other one has a leaf.
 
     Args:
         a: a tree.
@@ -295,29 +296,29 @@ def by_path(a: PyTree) -> dict[str, Any]:
 
 
 def nested(leaves: Mapping[str, object], separator: str = "/") -> dict[str, Any]:
-    """Returns leaves by their paths as dictionaries of dictionaries.
+    """Returns nested dictionaries of leaves given by path.
 
     Args:
         leaves: leaves by path.
-        separator: what stands between the names of a path; PyTorch writes a dot.
+        separator: the separator of names in a path; PyTorch uses a dot.
 
     Examples:
         >>> from lamu import tree
         >>> tree.nested({"fc.weight": 1.0, "fc.bias": 0.0}, ".")
         {'fc': {'weight': 1.0, 'bias': 0.0}}
     """
-    whole: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for path, leaf in leaves.items():
         *names, last = path.split(separator)
-        inside = whole
+        inside = root
         for name in names:
             inside = inside.setdefault(name, {})
         inside[last] = leaf
-    return whole
+    return root
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Returns whether a leaf's path matches a pattern.
+    """Whether a leaf's path matches a pattern.
 
     Examples:
         >>> from lamu import tree
@@ -328,7 +329,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def require_matches(patterns: Iterable[str], a: PyTree) -> None:
-    """Checks that every pattern matches a leaf: a misspelt one would pass unseen.
+    """Checks that every pattern matches a leaf, to find misspelt ones.
 
     Raises:
         ValueError: if one does not; the message lists the leaves.
@@ -347,11 +348,11 @@ def require_matches(patterns: Iterable[str], a: PyTree) -> None:
 
 
 def by_pattern(table: Mapping[str, object], a: PyTree) -> PyTree:
-    """Returns the tree of the values that `table` gives each leaf: the first pattern that matches its path counts.
+    """Returns the tree of the table's values for each leaf, by the first pattern that matches its path.
 
     Args:
         table: values by path pattern, in order of precedence.
-        a: the tree whose leaves are looked up.
+        a: the tree.
 
     Raises:
         ValueError: if a leaf matches no pattern.

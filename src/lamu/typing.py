@@ -1,4 +1,4 @@
-"""Names for the kinds of values that travel through every floor."""
+"""Type aliases used throughout the library."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 r"""Update rules of practical algorithms: momentum, bias correction, square-root scaling and clipping.
 
-A *momentum* turns the sequence of gradients into the one that is followed; it is `normalised` if it returns a constant
-gradient unchanged. A *metric* turns the precision and a gradient into a direction; that of the natural-gradient rule is
-\(S^{-1}\). Each names its departure from the rule, which the table of algorithms shows.
+A *momentum* maps the sequence of gradients to the sequence that is followed; it is `normalised` if it returns a
+constant gradient unchanged. A *metric* maps the precision and a gradient to a direction; that of the natural-gradient
+rule is \(S^{-1}\). Each has the name of its departure from the rule, for the table of algorithms.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 @record
 class NoMomentum:
-    """The gradient itself.
+    """No momentum: the gradient is followed.
 
     Examples:
         >>> from lamu.update_rules import NoMomentum
@@ -46,11 +46,11 @@ class NoMomentum:
     normalised = True
 
     def init(self, like: Params) -> Params:
-        """Returns an empty memory."""
+        """Returns an empty state."""
         return {}
 
     def follow(self, memory: Params, gradient: Params, count: Numeric) -> tuple[Params, Params]:
-        """Returns the memory and the gradient to follow at step `count` (the first is 1)."""
+        """Returns the state and the gradient to follow at step `count` (the first is 1)."""
         return memory, gradient
 
 
@@ -77,7 +77,7 @@ class HeavyBall:
         return tree.zeros_like(like)
 
     def follow(self, memory: Params, gradient: Params, count: Numeric) -> tuple[Params, Params]:
-        """Returns the new memory, which is what is followed."""
+        """Returns the new state, which is also the direction to follow."""
         memory = tree.add(gradient, memory, self.decay)
         return memory, memory
 
@@ -125,7 +125,7 @@ class PlainAverage(HeavyBall):
     """
 
     def follow(self, memory: Params, gradient: Params, count: Numeric) -> tuple[Params, Params]:
-        """Returns the new average, which is what is followed."""
+        """Returns the new average, which is also the direction to follow."""
         memory = _averaged(self.decay, memory, gradient)
         return memory, memory
 
@@ -151,7 +151,7 @@ class Inverse:
 
 @record
 class InverseSquareRoot:
-    r"""The square root of a diagonal scale, \(g / (\sqrt{s} + \epsilon)\). What is rooted is no precision any more.
+    r"""Division by the root of a diagonal scale, \(g / (\sqrt{s} + \epsilon)\); s is then not a precision.
 
     Attributes:
         eps: ε, in the units of one row's gradient.
@@ -181,9 +181,9 @@ class InverseSquareRoot:
 
 @record
 class DampedInverse:
-    r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), steps no longer than \(\lVert g \rVert / \gamma\).
+    r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), with steps of length at most \(\lVert g \rVert / \gamma\).
 
-    S itself is untouched, and stays a precision: the damping shortens steps, and is gone where there is none to take.
+    S itself is unchanged and stays a precision: the damping shortens steps and does not move the fixed point.
 
     Attributes:
         damping: γ, in the units of a precision a row.
@@ -211,7 +211,7 @@ class DampedInverse:
 
 @record
 class RootOfSum:
-    r"""The square root of a diagonal scale, \(g / \sqrt{s + \epsilon}\): as `InverseSquareRoot`, with ε under the root.
+    r"""Division by the root of a diagonal scale, \(g / \sqrt{s + \epsilon}\), with ε under the root.
 
     Attributes:
         eps: ε, in the units of one row's squared gradient.
@@ -241,7 +241,7 @@ class RootOfSum:
 
 @record
 class BiasCorrected:
-    r"""A metric whose scale started at zero, corrected for it: \(s / (1 - (1 - \rho)^t)\) in the place of s.
+    r"""A metric corrected for a scale that started at zero: \(s / (1 - (1 - \rho)^t)\) instead of s.
 
     Attributes:
         base: the metric.
@@ -274,22 +274,22 @@ def _averaged(decay: Number, memory: Params, gradient: Params) -> Params:
 
 @record
 class ByFanIn:
-    r"""A radius for `Clipped` that is smaller where more inputs meet a weight.
+    r"""A radius for `Clipped` that falls with the number of inputs of a kernel.
 
     \[ r_n = r \min(1,\, n_0 / n) \]
 
     for a kernel of n inputs, the last axis being that of the outputs; leaves of one axis keep r. In the first steps all
-    coordinates go as far as they may, and n inputs that do so in step move an output by n r: without the factor, a
-    layer of several hundred inputs leaves the range of its activations before the curvature is known.
+    coordinates move by the radius, and n inputs that move in the same direction change an output by n r: without the
+    factor, a layer of several hundred inputs leaves the range of its activations before the curvature is known.
 
     Attributes:
         radius: r, in the units of the parameters.
-        inputs: \(n_0\), up to which the radius is r.
+        inputs: \(n_0\), the number of inputs up to which the radius is r.
 
     Raises:
         ValueError: for a radius that is not positive.
 
-    Source: that steps of one size a coordinate must shrink with the inputs is Yang et al. (2022), table 3.
+    Source: Yang et al. (2022), table 3, for steps of one size a coordinate that shrink with the number of inputs.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -318,8 +318,8 @@ class ByFanIn:
 class Clipped:
     r"""A metric whose direction is clipped, coordinate by coordinate: \(|d_j| \le r\), so that steps are at most ρ r.
 
-    The precision is an average with a long memory. Where the curvature grows faster than that (a noise that is learned
-    falls, and every row weighs more), a step divided by the old one would be too long.
+    The precision is an average with a long memory. Where the curvature grows faster (a learned noise falls, and every
+    row gets more weight), a step divided by the old precision would be too long.
 
     Attributes:
         base: the metric.
@@ -345,7 +345,7 @@ class Clipped:
 
     @property
     def is_precision(self) -> bool:
-        """Whether the precision is meant as one, as the base says."""
+        """Whether the precision is one, as for the base."""
         return self.base.is_precision
 
     @property
@@ -365,12 +365,12 @@ class Clipped:
 
 
 def _one_minus_power(decay: Numeric, count: Numeric) -> Array:
-    # In the widest float at hand: in a narrow one, 1 − β^t would lose the first steps of a slow average.
+    # In the widest float available: in a narrow one, 1 − β^t would be inaccurate in the first steps of a slow average.
     dtype = jnp.result_type(float)
     return 1 - jnp.asarray(decay, dtype) ** jnp.asarray(count, dtype)
 
 
 def _require_not_negative(eps: object) -> None:
-    """ε shields a division; a negative one may be the division by zero itself."""
+    """Raises a ValueError for a negative ε, which could cause a division by zero."""
     if isinstance(eps, int | float) and not 0 <= eps < math.inf:
         raise ValueError(f"eps={eps!r} shields no division; give a small positive number, or zero")

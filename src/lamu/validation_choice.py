@@ -1,16 +1,16 @@
-r"""Choices by validation: the scale of the prior, and the temperature, that predict rows set aside best.
+r"""Chooses the scale of the prior and the temperature by the predictive density of held-out rows.
 
-A belief of mean field is the better for its ELBO the more weights it prunes, so that its ELBO prefers the widest prior
-under which the data are hardly used; and the joint density of weights and scale has no maximum. Rows that were not
-learned from know better: scales are doubled or halved as long as the predictive density of rows set aside rises, and
-the algorithm then learns from all rows under the best one.
+The ELBO of a mean-field belief rises with the number of pruned weights, so that it prefers wide priors under which the
+data are hardly used; and the joint density of weights and scale has no maximum. So the scale is chosen by validation:
+it is doubled or halved as long as the predictive density of held-out rows rises, and the algorithm is then run on all
+rows under the best scale.
 
 A converged belief of a network may predict worse than a colder one, \(q \propto \exp(-\ell/T)\) with T < 1: the prior
 on weights may be too wide, the mean field too narrow a family, the data cleaner than the likelihood says (Wenzel et al.
-2020; Aitchison 2021). An unfinished run is colder too, by an amount that nobody chose. Here T is chosen on training
-rows that are set aside, and the posterior carries it. It is the warmest that these rows do not speak against: the
-highest temperature whose mean loss is within two standard errors of the least, by paired rows (the rule of Breiman et
-al. 1984, section 3.4.3, for the size of a tree), or so near to it that one row, lost by a nat more, would decide.
+2020; Aitchison 2021). An unfinished run is colder too, by an uncontrolled amount. Here T is chosen by held-out training
+rows, and stored in the posterior. It is the highest temperature whose mean loss is within two standard errors of the
+least, by paired rows (the rule of Breiman et al. 1984, section 3.4.3, for the size of a tree), or so near to it that a
+loss of one more nat on a single row would decide.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ __all__ = [
 
 # Numbers that decide results. Conventions, not tuned:
 _FARTHEST = 3  # doublings or halvings of the first guess
-MOST_SCALES = 2 + _FARTHEST  # that are tried
-TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # that are tried, of classes
-_ROUNDS = 3  # first rounds' steps of a run that only compares, where no length is given
-_LAST = 5  # validations, which are averaged: a single one of a stochastic state is noisy
-_SAMPLES = 64  # of a prediction that judges a temperature
-_TENTH, _FIFTH = 0.1, 0.2  # of the rows, which judge a scale and a temperature
+MOST_SCALES = 2 + _FARTHEST  # number of scales tried
+TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # temperatures tried for classes
+_ROUNDS = 3  # length of a comparison run in first rounds' steps, where no length is given
+_LAST = 5  # last validations that are averaged: a single one of a stochastic state is noisy
+_SAMPLES = 64  # draws of a prediction that judges a temperature
+_TENTH, _FIFTH = 0.1, 0.2  # shares of the rows that judge a scale and a temperature
 
 # Chosen with `ivon` on development splits 0 to 3 of iris, wine and breast_cancer, 120 to 455 rows (NLL less Adam's; one
 # standard error is .005 to .015):
-# - 24 rows of iris chose temperatures of which the NLL was -.058, five times 24 rows -.072. The others did not differ.
+# - Temperatures chosen by 24 rows of iris had an NLL of -.058, by five times 24 rows -.072. Other sets did not differ.
 # - With one standard error in `paired` -.072, -.002, +.004, with two -.071, -.003, +.000, and warmer temperatures.
-# - That a single row's nat is no reason to be colder changed these by .002 at most. It is meant for tails: where no row
-#   that judges is lost, colder is better by a little for all of them, and one lost row of the test undoes it.
-# - The scale of the prior chosen too -.039, +.000, +.065: few rows prefer wide priors that one other row refutes.
-_FEWEST = 128  # rows that judge at least, where there are as many
-_MANY = 1000  # rows that judge, from which on they choose the scale of the prior with the temperature
+# - Requiring more than one row's nat for a colder temperature changed these by .002 at most. It protects the tails:
+#   where no judging row is mispredicted, colder is slightly better for all, and one mispredicted test row outweighs it.
+# - Choosing the prior's scale too -.039, +.000, +.065: few rows prefer wide priors that one other row refutes.
+_FEWEST = 128  # smallest number of judging rows, where there are as many
+_MANY = 1000  # number of judging rows from which they choose the prior's scale together with the temperature
 
 
 Parts: TypeAlias = list[tuple[Arrays, Arrays]]
@@ -80,7 +80,7 @@ Candidate: TypeAlias = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class _Runs:
-    """Runs of one algorithm, which compare on what validation leaves, and the last one, on all rows."""
+    """Comparison runs of one algorithm on the training part of the rows, and a last run on all rows."""
 
     model: Model
     data: Data
@@ -92,11 +92,11 @@ class _Runs:
 
     @property
     def alone(self) -> bool:
-        """Whether no run may be shorter than the last one, so that none compares."""
+        """Whether the length of runs is fixed, so that there are no comparison runs."""
         return _is_alone(self.algorithm)
 
     def read(self, share: float, fewest: int = 0) -> tuple[_Runs, Parts]:
-        """Returns the same runs of rows that are read, and pairs of rows that runs compare on and rows that judge."""
+        """Returns the runs with their rows read, and pairs of training rows and judging rows."""
         model = self.model.named(self.data)
         with memory.within(self.options.get("max_memory")):
             rows = training_rows(model, self.data, stacklevel=6)
@@ -105,20 +105,20 @@ class _Runs:
         )
 
     def compared(self, under: Model, learned: Arrays, place: str, **options: object) -> Fit:
-        """Returns a run that compares."""
+        """Returns a comparison run."""
         if (rounds := self._rounds(learned)) is not None:
             options["steps"] = _ROUNDS * rounds.first
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
+            warnings.simplefilter("ignore", Unconverged)  # comparison runs are short; the last run may warn
             warnings.simplefilter("ignore", FewRows)  # as above
             warnings.simplefilter("ignore", WorseThanMean)
-            found = replace(self, data=learned).run(under, place, **options)
-        if found.interrupted:
+            result = replace(self, data=learned).run(under, place, **options)
+        if result.interrupted:
             raise KeyboardInterrupt
-        return found
+        return result
 
     def shown(self, fits: int, what: str) -> SeveralRuns:
-        """Returns the bar of so many runs at most that compare, and of the last one on the rows that were read."""
+        """Returns the progress bar of at most `fits` comparison runs and the last run on all rows."""
         rounds = self._rounds(self.data)
         last = 1.0 if rounds is None else rounds.limit / (_ROUNDS * rounds.first)
         return SeveralRuns(fits + 1, self.options.get("progress"), what, last=last, at_most=True)
@@ -130,20 +130,20 @@ class _Runs:
         return Rounds.of(self.algorithm.traits, rows.count, self.options.get("batch_size", 64))
 
     def run(self, under: Model, place: str = "last", **options: object) -> Fit:
-        """Returns a run, with a folder of checkpoints of its own."""
-        kept = of_part(self.checkpoint, place)
-        return fit(under, self.data, self.algorithm, seed=self.seed, checkpoint=kept, **{**self.options, **options})
+        """Returns a run with its own folder of checkpoints."""
+        folder = of_part(self.checkpoint, place)
+        return fit(under, self.data, self.algorithm, seed=self.seed, checkpoint=folder, **{**self.options, **options})
 
 
 @dataclass(frozen=True)
 class PriorScaleFit:
-    """What `fit_prior_scale` returns.
+    """Result of `fit_prior_scale`.
 
     Attributes:
         posterior: the posterior from all rows, under the best scale.
         fit: the run that made it.
-        scales: the scales that were tried, each with the negative log predictive density of the rows set aside, in nats
-            a row, at the end of its run; empty where the scale was known or the algorithm's own affair.
+        scales: the scales tried, each with the negative log predictive density of the held-out rows, in nats a row, at
+            the end of its run; empty where the scale was given or chosen by the algorithm.
 
     Examples:
         >>> import lamu
@@ -168,27 +168,27 @@ def fit_prior_scale(
     checkpoint: object = None,
     **options: object,
 ) -> PriorScaleFit:
-    """Fits an algorithm under the scale of the prior that predicts rows set aside best.
+    """Fits an algorithm under the prior scale that predicts held-out rows best.
 
-    It takes three runs or more on what validation leaves, up to eight, and one on all rows. Where the prior is no
-    `LearnedNormal`, or the algorithm has a length of its own, sees every row once, or chooses the scale itself
-    (Laplace's method), it is a single `lamu.fit`, to which `validation` goes where it can be used.
+    It takes three to eight runs on the training part of the rows, and one on all rows. Where the prior is not a
+    `LearnedNormal`, or the algorithm determines its length, sees every row once, or chooses the scale itself (Laplace's
+    method), it is a single `lamu.fit`, which is given `validation` where it can use it.
 
     Args:
         model: network, likelihood and prior.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
-        algorithm: what is run.
-        validation: a share of the rows, or rows of their own; a tenth where None.
-        seed: of what is set aside and of every run.
-        checkpoint: a folder, or `lamu.Checkpoints`, in which each run has a folder of checkpoints of its own; with
-            `resume=True` runs that are done are not run again, and the end is the same.
+        algorithm: the algorithm.
+        validation: a share of the rows, or separate rows; a tenth where None.
+        seed: of the held-out rows and of every run.
+        checkpoint: a folder, or `lamu.Checkpoints`, in which each run has its own folder of checkpoints; with
+            `resume=True` finished runs are not repeated, and the result is the same.
         **options: further options of `lamu.fit`, for instance `epochs` and `batch_size`.
 
     Returns:
-        The posterior, its run, and the scales that were tried.
+        The posterior, its run, and the scales tried.
 
     Raises:
-        ValueError: for an option that makes no sense for several runs.
+        ValueError: for an option that does not apply to several runs.
         Diverged: if the runs of all scales diverge.
         KeyboardInterrupt: if a run is stopped from the keyboard before the last one.
 
@@ -206,7 +206,7 @@ def fit_prior_scale(
 
 
 def _at_best_scale(runs: _Runs) -> PriorScaleFit:
-    """Returns the fit under the best scale of the prior, where it is to be learned and not the algorithm's affair."""
+    """Returns the fit under the best scale of the prior, or a single fit where the scale is not chosen here."""
     prior, validation = runs.model.prior, _TENTH if runs.validation is None else runs.validation
     if not isinstance(prior, LearnedNormal) or runs.alone:
         final = runs.run(runs.model)
@@ -214,12 +214,12 @@ def _at_best_scale(runs: _Runs) -> PriorScaleFit:
     if runs.algorithm.traits.chooses_prior_scale:
         final = runs.run(runs.model, validation=validation)
         return PriorScaleFit(final.posterior, final, {})
-    runs, [(learned, held)] = replace(runs, validation=validation).read(_TENTH)
+    runs, [(learned, judging)] = replace(runs, validation=validation).read(_TENTH)
     under = lambda scale: replace(runs.model, prior=prior.at(scale))
 
     def nll(scale: float) -> float:
-        found = runs.compared(under(scale), learned, f"scale-{scale:g}", validation=held)
-        return float(np.mean(found.history["validation_nll"][-_LAST:]))
+        result = runs.compared(under(scale), learned, f"scale-{scale:g}", validation=judging)
+        return float(np.mean(result.history["validation_nll"][-_LAST:]))
 
     with runs.shown(MOST_SCALES, "prior scales") as bar:
         choice = choose(nll, doublings, float(prior.start), _FARTHEST, failure=Diverged).finite("scale")
@@ -230,15 +230,15 @@ def _at_best_scale(runs: _Runs) -> PriorScaleFit:
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """What `fit_temperature` returns.
+    """Result of `fit_temperature`.
 
     Attributes:
-        posterior: the posterior from all rows, at the temperature chosen, which it carries.
+        posterior: the posterior from all rows, at the chosen temperature, its attribute `temperature`.
         fit: the run that made it.
-        temperatures: the temperatures that were tried, each with the negative log predictive density of the rows set
-            aside, in nats a row; empty where there was none to choose.
-        scales: the scales of the prior that were tried at the temperature chosen, or without one, in the same way;
-            empty where the scale was known or the algorithm's own affair, or the rows were too few to choose it too.
+        temperatures: the temperatures tried, each with the negative log predictive density of the held-out rows, in
+            nats a row; empty where there was none to choose.
+        scales: the prior scales tried at the chosen temperature, or without one, in the same way; empty where the scale
+            was given or chosen by the algorithm, or the rows were too few to choose it.
 
     Examples:
         >>> import lamu
@@ -265,40 +265,39 @@ def fit_temperature(
     checkpoint: object = None,
     **options: object,
 ) -> TemperatureFit:
-    """Fits an algorithm at the first of several temperatures that rows set aside do not speak against.
+    """Fits an algorithm at a temperature chosen by held-out rows.
 
-    Temperatures are tried from the first one on, as long as the rows set aside are predicted better. Of those tried the
-    first is taken whose mean loss is within two standard errors of the least, by paired rows, or above it by less than
-    one nat in all, and the algorithm learns from all rows there.
+    Temperatures are tried in their order, as long as the held-out rows are predicted better. The choice is the first
+    whose mean loss is within two standard errors of the least, by paired rows, or whose total loss is within one nat of
+    it; the algorithm is then run on all rows.
 
     The scale of a `LearnedNormal` prior is chosen with the temperature where at least 1,000 rows judge: scales are
-    doubled or halved at the first temperature, and again where another one is better. Fewer rows would take a wide
-    prior for a good one, so that they choose the temperature under the prior's first guess; `fit_prior_scale` chooses
-    the scale at one temperature. An algorithm that chooses the scale itself (Laplace's method) does so by the rows that
-    judge where they are 1,000, else by the evidence, at every temperature. Where there is no temperature to choose,
-    since the belief is a point, the algorithm a sampler, the model a regression, or one temperature given, this is
-    `fit_prior_scale`.
+    doubled or halved at the first temperature, and again where another one is better. Fewer rows would prefer too wide
+    priors, so they choose the temperature under the prior's first guess; `fit_prior_scale` chooses the scale at one
+    temperature. An algorithm that chooses the scale itself (Laplace's method) does so by the rows that judge where they
+    are 1,000, else by the evidence, at every temperature. Where there is no temperature to choose, since the belief is
+    a point, the algorithm a sampler, the model a regression, or one temperature given, this is `fit_prior_scale`.
 
     Args:
         model: network, likelihood and prior.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
-        algorithm: what is run.
-        temperatures: what is tried, the preferred one first. Where none are given 1, 0.3, 0.1, 0.03, 0.01, 0.003 and
+        algorithm: the algorithm.
+        temperatures: the temperatures to try, the preferred one first. By default 1, 0.3, 0.1, 0.03, 0.01, 0.003 and
             0.001, which is nearly a point, for classes, and 1 alone for a regression: its noise is learned from the
-            rows that the network has seen, and shrinks with the temperature, which a few rows set aside do not tell.
-        validation: a share of the rows, or rows of their own. Where None a fifth of the rows judges, and of fewer than
-            640 rows further fifths judge too, in runs of their own, until 128 rows do.
-        seed: of what is set aside and of every run.
-        checkpoint: a folder, or `lamu.Checkpoints`, in which each run has a folder of checkpoints of its own; with
-            `resume=True` runs that are done are not run again, and the end is the same.
+            training rows, and shrinks with the temperature, which few held-out rows do not show.
+        validation: a share of the rows, or separate rows. Where None a fifth of the rows judges, and of fewer than 640
+            rows further fifths judge too, in runs of their own, until 128 rows do.
+        seed: of the held-out rows and of every run.
+        checkpoint: a folder, or `lamu.Checkpoints`, in which each run has its own folder of checkpoints; with
+            `resume=True` finished runs are not repeated, and the result is the same.
         **options: further options of `lamu.fit`, for instance `epochs` and `batch_size`. Where neither `epochs` nor
-            `steps` is given, the runs that compare take some thousands of steps, and the last one as many as it needs.
+            `steps` is given, comparison runs take some thousands of steps, and the last run continues to convergence.
 
     Returns:
-        The posterior, its run, and the temperatures and scales that were tried.
+        The posterior, its run, and the temperatures and scales tried.
 
     Raises:
-        ValueError: for an option that makes no sense for several runs, or no temperatures.
+        ValueError: for an option that does not apply to several runs, or no temperatures.
 
     Source: Wenzel et al. (2020), section 2; Breiman et al. (1984), section 3.4.3, for the standard errors.
 
@@ -321,12 +320,12 @@ def fit_temperature(
 
 
 def _at_temperature(runs: _Runs, temperature: float) -> TemperatureFit:
-    found = _at_best_scale(replace(runs, options={**runs.options, "temperature": temperature}))
-    return TemperatureFit(found.posterior, found.fit, {}, found.scales)
+    chosen = _at_best_scale(replace(runs, options={**runs.options, "temperature": temperature}))
+    return TemperatureFit(chosen.posterior, chosen.fit, {}, chosen.scales)
 
 
 def _at_best_temperature(runs: _Runs, temperatures: tuple[float, ...]) -> TemperatureFit:
-    """Returns the fit at the first temperature that rows set aside do not speak against."""
+    """Returns the fit at the temperature chosen by the held-out rows."""
     read, parts = runs.read(_FIFTH, _FEWEST)
     scale = _Judges.first_scale(read, parts)
     fits = len(parts) * (len(temperatures) + (0 if scale is None else 2 * MOST_SCALES - 1))
@@ -345,7 +344,7 @@ def _at_best_temperature(runs: _Runs, temperatures: tuple[float, ...]) -> Temper
 
 
 def _both(ask: Ask, temperatures: Sequence[float], scale: float | None) -> None:
-    """Asks for scales at the first temperature, temperatures under the best one, and scales again at the best."""
+    """Evaluates scales at the first temperature, temperatures under the best scale, and scales at the best of these."""
 
     def best_scale(temperature: float, start: float) -> float:
         return choose(lambda each: ask((temperature, each)), doublings, start, _FARTHEST).best
@@ -357,7 +356,7 @@ def _both(ask: Ask, temperatures: Sequence[float], scale: float | None) -> None:
 
 
 def most_fits(model: Model, algorithm: Algorithm, rows: int, temperature: float | None = None) -> tuple[int, int]:
-    """Returns how many fits choose a temperature, and a scale of the prior, at most, where neither is given."""
+    """Returns the largest numbers of fits that choose a temperature and a prior scale, where neither is given."""
     alone = _is_alone(algorithm)
     learned = isinstance(model.prior, LearnedNormal) and not alone and not algorithm.traits.chooses_prior_scale
     if alone or temperature is not None or not model.has_classes:
@@ -370,7 +369,7 @@ def most_fits(model: Model, algorithm: Algorithm, rows: int, temperature: float 
 
 @dataclass(frozen=True)
 class _Judges:
-    """The rows that judge temperatures, and what they have said."""
+    """The held-out rows that judge temperatures, and their losses so far."""
 
     runs: _Runs
     parts: Parts
@@ -387,7 +386,7 @@ class _Judges:
 
     @classmethod
     def of(cls, runs: _Runs, parts: Parts, temperature: float, scale: float | None) -> _Judges | None:
-        """Returns the judges after a first run; none where its belief is a point: a mode is that of any temperature."""
+        """Returns the judges after a first run; None where its belief is a point, which has no temperature."""
         posterior = cls._run(runs, parts, (temperature, scale), 0)
         if isinstance(posterior.belief, Point):
             return None
@@ -395,9 +394,9 @@ class _Judges:
 
     @staticmethod
     def _run(runs: _Runs, parts: Parts, candidate: Candidate, k: int) -> Posterior:
-        (temperature, scale), (learned, held) = candidate, parts[k]
+        (temperature, scale), (learned, judging) = candidate, parts[k]
         aside = runs.algorithm.traits.chooses_prior_scale and _are_many(parts)
-        options: Options = {"validation": held} if aside else {}
+        options: Options = {"validation": judging} if aside else {}
         place = f"temperature-{temperature:g}" + ("" if scale is None else f"-scale-{scale:g}")
         place += f"-fold-{k}" if len(parts) > 1 else ""
         return runs.compared(_under(runs.model, scale), learned, place, temperature=temperature, **options).posterior
@@ -405,10 +404,10 @@ class _Judges:
     def loss(self, candidate: Candidate) -> float:
         """Returns the mean loss of the rows, weighted."""
         losses = []
-        for k, (_, held) in enumerate(self.parts):
-            known = k == 0 and candidate == self.first[0]
-            posterior = self.first[1] if known else self._run(self.runs, self.parts, candidate, k)
-            losses.append(row_losses(posterior, held, _SAMPLES))
+        for k, (_, judging) in enumerate(self.parts):
+            is_first = k == 0 and candidate == self.first[0]
+            posterior = self.first[1] if is_first else self._run(self.runs, self.parts, candidate, k)
+            losses.append(row_losses(posterior, judging, _SAMPLES))
             self.priors[candidate] = posterior.model.prior
         self.rows[candidate] = np.concatenate(losses)
         return float(np.average(self.rows[candidate], weights=self.weight))
@@ -416,10 +415,10 @@ class _Judges:
     @property
     def weight(self) -> np.ndarray:
         """The weights of the rows that judge."""
-        return np.concatenate([np.asarray(held.weight, float) for _, held in self.parts])
+        return np.concatenate([np.asarray(judging.weight, float) for _, judging in self.parts])
 
     def preferred(self, temperatures: Sequence[float], losses: Mapping[Candidate, float]) -> Candidate:
-        """Returns the first temperature's best candidate that no paired difference speaks against."""
+        """Returns the best candidate of the first temperature that paired differences do not reject."""
         best = min(losses, key=lambda each: losses[each])
         for temperature in temperatures:
             tried = [each for each in losses if each[0] == temperature]
@@ -433,15 +432,15 @@ class _Judges:
         return mean <= nothing
 
     def model_of(self, candidate: Candidate) -> Model:
-        """Returns the model under the prior that the rows chose, by the search or by the algorithm; else the model."""
+        """Returns the model under the prior chosen by the search or the algorithm; else the model unchanged."""
         if self.runs.algorithm.traits.chooses_prior_scale and _are_many(self.parts):
             return replace(self.runs.model, prior=self.priors[candidate])
         return _under(self.runs.model, candidate[1])
 
 
 def _are_many(parts: Parts) -> bool:
-    """Whether the rows that judge are enough to choose the scale of a prior with the temperature."""
-    return sum(held.count for _, held in parts) >= _MANY
+    """Whether the judging rows are enough to choose the prior's scale together with the temperature."""
+    return sum(judging.count for _, judging in parts) >= _MANY
 
 
 def _is_alone(algorithm: Algorithm) -> bool:
